@@ -1,4 +1,6 @@
-"""Prints what an extra of pyproject.toml asks for, for pip, without the package itself: python .ci/extra.py docs"""
+"""Prints what an extra of pyproject.toml asks for, for pip, without the package itself: python
+.ci/extra.py docs
+"""
 
 import re
 import sys

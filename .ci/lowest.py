@@ -1,4 +1,6 @@
-"""Prints the dependencies of pyproject.toml, with those of stores, pinned to their lower bounds, for pip."""
+"""Prints the dependencies of pyproject.toml, with those of stores, pinned to their lower bounds,
+for pip.
+"""
 
 import re
 from pathlib import Path

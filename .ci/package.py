@@ -1,8 +1,9 @@
 """Builds the source archive and the wheel, and uses the wheel as somebody who installs it does.
 
-Checks what is in both, installs the wheel into a fresh venv without any extra, and there makes a table, writes and
-reads it. Without pyspark the import must stay below a limit, and the command line must say which extra it needs. Writes
-what the wheel brought along to build/dist/sbom.json, in the form of CycloneDX.
+Checks what is in both, installs the wheel into a fresh venv without any extra, and there makes a
+table, writes and reads it. Without pyspark the import must stay below a limit, and the command line
+must say which extra it needs. Writes what the wheel brought along to build/dist/sbom.json, in the
+form of CycloneDX.
 """
 
 import json

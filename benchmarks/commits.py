@@ -5,17 +5,17 @@
     python benchmarks/commits.py --systems ours --kind keyed     # checked | buckets | keyed | append
     python benchmarks/commits.py --json commits.json
 
-Messages are prepared in advance. Each has one new data file with statistics of eight columns, in one of a
-hundred partitions. Only a checked commit checks whether the files exist. In every round, each system in turn
-commits the messages to a fresh copy of a table of 100 snapshots. Then come many commits of one message each,
-one after the other. Times are medians over the rounds; the first round is dropped. CPU is that of the
-process. After each round, Java and this package count the files and rows of each system's table. Waiting
-messages are excluded from Python's garbage collection, here and in pypaimon's process. The tables stay until
-the end, because some file systems (ext4 without a journal) create files more slowly if many were deleted in
-the minutes before.
+Messages are prepared in advance. Each has one new data file with statistics of eight columns, in
+one of a hundred partitions. Only a checked commit checks whether the files exist. In every round,
+each system in turn commits the messages to a fresh copy of a table of 100 snapshots. Then come many
+commits of one message each, one after the other. Times are medians over the rounds; the first round
+is dropped. CPU is that of the process. After each round, Java and this package count the files and
+rows of each system's table. Waiting messages are excluded from Python's garbage collection, here
+and in pypaimon's process. The tables stay until the end, because some file systems (ext4 without a
+journal) create files more slowly if many were deleted in the minutes before.
 
-Java runs in a JVM of its own through tests/oracle, with both compilers, and times itself inside the JVM.
-pypaimon runs in a Python of its own (--pypaimon, made by `make .venv-readers/.ready`).
+Java runs in a JVM of its own through tests/oracle, with both compilers, and times itself inside the
+JVM. pypaimon runs in a Python of its own (--pypaimon, made by `make .venv-readers/.ready`).
 """
 
 from __future__ import annotations
@@ -115,8 +115,9 @@ for line in sys.stdin:
 
 
 def prepared(count: int, kind: str, name: str = "data") -> list[CommitMessage]:
-    """Messages of one file each, whose name begins with `name`. The file names sort in the order of the
-    messages."""
+    """Messages of one file each, whose name begins with `name`. The file names sort in the order of
+    the messages.
+    """
     made = []
     now = Runtime().clock.local_millis()
     for n in range(count):
@@ -193,8 +194,9 @@ class Ours:
         self._messages = messages
 
     def open(self, path: Path) -> None:
-        """Opens the table for the next commits. The files of the messages count as fresh again, because a
-        commit looks for files that are older than half an hour."""
+        """Opens the table for the next commits. The files of the messages count as fresh again,
+        because a commit looks for files that are older than half an hour.
+        """
         now = Runtime().clock.local_millis()
         self._messages = [
             replace(

@@ -1,14 +1,16 @@
-"""What a stream costs that compacts its table with a primary key, beside Paimon's own sink in the same run.
+"""What a stream costs that compacts its table with a primary key, beside Paimon's own sink in the
+same run.
 
     python benchmarks/compacted_streams.py --spark-python .venv-spark35/bin/python
     python benchmarks/compacted_streams.py --systems ours --batches 50 --rows 20000
 
-200 batches of 100,000 upserts, half of them updates, go into a table with 4 buckets and `write-only` = `false`.
-Each system has a process and a JVM of its own (see streams.py), one after the other. CPU is that of the driver,
-the JVM and the Python workers. "first" and "last" are the CPU seconds of a batch, as the mean of twenty batches
-each: those after the warm-up of 5 batches, and the last ones. A batch ends when Spark has noted it in its
-checkpoint. "runs" are the sorted runs of the deepest bucket in the end. "read" are the CPU seconds in which a new
-process of this package reads the whole table.
+200 batches of 100,000 upserts, half of them updates, go into a table with 4 buckets and
+`write-only` = `false`. Each system has a process and a JVM of its own (see streams.py), one after
+the other. CPU is that of the driver, the JVM and the Python workers. "first" and "last" are the CPU
+seconds of a batch, as the mean of twenty batches each: those after the warm-up of 5 batches, and
+the last ones. A batch ends when Spark has noted it in its checkpoint. "runs" are the sorted runs of
+the deepest bucket in the end. "read" are the CPU seconds in which a new process of this package
+reads the whole table.
 """
 
 from __future__ import annotations

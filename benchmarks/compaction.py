@@ -6,14 +6,15 @@
     python benchmarks/compaction.py --engine deduplicate
     python benchmarks/compaction.py --engine aggregation --files 80 --rounds 1
 
-Without `--engine`, an append table of many files of about 1 MB is compacted into files of 128 MB. With it, a
-table with a primary key and 4 buckets is compacted as a whole. Each of its commits has added a file of
-100,000 rows to each bucket. Most of their keys are in other files, too.
+Without `--engine`, an append table of many files of about 1 MB is compacted into files of 128 MB.
+With it, a table with a primary key and 4 buckets is compacted as a whole. Each of its commits has
+added a file of 100,000 rows to each bucket. Most of their keys are in other files, too.
 
-Each round compacts two copies of the table in turn, one with Java Paimon 1.4.2 and one with this package,
-each in a process of its own. CPU seconds are those of the whole process tree from the call to its return,
-without the start of Python or of the JVM, which is warm from a smaller table. The peak is that of the memory
-(PSS) of these processes. Java needs its jar (see tests/oracle). Without it, only ours is measured.
+Each round compacts two copies of the table in turn, one with Java Paimon 1.4.2 and one with this
+package, each in a process of its own. CPU seconds are those of the whole process tree from the call
+to its return, without the start of Python or of the JVM, which is warm from a smaller table. The
+peak is that of the memory (PSS) of these processes. Java needs its jar (see tests/oracle). Without
+it, only ours is measured.
 """
 
 from __future__ import annotations
@@ -92,8 +93,10 @@ def build(path: Path, files: int, count: int, fmt: str) -> PaimonTable:
 
 
 def build_keyed(path: Path, commits: int, count: int, fmt: str, engine: str) -> PaimonTable:
-    """Makes a table with a primary key. Each commit adds a file to each bucket; of the keys that there are
-    after all of them, each commit has one in eight, and a third of its other values are NULL."""
+    """Makes a table with a primary key. Each commit adds a file to each bucket; of the keys that
+    there are after all of them, each commit has one in eight, and a third of its other values are
+    NULL.
+    """
     options = {
         "bucket": str(_BUCKETS),
         "write-only": "true",

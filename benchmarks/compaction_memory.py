@@ -2,10 +2,11 @@
 
     python benchmarks/compaction_memory.py [--sizes 250,1000,4000] [--buckets 1] [--commits 60] [--folder …]
 
-Each table has a primary key. Each commit makes one sorted run of each bucket, as long as its rows fit into a writer's
-memory (3.5 million rows). The number of runs is shown, because memory grows with it. Half of the keys of a run are in
-other runs, too. Each table is compacted by a process of its own. The peak is that of the process's memory (PSS), with
-Python and its libraries; "idle" is that of a process that has compacted a small table.
+Each table has a primary key. Each commit makes one sorted run of each bucket, as long as its rows
+fit into a writer's memory (3.5 million rows). The number of runs is shown, because memory grows
+with it. Half of the keys of a run are in other runs, too. Each table is compacted by a process of
+its own. The peak is that of the process's memory (PSS), with Python and its libraries; "idle" is
+that of a process that has compacted a small table.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def rows(seed: int, count: int, keys: int) -> pa.Table:
 
 
 def build(path: Path, count: int, buckets: int, commits: int) -> tuple[int, int]:
-    """Makes a table of `count` rows. Returns the bytes of its files, and the most files of a bucket."""
+    """Makes a table of `count` rows. Returns the bytes of its files, and the most files of a
+    bucket.
+    """
     options = {"bucket": str(buckets), "write-only": "true", "target-file-size": "1 gb"}
     table = PaimonTable.create(str(path), _COLUMNS, primary_keys=["id"], options=options)
     for number in range(commits):

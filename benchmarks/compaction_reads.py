@@ -1,14 +1,16 @@
-"""How long it takes to read a table that a stream of small batches has written, with and without compaction.
+"""How long it takes to read a table that a stream of small batches has written, with and without
+compaction.
 
     python benchmarks/compaction_reads.py --out build/compaction-reads.json
     python benchmarks/compaction_reads.py --batches 10 50 --rows 500
     python benchmarks/compaction_reads.py --draw build/compaction-reads.json docs/compaction-reads.svg
 
-An append table in two partitions gets batches of `--rows` new rows. A table with a primary key and two buckets
-gets batches of as many rows, half of which update earlier keys. After 10, 50, 200 and 500 batches, a copy of
-each is compacted (`compact(full=True)`), and both are read as a whole in turn (`to_arrow`), each in a process
-of its own, `--rounds` times. The figures are the medians of the seconds, the CPU seconds of the reader, and the
-number of files. `--draw` needs matplotlib, which nothing else here does.
+An append table in two partitions gets batches of `--rows` new rows. A table with a primary key and
+two buckets gets batches of as many rows, half of which update earlier keys. After 10, 50, 200 and
+500 batches, a copy of each is compacted (`compact(full=True)`), and both are read as a whole in
+turn (`to_arrow`), each in a process of its own, `--rounds` times. The figures are the medians of
+the seconds, the CPU seconds of the reader, and the number of files. `--draw` needs matplotlib,
+which nothing else here does.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ print(time.perf_counter() - wall, time.process_time() - cpu, rows)
 
 
 def batch(number: int, rows: int, *, keyed: bool) -> pa.Table:
-    """The rows of one batch. With keys, half of them are new and half are drawn from the earlier ones."""
+    """The rows of one batch. With keys, half of them are new and half are drawn from the earlier
+    ones.
+    """
     dice = np.random.default_rng(number)
     ids = np.arange(number * rows, (number + 1) * rows)
     if keyed:

@@ -1,18 +1,20 @@
-"""What Spark pays for the ways to read a table: `to_spark`, `format("paimon_stream")` and its own Parquet reader; and
-what a catalog pays to list tables.
+"""What Spark pays for the ways to read a table: `to_spark`, `format("paimon_stream")` and its own
+Parquet reader; and what a catalog pays to list tables.
 
     python benchmarks/doors.py
     python benchmarks/doors.py --rows 200000 --rounds 3
     python benchmarks/doors.py --spark35 .venv-spark35/bin/python        # beside Paimon's own jar
     python benchmarks/streams.py --loads L1,L4,L5 --systems noop,ours,format      # what the ways to write cost
 
-An append table and a table with a primary key hold `--rows` rows of 8 columns in four files. The second one is read
-after a compaction, which leaves nothing to merge, and before, when half of its rows have an older version. One session
-of Spark, local[2], reads in turns, all columns into the sink `noop`. The figures are the medians of the CPU seconds of
-the JVM and of Python's processes, and their ratio to Spark's own reader of the same files. The last one is in seconds.
+An append table and a table with a primary key hold `--rows` rows of 8 columns in four files. The
+second one is read after a compaction, which leaves nothing to merge, and before, when half of its
+rows have an older version. One session of Spark, local[2], reads in turns, all columns into the
+sink `noop`. The figures are the medians of the CPU seconds of the JVM and of Python's processes,
+and their ratio to Spark's own reader of the same files. The last one is in seconds.
 
-With `--spark35`, an interpreter that has pyspark 3.5, Paimon's jar 0.9.0 reads the same rows to be merged, in turn with
-ours, in a process and a JVM of its own. It has no release for Spark 4, and Spark 3.5 has no data sources in Python.
+With `--spark35`, an interpreter that has pyspark 3.5, Paimon's jar 0.9.0 reads the same rows to be
+merged, in turn with ours, in a process and a JVM of its own. It has no release for Spark 4, and
+Spark 3.5 has no data sources in Python.
 """
 
 from __future__ import annotations
@@ -140,8 +142,9 @@ def reads(ways: dict[str, Callable[[], DataFrame]]) -> dict[str, Callable[[], fl
 
 
 def compare(title: str, ways: dict[str, Callable[[], float]], rounds: int) -> None:
-    """Prints a line for each way, given as what reads and returns the CPU seconds. The first one is what the others are
-    compared with."""
+    """Prints a line for each way, given as what reads and returns the CPU seconds. The first one is
+    what the others are compared with.
+    """
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
         for name, read in ways.items():

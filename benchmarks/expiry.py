@@ -1,12 +1,14 @@
-"""What expiry of many snapshots costs, compared with Java in the same run, and how much memory it takes.
+"""What expiry of many snapshots costs, compared with Java in the same run, and how much memory it
+takes.
 
     python benchmarks/expiry.py
     python benchmarks/expiry.py --snapshots 2000 --files 20 --rounds 1
     python benchmarks/expiry.py --memory            # our memory only, at growing numbers of data files
 
-Each round expires two copies of one table on the local disk in turn, one with Java Paimon 1.4.2 and one with
-this package. All snapshots but the newest expire. Every tenth commit of the table is a compaction, so data
-files are deleted as well. Java needs its jar (see tests/oracle). Without it, only our time is measured.
+Each round expires two copies of one table on the local disk in turn, one with Java Paimon 1.4.2 and
+one with this package. All snapshots but the newest expire. Every tenth commit of the table is a
+compaction, so data files are deleted as well. Java needs its jar (see tests/oracle). Without it,
+only our time is measured.
 """
 
 from __future__ import annotations
@@ -177,7 +179,9 @@ def compare(snapshots: int, files: int, rounds: int, where: str | None) -> None:
 
 
 def memory(snapshots: int) -> None:
-    """Prints how much the peak memory of a process grows while it expires tables of more and more files."""
+    """Prints how much the peak memory of a process grows while it expires tables of more and more
+    files.
+    """
     print(f"{'files':>10}{'MB more':>10}")
     for files in (10, 100, 1000):
         with tempfile.TemporaryDirectory() as folder:

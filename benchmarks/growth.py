@@ -1,19 +1,21 @@
-"""Whether commits, starts and expiry stay fast while a table grows to 10,000 snapshots and 100,000 files.
+"""Whether commits, starts and expiry stay fast while a table grows to 10,000 snapshots and 100,000
+files.
 
     python benchmarks/growth.py
     python benchmarks/growth.py --snapshots 2000 --files 10 --marks 100,1000,2000
     python benchmarks/growth.py --json growth.json
 
-One committer makes a table on local storage, commit by commit. The data files themselves are left out,
-because no commit reads them. At each mark the benchmark reports:
+One committer makes a table on local storage, commit by commit. The data files themselves are left
+out, because no commit reads them. At each mark the benchmark reports:
 
 - how long a commit takes, and what it reads, writes and lists;
 - how long the first commit of a new committer takes;
-- how long a restarted stream needs to judge its first batch, and how long a new stream needs, which reads
-  every snapshot;
+- how long a restarted stream needs to judge its first batch, and how long a new stream needs, which
+  reads every snapshot;
 - how long expiry takes for each of the oldest snapshots.
 
-Writes are not synced, so that the table is made quickly. The number of syncs in a commit does not grow.
+Writes are not synced, so that the table is made quickly. The number of syncs in a commit does not
+grow.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""What cross-partition upserts would cost: the map from each key of the table to its partition and bucket.
+"""What cross-partition upserts would cost: the map from each key of the table to its partition and
+bucket.
 
     python benchmarks/key_map.py [--keys 1000000,10000000]
 
-A key that may move to another partition needs to be found wherever it is, so a writer holds a map of all keys of the
-table, or reads them all again. Paimon keeps such a map on local disk and makes it anew when a job starts. "made" is the
-CPU seconds of reading the key and partition columns of all rows and of making the map from them: a sorted array of
-64-bit hashes of the keys, and the number of each key's partition beside it. No smaller map answers for a whole batch at
-once. "held" is the memory of the map, and "peak" the most memory of the process above its memory at the start (VmHWM).
+A key that may move to another partition needs to be found wherever it is, so a writer holds a map
+of all keys of the table, or reads them all again. Paimon keeps such a map on local disk and makes
+it anew when a job starts. "made" is the CPU seconds of reading the key and partition columns of all
+rows and of making the map from them: a sorted array of 64-bit hashes of the keys, and the number of
+each key's partition beside it. No smaller map answers for a whole batch at once. "held" is the
+memory of the map, and "peak" the most memory of the process above its memory at the start (VmHWM).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One large batch of upserts into a table with a primary key and 8 buckets, on local[2]: rows per second, and
-the peak memory of each process.
+"""One large batch of upserts into a table with a primary key and 8 buckets, on local[2]: rows per
+second, and the peak memory of each process.
 
     python benchmarks/keyed_large.py [--rows 1000000] [--buckets 8] [--driver-memory 2g] [--payload 40]
 
 A third of the rows repeat earlier keys, so the batch has several rows for some keys. Spark does the
-shuffling, sorting and spilling. paimon_stream itself counts what the table holds afterwards. 20,000,000 rows
-take minutes, and a few GB of disk for the shuffle.
+shuffling, sorting and spilling. paimon_stream itself counts what the table holds afterwards.
+20,000,000 rows take minutes, and a few GB of disk for the shuffle.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def _below(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> tuple[str, float] | None:
-    """The kind of a process, and its memory in MB. Pages that processes share count in proportion."""
+    """The kind of a process, and its memory in MB. Pages that processes share count in
+    proportion.
+    """
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()

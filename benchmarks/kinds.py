@@ -1,16 +1,19 @@
-"""What a stream into a table with dynamic buckets costs, beside fixed buckets and Paimon's own sink in the same run.
+"""What a stream into a table with dynamic buckets costs, beside fixed buckets and Paimon's own sink
+in the same run.
 
     python benchmarks/kinds.py --spark-python .venv-spark35/bin/python
     python benchmarks/kinds.py --batches 20 --rows 50000
 
-100 batches of 200,000 upserts, half of them new keys, make 10 million keys. "fixed" has 4 buckets, "dynamic" has
-`bucket` = -1 and opens a bucket for two million keys. Nothing compacts. Each system has a process and a JVM of its
-own, one after the other. CPU is that of the driver, the JVM and the Python workers; "first" and "last" are the CPU
-seconds of a batch, as means of the first and the last batches. "assign" is what a process needs to look up the keys
-of a batch and to place the new ones by an index of that many keys, with the memory that it takes.
+100 batches of 200,000 upserts, half of them new keys, make 10 million keys. "fixed" has 4 buckets,
+"dynamic" has `bucket` = -1 and opens a bucket for two million keys. Nothing compacts. Each system
+has a process and a JVM of its own, one after the other. CPU is that of the driver, the JVM and the
+Python workers; "first" and "last" are the CPU seconds of a batch, as means of the first and the
+last batches. "assign" is what a process needs to look up the keys of a batch and to place the new
+ones by an index of that many keys, with the memory that it takes.
 
-"read" is an append table of ten files of a million rows, read in turns as it was before and after every tenth row was
-deleted by deletion vectors: the CPU seconds, as the medians of seven readings each, and their ratio.
+"read" is an append table of ten files of a million rows, read in turns as it was before and after
+every tenth row was deleted by deletion vectors: the CPU seconds, as the medians of seven readings
+each, and their ratio.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ from paimon_stream.write.dynamic_buckets import Assigner  # noqa: E402
 
 
 def assign(location: str, keys: int) -> tuple[float, float]:
-    """CPU seconds and MiB of looking up 100,000 known hashes and placing 100,000 new ones, by an index of `keys`."""
+    """CPU seconds and MiB of looking up 100,000 known hashes and placing 100,000 new ones, by an
+    index of `keys`.
+    """
     PaimonTable.create(location, [("id", "BIGINT NOT NULL")], primary_keys=["id"])
     table = load_table(LocalStorage(location))
     dice = np.random.default_rng(1)

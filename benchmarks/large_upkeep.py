@@ -2,8 +2,8 @@
 
     python benchmarks/large_upkeep.py [--files 100000] [--snapshots 1000] [--delay 0.025]
 
-The store is `still_store.py`, which only reads. Prints seconds, CPU seconds of the client, requests, and trips
-(requests in a row), with the delay and without.
+The store is `still_store.py`, which only reads. Prints seconds, CPU seconds of the client,
+requests, and trips (requests in a row), with the delay and without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the maintenance benchmarks share: a table of very many files, a run in a fresh process, and Java."""
+"""What the maintenance benchmarks share: a table of very many files, a run in a fresh process, and
+Java.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ BUCKETS = 10
 
 
 def make_table(location: Path, files: int, orphans: int, commits: int = COMMITS) -> PaimonTable:
-    """Makes a table with `files` data files in 200 buckets, and `orphans` orphans among them. Each file has
-    four bytes and is years old."""
+    """Makes a table with `files` data files in 200 buckets, and `orphans` orphans among them. Each
+    file has four bytes and is years old.
+    """
     table = PaimonTable.create(
         str(location),
         schema=[("id", "BIGINT"), ("name", "STRING"), ("dt", "STRING")],
@@ -94,8 +97,9 @@ def _write(path: Path) -> None:
 
 
 def in_fresh_process(script: str, location: Path) -> tuple[float, float, int]:
-    """Has the script measure one table. Returns seconds, MiB of memory above the start of the process, and
-    the number that it found."""
+    """Has the script measure one table. Returns seconds, MiB of memory above the start of the
+    process, and the number that it found.
+    """
     command = [sys.executable, script, "--measure", str(location)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     seconds, memory, found = done.stdout.split()
@@ -103,8 +107,9 @@ def in_fresh_process(script: str, location: Path) -> tuple[float, float, int]:
 
 
 def most_memory() -> float:
-    """The peak memory of this process so far, in MiB. Unlike `ru_maxrss`, it does not count the memory that
-    the parent had when it started this process."""
+    """The peak memory of this process so far, in MiB. Unlike `ru_maxrss`, it does not count the
+    memory that the parent had when it started this process.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

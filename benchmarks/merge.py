@@ -1,12 +1,14 @@
-"""How many rows per second are merged in memory, and read from a table with a primary key compared with Java.
+"""How many rows per second are merged in memory, and read from a table with a primary key compared
+with Java.
 
     python benchmarks/merge.py                               # 2 million rows, half as many keys
     python benchmarks/merge.py --rows 8000000 --read-rows 0  # merging only
 
-Merging: rows of random keys in the order of their sequence numbers, once for each engine. Reading: a table of
-two buckets that Java wrote in several batches without compaction, so every row is merged. Java runs in a JVM
-of its own through tests/oracle, with the first compiler only (-XX:TieredStopAtLevel=1), and its rows stay
-there. `peak` is the memory that reading adds to this process.
+Merging: rows of random keys in the order of their sequence numbers, once for each engine. Reading:
+a table of two buckets that Java wrote in several batches without compaction, so every row is
+merged. Java runs in a JVM of its own through tests/oracle, with the first compiler only
+(-XX:TieredStopAtLevel=1), and its rows stay there. `peak` is the memory that reading adds to this
+process.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""How many rows per second each engine and aggregate function merges in memory, compared with deduplicate.
+"""How many rows per second each engine and aggregate function merges in memory, compared with
+deduplicate.
 
     python benchmarks/merge_engines.py                        # 1 million rows of 300,000 keys
     python benchmarks/merge_engines.py --hot                  # the same rows, half of them of one key
     python benchmarks/merge_engines.py --only product,collect --rows 200000
 
-Rows of random keys come in the order of their sequence numbers. One in ten is NULL in the column that is
-folded. If a line says `retracts`, one row in five is a -D. Each line folds one column. `ratio` is its time
-divided by that of deduplicate. Each line is run `--times` times, and the fastest wall clock time counts.
+Rows of random keys come in the order of their sequence numbers. One in ten is NULL in the column
+that is folded. If a line says `retracts`, one row in five is a -D. Each line folds one column.
+`ratio` is its time divided by that of deduplicate. Each line is run `--times` times, and the
+fastest wall clock time counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Finding orphans in a table of 100,000 files, compared with Java in one run; and memory as the table grows.
+"""Finding orphans in a table of 100,000 files, compared with Java in one run; and memory as the
+table grows.
 
     python benchmarks/orphans.py [--files 100000] [--orphans 1000]
 
-Ours runs in a fresh process each time. Java's JVM is warm, and the fastest of its three runs counts.
+Ours runs in a fresh process each time. Java's JVM is warm, and the fastest of its three runs
+counts.
 """
 
 from __future__ import annotations

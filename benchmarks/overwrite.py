@@ -1,11 +1,12 @@
-"""A dynamic overwrite of 1 of 1,000 partitions: ours compared with Java's in the same run, and its memory.
+"""A dynamic overwrite of 1 of 1,000 partitions: ours compared with Java's in the same run, and its
+memory.
 
 python benchmarks/overwrite.py [--partitions 1000] [--files 1] [--rounds 15]
 
-Two copies of one table get the same commit messages. Only the commit is timed, with a committer that exists
-already. The data files are not written, because a committer never reads them. Our commit makes every file
-durable before it continues; Java's makes none durable. The second line shows ours without syncs as well.
-Needs the Java oracle of the tests.
+Two copies of one table get the same commit messages. Only the commit is timed, with a committer
+that exists already. The data files are not written, because a committer never reads them. Our
+commit makes every file durable before it continues; Java's makes none durable. The second line
+shows ours without syncs as well. Needs the Java oracle of the tests.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python benchmarks/performance.py build/bench/*.json > docs/performance.md
 
-Reads the output of `benchmarks/streams.py --json`, and files of rows that other benchmarks write: {"kind":
-"rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems": {name: number},
-"goal", "met", "note"}]}. A file may also have the rows alone; then its name is the section. An object of
-several numbers may stand in place of a number. The output of `benchmarks/threads.py --json` becomes a chart.
-benchmarks/performance.txt, in Markdown, is added at the end. It has the text that no script can make: the
-method, and what profiles show.
+Reads the output of `benchmarks/streams.py --json`, and files of rows that other benchmarks write:
+{"kind": "rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems":
+{name: number}, "goal", "met", "note"}]}. A file may also have the rows alone; then its name is the
+section. An object of several numbers may stand in place of a number. The output of
+`benchmarks/threads.py --json` becomes a chart. benchmarks/performance.txt, in Markdown, is added at
+the end. It has the text that no script can make: the method, and what profiles show.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
-    """What readers want to know first: ours compared with the others, least to most over all runs."""
+    """What readers want to know first: ours compared with the others, least to most over all
+    runs.
+    """
     lines = []
     for load, (what, peers) in SUMMARY.items():
         shares = [
@@ -123,7 +125,9 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
 
 
 def span(streams: list[dict[str, Any]], load: str, peer: str) -> str:
-    """Our CPU divided by a peer's in a load, least to most over all runs; empty if no run has both."""
+    """Our CPU divided by a peer's in a load, least to most over all runs; empty if no run has
+    both.
+    """
     both = [run["loads"][load]["systems"] for run in streams if load in run["loads"]]
     return least_to_most(
         [one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one]
@@ -137,8 +141,9 @@ def least_to_most(ratios: list[float]) -> str:
 
 
 def charts(streams: list[dict[str, Any]]) -> list[str]:
-    """The CPU of a stream in each system, ours = 1, for each load of the summary, from the run with the most
-    systems."""
+    """The CPU of a stream in each system, ours = 1, for each load of the summary, from the run with
+    the most systems.
+    """
     parts = []
     for load in SUMMARY:
         runs = [(run, run["loads"][load]) for run in streams if load in run["loads"]]
@@ -336,8 +341,9 @@ def cold_part(load: dict[str, Any]) -> str:
 def rows_part(one: dict[str, Any]) -> str:
     """The tables of another benchmark.
 
-    The rows with one number for each system share one table. A row with several numbers for each system has
-    a table of its own. The rows with several numbers for ours alone share a table with a column for each.
+    The rows with one number for each system share one table. A row with several numbers for each
+    system has a table of its own. The rows with several numbers for ours alone share a table with a
+    column for each.
     """
     about = [f"### {one['title']}\n"] if one["title"] else []
     rows = one["rows"]
@@ -385,8 +391,9 @@ def numbers_table(rows: list[dict[str, Any]]) -> str:
 
 
 def columns_table(rows: list[dict[str, Any]]) -> str:
-    """A table with a line for each row, a column for each of its numbers, and the last number divided by the
-    first."""
+    """A table with a line for each row, a column for each of its numbers, and the last number
+    divided by the first.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row["systems"]["ours"]))
     lines = []
     for row in rows:

@@ -2,11 +2,12 @@
 
     python benchmarks/replay.py [--rows 200000] [--rounds 5] [--json FILE]
 
-A stream of 3 batches is killed (SIGKILL) in its last batch, after the files were written and before they were
-committed. The state that it leaves is kept and restored for each round. Then the query is started again, in a
-process that has run such streams before. `reused`: the files are checked and committed. `written again`: the
-same with `paimon-stream.journal.reuse=false`. For comparison, the last batch of a stream that is not killed.
-Rounds alternate, figures are medians, and the table is read after each round.
+A stream of 3 batches is killed (SIGKILL) in its last batch, after the files were written and before
+they were committed. The state that it leaves is kept and restored for each round. Then the query is
+started again, in a process that has run such streams before. `reused`: the files are checked and
+committed. `written again`: the same with `paimon-stream.journal.reuse=false`. For comparison, the
+last batch of a stream that is not killed. Rounds alternate, figures are medians, and the table is
+read after each round.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def main() -> None:
 def in_process(
     given: argparse.Namespace, what: str, folder: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs this script as a child that leads a session, and ends all processes left in the session."""
+    """Runs this script as a child that leads a session, and ends all processes left in the
+    session.
+    """
     command = [sys.executable, __file__, "--rows", str(given.rows), "--rounds", str(given.rounds)]
     environment = {
         **os.environ,

@@ -1,9 +1,11 @@
-"""A folder of the local disk as a bucket that only reads: S3's GET, HEAD and LIST, each after a delay.
+"""A folder of the local disk as a bucket that only reads: S3's GET, HEAD and LIST, each after a
+delay.
 
     python benchmarks/still_store.py FOLDER PORT DELAY
 
-The servers of the tests look at all their objects for each page of a listing. This one keeps the keys sorted, as
-stores do, so a page costs what its 1,000 keys cost, and what is measured is the client. It checks no signatures.
+The servers of the tests look at all their objects for each page of a listing. This one keeps the
+keys sorted, as stores do, so a page costs what its 1,000 keys cost, and what is measured is the
+client. It checks no signatures.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""A small batch beside pypaimon and Java Paimon, on the same server: a section of `benchmarks/stores.py`.
+"""A small batch beside pypaimon and Java Paimon, on the same server: a section of
+`benchmarks/stores.py`.
 
-Each system writes one data file of 100 rows and commits it, again and again, to an append table of its own.
-The systems take turns, first without and then with the delay. Requests are those of the batch with the
-median number of them. Each keeps its writer and its committer from
-batch to batch, as a stream does. pypaimon runs in a Python of its own and times itself. Java runs in a JVM
-with both compilers and is timed from here, so each of its batches includes some calls by py4j, of about a
-millisecond together.
+Each system writes one data file of 100 rows and commits it, again and again, to an append table of
+its own. The systems take turns, first without and then with the delay. Requests are those of the
+batch with the median number of them. Each keeps its writer and its committer from batch to batch,
+as a stream does. pypaimon runs in a Python of its own and times itself. Java runs in a JVM with
+both compilers and is timed from here, so each of its batches includes some calls by py4j, of about
+a millisecond together.
 
-"ours, stream" is what the sink does with a batch, judgement and journal included; the judgement counts as
-part of the commit. "ours, new_commit" is `PaimonTable.new_commit`, which does what the others do.
+"ours, stream" is what the sink does with a batch, judgement and journal included; the judgement
+counts as part of the commit. "ours, new_commit" is `PaimonTable.new_commit`, which does what the
+others do.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ SETTLED = 0.15
 """Seconds to wait for requests that a system sends after its commit has returned."""
 
 Run: TypeAlias = Callable[[int], tuple[float, float]]
-"""Writes and commits batch n. Returns the seconds of both together, and those of the commit alone."""
+"""Writes and commits batch n. Returns the seconds of both together, and those of the commit
+alone.
+"""
 
 CHILD = """
 import json, os, sys, time

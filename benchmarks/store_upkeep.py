@@ -1,10 +1,11 @@
 """What maintenance and reading of tables in object stores cost: sections of `benchmarks/stores.py`.
 
-Each is measured on one server, behind a proxy, with a delay of each request and without: one request after
-another, and as it is. With `--before CHECKOUT` the first is that checkout of this project, else the same code
-on a storage that sends one request at a time. Expiry and deletion one by one are measured on fewer snapshots
-or files and scaled up, because their requests grow with them. Without the delay, a figure is what client,
-server and proxy need themselves. The table that is listed and verified has as many snapshots as expire.
+Each is measured on one server, behind a proxy, with a delay of each request and without: one
+request after another, and as it is. With `--before CHECKOUT` the first is that checkout of this
+project, else the same code on a storage that sends one request at a time. Expiry and deletion one
+by one are measured on fewer snapshots or files and scaled up, because their requests grow with
+them. Without the delay, a figure is what client, server and proxy need themselves. The table that
+is listed and verified has as many snapshots as expire.
 """
 
 from __future__ import annotations

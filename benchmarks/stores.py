@@ -6,13 +6,14 @@
     python benchmarks/stores.py --delay 0.025 --batches 40 --json stores.json
     python benchmarks/stores.py --only upkeep --files 100000 --endpoint http://127.0.0.1:9000
 
-The server runs on loopback, behind a proxy in a process of its own that delays each request. Each figure is
-measured without and with the delay. Without it, a figure is what client, server and proxy need themselves.
-Requests are counted at the proxy, trips by the storage. Each section is a function that prints its own table;
-`SECTIONS` names them.
+The server runs on loopback, behind a proxy in a process of its own that delays each request. Each
+figure is measured without and with the delay. Without it, a figure is what client, server and proxy
+need themselves. Requests are counted at the proxy, trips by the storage. Each section is a function
+that prints its own table; `SECTIONS` names them.
 
-moto looks at all its objects for each page of a listing; `large_upkeep.py` measures larger tables on a store that
-does not. `--endpoint` names another S3 server that runs already, with moto's keys and bucket.
+moto looks at all its objects for each page of a listing; `large_upkeep.py` measures larger tables
+on a store that does not. `--endpoint` names another S3 server that runs already, with moto's keys
+and bucket.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ class Place:
             self.proxy.order()
 
     def kinds(self) -> Counter[str]:
-        """The requests since the block of `delayed` began. POST starts or ends an upload in parts."""
+        """The requests since the block of `delayed` began. POST starts or ends an upload in
+        parts.
+        """
         return Counter(
             "LIST"
             if one.method == "GET" and "list-type" in one.path
@@ -148,8 +151,9 @@ class Stream:
         )
 
     def batch(self, files: int, *, written: bool) -> float:
-        """Runs one batch. Returns its seconds. `written`: the driver writes the data files within them;
-        otherwise tasks have written them."""
+        """Runs one batch. Returns its seconds. `written`: the driver writes the data files within
+        them; otherwise tasks have written them.
+        """
         if self.writer is None:
             self.start()
         assert self.writer is not None
@@ -212,7 +216,9 @@ def commit(place: Place) -> None:
 def _p50(
     place: Place, stream: Stream, delay: float, files: int, written: bool
 ) -> tuple[float, int]:
-    """The median seconds of a batch, and the trips of the last one. The requests are left in the figures."""
+    """The median seconds of a batch, and the trips of the last one. The requests are left in the
+    figures.
+    """
     with place.delayed(delay):
         spent = []
         for _ in range(place.batches):

@@ -7,19 +7,20 @@ r"""Spark streams into tables: ours compared with its peers in one run.
     python benchmarks/streams.py --loads L5 --systems noop,ours,ours+OPTION=VALUE,ours@/other/checkout
     python benchmarks/streams.py --loads L1,L4,L5 --systems noop,ours,format    # both doors: sink and data source
 
-Loads: L1 append; L2 append into 5 partitions; L3 append into 8 buckets; L4 upserts, half of them updates, 4
-buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8 columns, fixed seed, Parquet
-files in the OS's cache.
+Loads: L1 append; L2 append into 5 partitions; L3 append into 8 buckets; L4 upserts, half of them
+updates, 4 buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8 columns,
+fixed seed, Parquet files in the OS's cache.
 
-Every system has a process and a JVM of its own, started once: local[2], the same memory, the same settings,
-and Parquet data files with zstd at level 1. The first rounds of each load are dropped. The rounds of all
-systems are interleaved, in an order that rotates. A round is one stream from a fresh checkpoint into a new
-table, until all files are read. Its first two batches are not measured, because Spark ends Python workers
-that were idle for a minute; the load `cold` shows what a start costs. CPU is that of the driver, the JVM and
-the Python workers, from /proc. Memory is PSS, read five times a second in the first round. "early" is the
-median of the 20 batches after the first 20, "late" that of the last 20. After every round, the table is read
-and its rows and sums are compared: Spark reads what the JVM's sinks wrote, paimon_stream reads the tables of
-ours and of pypaimon, and Java counts the rows of ours once per load.
+Every system has a process and a JVM of its own, started once: local[2], the same memory, the same
+settings, and Parquet data files with zstd at level 1. The first rounds of each load are dropped.
+The rounds of all systems are interleaved, in an order that rotates. A round is one stream from a
+fresh checkpoint into a new table, until all files are read. Its first two batches are not measured,
+because Spark ends Python workers that were idle for a minute; the load `cold` shows what a start
+costs. CPU is that of the driver, the JVM and the Python workers, from /proc. Memory is PSS, read
+five times a second in the first round. "early" is the median of the 20 batches after the first 20,
+"late" that of the last 20. After every round, the table is read and its rows and sums are compared:
+Spark reads what the JVM's sinks wrote, paimon_stream reads the tables of ours and of pypaimon, and
+Java counts the rows of ours once per load.
 """
 
 from __future__ import annotations

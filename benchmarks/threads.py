@@ -4,9 +4,10 @@
     python benchmarks/threads.py --load L3 --systems ours,jar --spark-python .venv-spark35/bin/python
     python benchmarks/threads.py --json threads.json
 
-Loads and systems are those of `benchmarks/streams.py`. Each system runs the stream several times in a JVM of
-its own, in turn. The figures are medians of the last rounds. CPU seconds are read from /proc for each thread
-before and after a stream. A thread that has ended counts among "the JVM's other threads".
+Loads and systems are those of `benchmarks/streams.py`. Each system runs the stream several times in
+a JVM of its own, in turn. The figures are medians of the last rounds. CPU seconds are read from
+/proc for each thread before and after a stream. A thread that has ended counts among "the JVM's
+other threads".
 """
 
 from __future__ import annotations

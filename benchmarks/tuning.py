@@ -1,25 +1,27 @@
-"""What trigger, file size, buckets and parallelism change for streams into our tables, measured in one run.
+"""What trigger, file size, buckets and parallelism change for streams into our tables, measured in
+one run.
 
     python benchmarks/tuning.py --out build/tuning.json                 # about 15 minutes on two quiet cores
     python benchmarks/tuning.py --parts trigger,buckets --rounds 5 --out build/tuning.json
     python benchmarks/tuning.py --small --rounds 1                      # a smoke run, whose figures say nothing
     python benchmarks/tuning.py --draw build/tuning.json docs           # docs/tuning-trigger.svg and so on
 
-trigger: batches of 1,000 to 1,000,000 rows, into an append table, into a table with a primary key (4 buckets, half of
-the rows update earlier keys), and into a sink that does nothing.
-files: `PaimonTable.append` writes the same rows with different values of `target-file-size`, and in many batches. Each
-table is read as a whole, and a hundredth of it by a filter on the column `id`, which rises with time.
-buckets: the same upserts into tables with different numbers of buckets, compacted by the stream, as is the default.
-parallelism: the same rows in DataFrames of 1 to 64 partitions. The batches are too large for the driver to write.
-streams: several streams at once append batches of 1,000 rows to one table, as fast as they can. Only the time in which
-all of them commit counts.
+trigger: batches of 1,000 to 1,000,000 rows, into an append table, into a table with a primary key
+(4 buckets, half of the rows update earlier keys), and into a sink that does nothing. files:
+`PaimonTable.append` writes the same rows with different values of `target-file-size`, and in many
+batches. Each table is read as a whole, and a hundredth of it by a filter on the column `id`, which
+rises with time. buckets: the same upserts into tables with different numbers of buckets, compacted
+by the stream, as is the default. parallelism: the same rows in DataFrames of 1 to 64 partitions.
+The batches are too large for the driver to write. streams: several streams at once append batches
+of 1,000 rows to one table, as fast as they can. Only the time in which all of them commit counts.
 
-One session of Spark, local[2], runs the streams. A round runs every case of every part once, in an order that rotates.
-The figures are medians of the rounds, but times are the shortest, because other work on a machine only lengthens them.
-A stream's first batches are not measured. CPU is that of the driver, the JVM and the Python workers. A process of its
-own writes or reads each table of the part `files`, and reads those of `buckets`; its memory is the peak of its resident
-set. After each stream, the rows and sums of the table are compared with those of its source. If the file of `--out` is
-there, the rounds are added to those that it has. `--draw` needs matplotlib.
+One session of Spark, local[2], runs the streams. A round runs every case of every part once, in an
+order that rotates. The figures are medians of the rounds, but times are the shortest, because other
+work on a machine only lengthens them. A stream's first batches are not measured. CPU is that of the
+driver, the JVM and the Python workers. A process of its own writes or reads each table of the part
+`files`, and reads those of `buckets`; its memory is the peak of its resident set. After each
+stream, the rows and sums of the table are compared with those of its source. If the file of `--out`
+is there, the rounds are added to those that it has. `--draw` needs matplotlib.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class Streams:
             self.run(system, replace(load, keyed=keyed, buckets=4 * keyed, compacted=keyed))
 
     def run(self, system: str, load: Load, *, merged: bool = False) -> Figures:
-        """Runs one stream into a new table, whose files are counted and removed. `merged` also reads it."""
+        """Runs one stream into a new table, whose files are counted and removed. `merged` also
+        reads it.
+        """
         from peers.child import run
 
         source, made, name = self._prepared(system, load)
@@ -122,7 +126,9 @@ class Streams:
         return figures
 
     def _prepared(self, system: str, load: Load) -> tuple[Path, System, str]:
-        """The folder of the source, the system, and the name of a new table. Removes what the last stream left."""
+        """The folder of the source, the system, and the name of a new table. Removes what the last
+        stream left.
+        """
         for place in ("warehouse", "checkpoint"):
             shutil.rmtree(self.folder / place, ignore_errors=True)
         self.number += 1
@@ -183,7 +189,9 @@ class Streams:
 
 
 def _files_of(table: PaimonTable, warm_up: int) -> Figures:
-    """The files that a batch added, and those that are there in the end. A run is a file of level 0, or a level."""
+    """The files that a batch added, and those that are there in the end. A run is a file of level
+    0, or a level.
+    """
     batches = [
         one.batch
         for one in table.history()
@@ -217,7 +225,9 @@ def _peak() -> float:
 
 
 def write(location: str, target: str, rows: int, commits: int) -> Figures:
-    """Appends the rows in this number of commits. The CPU seconds do not include the time to make the rows."""
+    """Appends the rows in this number of commits. The CPU seconds do not include the time to make
+    the rows.
+    """
     table = PaimonTable.create(location, list(COLUMNS), options={"target-file-size": target})
     size = min(_BATCH, rows // commits)
     source = Source(rows, size, 1)
@@ -410,7 +420,9 @@ _SHOWN = {
 
 
 def middle(case: dict[str, Any], name: str) -> float | None:
-    """A figure of a case: the median of its rounds, of times the best. None if the case does not have it."""
+    """A figure of a case: the median of its rounds, of times the best. None if the case does not
+    have it.
+    """
     values = [one[name] for one in case["rounds"] if name in one]
     if not values:
         return None

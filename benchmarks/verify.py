@@ -2,11 +2,11 @@
 
     python benchmarks/verify.py [--files 100000]
 
-Java has no verification. The nearest operation is a dry run of its orphan cleaning. It reads every snapshot,
-list and manifest once and lists all files, but it compares no sizes, counts or bounds. Ours compares all of
-them, and also replays every manifest. Ours runs in a fresh process each time. Java's JVM is warm. On both
-sides the fastest of three runs counts. MiB is the peak memory of the process (VmHWM) above its memory at the
-start.
+Java has no verification. The nearest operation is a dry run of its orphan cleaning. It reads every
+snapshot, list and manifest once and lists all files, but it compares no sizes, counts or bounds.
+Ours compares all of them, and also replays every manifest. Ours runs in a fresh process each time.
+Java's JVM is warm. On both sides the fastest of three runs counts. MiB is the peak memory of the
+process (VmHWM) above its memory at the start.
 """
 
 from __future__ import annotations

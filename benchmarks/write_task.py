@@ -1,10 +1,12 @@
-"""How fast one task writes, how much memory it takes, and how close its files come to the target size.
+"""How fast one task writes, how much memory it takes, and how close its files come to the target
+size.
 
     python benchmarks/write_task.py                          # 2 million rows, no partitions, no buckets
     python benchmarks/write_task.py --rows 10000000 --buckets 8 --partitions 5 --target "16 mb"
 
-Rows have eight columns: BIGINT, two INT, DOUBLE, two STRING, TIMESTAMP, DECIMAL(18, 2). They are made batch
-by batch. The CPU seconds shown do not include the time to make them, as far as it can be measured apart.
+Rows have eight columns: BIGINT, two INT, DOUBLE, two STRING, TIMESTAMP, DECIMAL(18, 2). They are
+made batch by batch. The CPU seconds shown do not include the time to make them, as far as it can be
+measured apart.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Demo of changes: each flight of January 2013 is one row that changes. The job survives `kill -9`.
 
-1. Departures, delays, arrivals and cancellations become a stream of changes: inserts, updates, deletes.
-2. A job streams them into a table with a primary key. The job and its JVM are killed with SIGKILL at four
-   moments. Each time the job is started again.
-3. Java Paimon, pypaimon and paimon_stream itself read the table. Their results must equal those of a dict to
-   which all changes were applied.
+1. Departures, delays, arrivals and cancellations become a stream of changes: inserts, updates,
+   deletes.
+2. A job streams them into a table with a primary key. The job and its JVM are killed with SIGKILL
+   at four moments. Each time the job is started again.
+3. Java Paimon, pypaimon and paimon_stream itself read the table. Their results must equal those of
+   a dict to which all changes were applied.
 
 Each run works in a new folder under `demo-data/` and leaves it there.
 """

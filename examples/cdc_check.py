@@ -1,4 +1,5 @@
-"""Sums up the table of `cdc.py` in a few numbers, with readers that share no code with paimon_stream.
+"""Sums up the table of `cdc.py` in a few numbers, with readers that share no code with
+paimon_stream.
 
 python cdc_check.py pypaimon|java TABLE     prints the numbers as JSON
 """

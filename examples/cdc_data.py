@@ -1,8 +1,9 @@
 """The flights of January 2013 as a stream of changes, and the rows that must be left at the end.
 
-Every flight is one row that changes: scheduled (`c`), delayed, departed, arrived or diverted (`u`), or
-cancelled (`d`). The changes come in daily files, in the order in which they were received. A few changes are
-received a day late, after newer changes of the same flight. `changed_at` decides which change counts.
+Every flight is one row that changes: scheduled (`c`), delayed, departed, arrived or diverted (`u`),
+or cancelled (`d`). The changes come in daily files, in the order in which they were received. A few
+changes are received a day late, after newer changes of the same flight. `changed_at` decides which
+change counts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ TABLE = {
     "primary_keys": list(KEY),
     "options": {"bucket": "2", "sequence.field": "changed_at"},
 }
-"""The arguments of `PaimonTable.create`. Of each flight, the row with the newest `changed_at` counts."""
+"""The arguments of `PaimonTable.create`. Of each flight, the row with the newest `changed_at`
+counts.
+"""
 
 OPERATION = "op"
 """The column that says what a change does. The table does not have it."""
@@ -70,8 +73,8 @@ _LATE = 40
 def changes_of(flights: pa.Table) -> pa.Table:
     """All changes of these flights, in the order in which they are received.
 
-    The columns are `op`, the table's columns, and `received`, the day. One in 40 changes is received a day
-    late.
+    The columns are `op`, the table's columns, and `received`, the day. One in 40 changes is
+    received a day late.
     """
     hour = flights["time_hour"].cast(pa.int64()).to_numpy()
     due = hour + flights["minute"].to_numpy().astype(np.int64) * _MINUTE
@@ -106,8 +109,9 @@ _KNOWN = ("tailnum", "dep_delay", "arr_delay", "air_time")
 def _change(
     flights: pa.Table, which: Any, op: str, status: Any, at: Any, known: Iterable[str]
 ) -> pa.Table:
-    """One change of some flights. Of the columns that become known over time, only those in `known` have
-    values."""
+    """One change of some flights. Of the columns that become known over time, only those in `known`
+    have values.
+    """
     columns = {name: flights[name] for name in ARROW_SCHEMA.names if name in flights.column_names}
     unknown = [name for name in _KNOWN if name not in known]
     columns |= {name: pa.nulls(flights.num_rows, ARROW_SCHEMA.field(name).type) for name in unknown}
@@ -119,7 +123,9 @@ def _change(
 
 
 def left_over(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that a table must hold after these changes, found with a dict by key and without Paimon."""
+    """The rows that a table must hold after these changes, found with a dict by key and without
+    Paimon.
+    """
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for change in changes:
         key = tuple(change[name] for name in KEY)

@@ -2,8 +2,8 @@
 
     python cdc_stream.py '{"source": …, "table": …, "checkpoint": …, "kill": ["PUBLISHED", 6]}'
 
-It runs as a process of its own, because it is killed while it runs. It reports each batch as one line of
-JSON.
+It runs as a process of its own, because it is killed while it runs. It reports each batch as one
+line of JSON.
 """
 
 from __future__ import annotations

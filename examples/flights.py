@@ -1,10 +1,11 @@
-"""The demo: a job streams a year of flights into a Paimon table through `kill -9`. Others check the table.
+"""The demo: a job streams a year of flights into a Paimon table through `kill -9`. Others check the
+table.
 
 1. The 336,776 flights of 2013 become 365 daily files. A stream reads them in 41 micro-batches.
-2. The job that streams them is a process of its own. It and its JVM are killed with SIGKILL at four moments
-   at which other sinks lose or duplicate rows. Each time the job is started again.
-3. pypaimon and Java Paimon read the table. The row count, the sums and a checksum of each day must equal
-   those of the source.
+2. The job that streams them is a process of its own. It and its JVM are killed with SIGKILL at four
+   moments at which other sinks lose or duplicate rows. Each time the job is started again.
+3. pypaimon and Java Paimon read the table. The row count, the sums and a checksum of each day must
+   equal those of the source.
 4. A naive sink and PaimonSink go through the same crash, side by side.
 
 Run it with `make demo`. Each run works in a new folder under `demo-data/` and leaves it there.
@@ -117,8 +118,9 @@ def new_room(name: str = "flights") -> Room:
 def python(
     room: Room, script: str, *arguments: str, interpreter: str = sys.executable
 ) -> Iterator[Any]:
-    """Runs one of the scripts beside this one and yields its reports, line by line. The last item is its exit
-    code."""
+    """Runs one of the scripts beside this one and yields its reports, line by line. The last item
+    is its exit code.
+    """
     command = [interpreter, str(HERE / script), *arguments]
     with room.log.open("a") as log:
         process = subprocess.Popen(
@@ -186,7 +188,9 @@ def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
 def independent_readers(
     room: Room, table: Path | str, script: str = "flights_check.py"
 ) -> list[Summary]:
-    """What pypaimon and Java Paimon find in the table. Prints the name of a reader that is not installed."""
+    """What pypaimon and Java Paimon find in the table. Prints the name of a reader that is not
+    installed.
+    """
     found = []
     readers = {"pypaimon": str(READERS_PYTHON), "java": sys.executable}
     for reader, interpreter in readers.items():
@@ -226,7 +230,9 @@ def print_agreement(
 
 
 def compare_with_naive(room: Room) -> bool:
-    """Takes a naive sink and ours through the same crash. Returns whether our table holds each row once."""
+    """Takes a naive sink and ours through the same crash. Returns whether our table holds each row
+    once.
+    """
     few = room.folder / "few-days"
     few.mkdir()
     for path in sorted(room.source.iterdir())[:DAYS_FOR_NAIVE]:

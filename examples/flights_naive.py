@@ -2,9 +2,10 @@
 
     python flights_naive.py SOURCE FOLDER CHECKPOINTS
 
-The crash comes after the sink has returned and before Spark has noted that. It is reproduced here as users
-have reported it for other sinks: let the stream end, remove the newest entry of `<checkpoint>/commits`, start
-again. Spark then runs the last batch a second time, with the same rows and the same batch id.
+The crash comes after the sink has returned and before Spark has noted that. It is reproduced here
+as users have reported it for other sinks: let the stream end, remove the newest entry of
+`<checkpoint>/commits`, start again. Spark then runs the last batch a second time, with the same
+rows and the same batch id.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The streaming job: it reads daily files and writes a Paimon table, one snapshot for each micro-batch.
+"""The streaming job: it reads daily files and writes a Paimon table, one snapshot for each
+micro-batch.
 
     python flights_stream.py '{"source": …, "table": …, "checkpoint": …, "kill": ["PUBLISHED", 15]}'
 
-`flights.py` runs it as a process of its own, because it is killed while it runs. It reports each batch as one
-line of JSON.
+`flights.py` runs it as a process of its own, because it is killed while it runs. It reports each
+batch as one line of JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def local_spark(name: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        # The process lives only for seconds, so a fast start matters more than speed in the long run.
+        # The process lives only for seconds, so a fast start matters more than speed in the long
+        # run.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )

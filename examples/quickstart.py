@@ -1,4 +1,6 @@
-"""The README's snippet: a stream into a Paimon table. If you run it again, it continues where it stopped."""
+"""The README's snippet: a stream into a Paimon table. If you run it again, it continues where it
+stopped.
+"""
 
 import os
 import sys

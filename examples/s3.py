@@ -1,13 +1,15 @@
 """Demo of an object store: flights are streamed into a table on S3. The job survives `kill -9`.
 
 1. A server that speaks S3 (moto) is started on this machine. It keeps its bucket in memory.
-2. A job streams the flights of January to March 2013 into a table in that bucket. The job and its JVM are
-   killed with SIGKILL at the four moments of `flights.py`. Each time the job is started again.
-3. Java Paimon, pypaimon and paimon_stream itself read the table from the bucket. The row count, the sums and
-   a checksum of each day must equal those of the source.
+2. A job streams the flights of January to March 2013 into a table in that bucket. The job and its
+   JVM are killed with SIGKILL at the four moments of `flights.py`. Each time the job is started
+   again.
+3. Java Paimon, pypaimon and paimon_stream itself read the table from the bucket. The row count, the
+   sums and a checksum of each day must equal those of the source.
 
-The environment names the store and its keys, as it would on a machine that works with AWS. Nothing else in
-the job is different from a table on a disk. Each run works in a new folder under `demo-data/`.
+The environment names the store and its keys, as it would on a machine that works with AWS. Nothing
+else in the job is different from a table on a disk. Each run works in a new folder under
+`demo-data/`.
 """
 
 from __future__ import annotations

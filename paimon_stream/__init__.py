@@ -29,7 +29,8 @@ __all__ = [
     "register",
 ]
 
-# Loaded when first used: every Python worker imports parts of this package, and needs no committer and no Avro.
+# Loaded when first used: every Python worker imports parts of this package, and needs no committer
+#     and no Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",

@@ -1,16 +1,20 @@
 """The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
 
-The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md draws the tree.
+The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md
+    draws the tree.
 
-Every message says what happened, where (table, snapshot, batch, column, file), and what to do about it. Programs read
-`context`, a mapping of those names to values; the texts are not API."""
+Every message says what happened, where (table, snapshot, batch, column, file), and what to do about
+it. Programs read `context`, a mapping of those names to values; the texts are not API.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 ROWS: Final = "\ufdd0rows\ufdd1"
-"""Stands for a number of rows in `InvalidData.pattern`. No name has U+FDD0 or U+FDD1, which are not characters."""
+"""Stands for a number of rows in `InvalidData.pattern`. No name has U+FDD0 or U+FDD1, which are not
+characters.
+"""
 PLACES: Final = "\ufdd0places\ufdd1"
 """Stands for a number of places in `InvalidData.pattern`."""
 
@@ -19,9 +23,11 @@ Error = TypeVar("Error", bound="PaimonStreamError")
 
 
 class PaimonStreamError(Exception):
-    """The base of all errors of this package. `message` is the whole sentence for a person. `context` holds the same
-    facts for a program (`table`, `batch`, `column`, `count`, `path`, `snapshot`, …, as far as they apply). Errors can
-    be pickled, because they travel from executors to the driver."""
+    """The base of all errors of this package. `message` is the whole sentence for a person.
+    `context` holds the same facts for a program (`table`, `batch`, `column`, `count`, `path`,
+    `snapshot`, …, as far as they apply). Errors can be pickled, because they travel from executors
+    to the driver.
+    """
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(message)
@@ -39,7 +45,9 @@ class PaimonStreamError(Exception):
         return self if table in self.message else self.of_table(table)
 
     def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
-        """The same error, with the table's location in its context and before its text, or as the `subject` of it."""
+        """The same error, with the table's location in its context and before its text, or as the
+        `subject` of it.
+        """
         return type(self)(
             f"{table}{' ' if subject else ': '}{self.pattern}", **{"table": table, **self.context}
         )
@@ -61,7 +69,9 @@ def _rebuild(
 
 
 def by_name(name: str) -> "type[PaimonStreamError]":
-    """The error class with that name; `PaimonStreamError` if there is none (an error of a newer executor)."""
+    """The error class with that name; `PaimonStreamError` if there is none (an error of a newer
+    executor).
+    """
     found = globals().get(name)
     return (
         found
@@ -83,7 +93,9 @@ class UnsupportedFeature(ConfigError):
 
 
 class UnsupportedTable(ConfigError):
-    """On this store another writing engine may replace our snapshots, and `paimon-stream.commit.guard` is strict."""
+    """On this store another writing engine may replace our snapshots, and
+    `paimon-stream.commit.guard` is strict.
+    """
 
 
 class MissingExtra(ConfigError):
@@ -107,20 +119,23 @@ class UnknownVersion(FormatError):
 
 
 class IncompatibleSchema(PaimonStreamError):
-    """The rows do not fit the table's schema: columns are missing, unknown, ambiguous or of a type that cannot be
-    written without loss."""
+    """The rows do not fit the table's schema: columns are missing, unknown, ambiguous or of a type
+    that cannot be written without loss.
+    """
 
 
 class InvalidData(PaimonStreamError):
     """A value does not fit its column.
 
-    `context["count"]` is the number of rows with such a value, or inside nested values the number of places. It grows
-    while more of a batch is checked. So `pattern`, the text from which the message is made, has `ROWS` or `PLACES`
-    where the number belongs. Both hold characters that no name holds.
+    `context["count"]` is the number of rows with such a value, or inside nested values the number
+    of places. It grows while more of a batch is checked. So `pattern`, the text from which the
+    message is made, has `ROWS` or `PLACES` where the number belongs. Both hold characters that no
+    name holds.
 
     >>> found = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
     >>> print(found, found.recounted(6))
-    Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows."""
+    Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
+    """
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(_with_count(message, context.get("count", 1)), **context)
@@ -223,7 +238,9 @@ class StrictModeViolated(CommitConflict):
 
 
 class CommitLost(CommitConflict):
-    """Another snapshot has the id of one of ours: a non-atomic writer replaced it, or a rollback freed the id."""
+    """Another snapshot has the id of one of ours: a non-atomic writer replaced it, or a rollback
+    freed the id.
+    """
 
 
 class CommitContended(PaimonStreamError):

@@ -7,8 +7,10 @@ from paimon_stream.errors import MissingExtra
 
 
 def require(module: str, extra: str | None, needed_for: str) -> Any:
-    """Imports the module now and returns it. Raises `MissingExtra`, which says what to install, if the module is
-    missing: an extra of this package, or the module itself (None). Type checkers see `Any`."""
+    """Imports the module now and returns it. Raises `MissingExtra`, which says what to install, if
+    the module is missing: an extra of this package, or the module itself (None). Type checkers see
+    `Any`.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as missing:

@@ -1,4 +1,6 @@
-"""What the reports of all work have in common: their JSON, progress on the way, and numbers as people read them."""
+"""What the reports of all work have in common: their JSON, progress on the way, and numbers as
+people read them.
+"""
 
 import dataclasses
 import datetime as dt
@@ -8,7 +10,9 @@ from html import escape
 from typing import Any, ClassVar, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and how much there is in all (None: unknown)."""
+"""Called with what is being done, how much of it is done, and how much there is in all (None:
+unknown).
+"""
 
 _MILLIS: Final = dt.timedelta(milliseconds=1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -28,7 +32,9 @@ class Report:
     """The properties that the JSON has in addition to the fields."""
 
     def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON. The table's location, if there is one, comes first, as `table`."""
+        """The report as values for JSON. The table's location, if there is one, comes first, as
+        `table`.
+        """
         fields: Any = self
         names = (*(one.name for one in dataclasses.fields(fields)), *self.also_in_json)
         return {
@@ -55,7 +61,9 @@ def size(bytes_: int, least: str = "B") -> str:
 
 
 def iso(millis: int | None) -> str | None:
-    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and beyond the calendar."""
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and beyond
+    the calendar.
+    """
     if millis is None:
         return None
     try:

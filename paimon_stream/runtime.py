@@ -1,5 +1,7 @@
-"""Time, randomness and ids: the only module that reads a clock or draws random numbers. What needs one takes a
-`Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never sleeps, and repeats itself by seed."""
+"""Time, randomness and ids: the only module that reads a clock or draws random numbers. What needs
+one takes a `Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never
+sleeps, and repeats itself by seed.
+"""
 
 import random
 import time
@@ -16,7 +18,9 @@ class Clock:
         return time.time_ns() // 1_000_000
 
     def local_millis(self) -> int:
-        """The local wall clock as if it were UTC, in milliseconds (format.md §4.4, `_CREATION_TIME`)."""
+        """The local wall clock as if it were UTC, in milliseconds (format.md §4.4,
+        `_CREATION_TIME`).
+        """
         now = datetime.now(timezone.utc).astimezone()
         offset = now.utcoffset()
         shift = 0 if offset is None else int(offset.total_seconds() * 1000)
@@ -49,7 +53,9 @@ class IdSource:
 
 @dataclass(slots=True)
 class SimulatedClock(Clock):
-    """A clock that moves only by `advance` or `sleep`. It is public, so that users can test with it."""
+    """A clock that moves only by `advance` or `sleep`. It is public, so that users can test with
+    it.
+    """
 
     millis: int = 1_700_000_000_000
 

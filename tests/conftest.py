@@ -24,7 +24,8 @@ sys.path.insert(0, str(HERE / "oracle"))
 sys.path.insert(0, str(HERE / "golden"))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-# JVMs of tests live for seconds, Spark's and the oracle's: the first compiler alone takes a third less time.
+# JVMs of tests live for seconds, Spark's and the oracle's: the first compiler alone takes a third
+# less time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The tests' own stores have keys of their own. What this machine has for real ones is never used.
@@ -33,8 +34,8 @@ for _name in [
 ]:
     del os.environ[_name]
 
-# A busy machine is no reason for a property to fail.
-# In CI the same examples each time: a new counterexample is found at a desk, not in somebody's landing.
+# A busy machine is no reason for a property to fail. In CI the same examples each time: a new
+# counterexample is found at a desk, not in somebody's landing.
 settings.register_profile(
     "house",
     deadline=None,
@@ -51,7 +52,9 @@ SLOWEST = (
     "test_streams_with_java.py",
     "test_schedules.py",
 )
-"""The files that take minutes. They come first, so that two processes that share the files end together."""
+"""The files that take minutes. They come first, so that two processes that share the files end
+together.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -87,7 +90,9 @@ def kinds(java: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def java_on_s3(s3_server: StoreServer) -> Iterator[Any]:
-    """Java Paimon with its S3 file system, in a JVM of its own: the settings of S3 are those of the JVM."""
+    """Java Paimon with its S3 file system, in a JVM of its own: the settings of S3 are those of the
+    JVM.
+    """
     try:
         import java_paimon
 

@@ -2,7 +2,8 @@
 
     python -m peers.child <system> <folder> <memory> [<jar>…]
 
-Reads one JSON object per line, and answers each with another. All other output goes to standard error.
+Reads one JSON object per line, and answers each with another. All other output goes to standard
+error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _CORES = 2
 
 
 def session_of(system: System, folder: Path, memory: str, jars: list[str]) -> Any:
-    """A Spark session with the same settings for all systems, and those that the system's jar needs."""
+    """A Spark session with the same settings for all systems, and those that the system's jar
+    needs.
+    """
     conf = {
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",

@@ -1,4 +1,6 @@
-"""The files that the streams read, made from a fixed seed, and what a table must hold after them."""
+"""The files that the streams read, made from a fixed seed, and what a table must hold after
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ Sums = dict[str, int]
 
 
 def make_data(load: Load, folder: Path) -> Path:
-    """Writes the load's files, and returns their folder. Files of an earlier load with the same key are
-    reused."""
+    """Writes the load's files, and returns their folder. Files of an earlier load with the same key
+    are reused.
+    """
     place = folder / ("keyed" if load.keyed else "append")
     place = place.with_name("-".join([place.name, *map(str, load.data_key[1:])]))
     if (place.parent / f"{place.name}.json").exists():
@@ -69,8 +72,9 @@ def _append(load: Load, place: Path, random: np.random.Generator) -> Sums:
 
 
 def _keyed(load: Load, place: Path, random: np.random.Generator) -> Sums:
-    """Each key occurs once in a batch. After the first batch, half of a batch's keys are in the table
-    already."""
+    """Each key occurs once in a batch. After the first batch, half of a batch's keys are in the
+    table already.
+    """
     count, half = load.rows_per_batch, load.rows_per_batch // 2
     known = 0
     quantities = np.zeros(load.all_rows, np.int64)
@@ -130,7 +134,9 @@ def _texts(count: int, random: np.random.Generator) -> pa.Array:
 
 
 def _write(rows: pa.Table, place: Path, number: int) -> None:
-    """Writes one file. Spark reads files in the order of their times, so each file gets a different time."""
+    """Writes one file. Spark reads files in the order of their times, so each file gets a different
+    time.
+    """
     path = place / f"part-{number:05d}.parquet"
     pq.write_table(rows, path, compression="snappy")
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))

@@ -47,8 +47,9 @@ def _percentile(values: list[float], percent: float) -> float:
 
 
 def goals_of(load: Load, figures: Systems, others: dict[str, Systems]) -> list[dict[str, Any]]:
-    """Each goal of a load for each variant of ours: the value, the limit, and whether the goal is met. The
-    value is None if the peer was not in this run."""
+    """Each goal of a load for each variant of ours: the value, the limit, and whether the goal is
+    met. The value is None if the peer was not in this run.
+    """
     found = []
     for name in figures:
         if name.partition("@")[0].split("+")[0] == "ours":
@@ -108,8 +109,9 @@ def _goal_line(goal: dict[str, Any]) -> str:
 
 
 def cold_figures_of(rounds: Rounds) -> Figures:
-    """Medians of the seconds until a session is up, and of the seconds from a query's start to its first
-    commit."""
+    """Medians of the seconds until a session is up, and of the seconds from a query's start to its
+    first commit.
+    """
     names = ("session_s", "first_s", "cpu")
     return {name: statistics.median(one[name] for one in rounds) for name in names}
 

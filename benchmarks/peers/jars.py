@@ -1,4 +1,6 @@
-"""The pinned jars of the peers, from the local Maven repository or, if they are missing there, from Maven."""
+"""The pinned jars of the peers, from the local Maven repository or, if they are missing there, from
+Maven.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ __all__ = ["Unavailable", "jars_for"]
 
 _REPOSITORY = Path.home() / ".m2" / "repository"
 
-# By system and Spark version. A missing pair has no release for that Spark, or none that works with it.
+# By system and Spark version. A missing pair has no release for that Spark, or none that works with
+# it.
 ARTIFACTS: dict[str, dict[str, tuple[str, ...]]] = {
     "iceberg": {"3.5": ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0",)},
     "delta": {"3.5": ("io.delta:delta-spark_2.12:3.3.2", "io.delta:delta-storage:3.3.2")},

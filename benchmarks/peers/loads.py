@@ -22,10 +22,11 @@ DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A goal: our `figure` divided by the peer's (with `minus`: the difference of the two) is at most
-    `limit`.
+    """A goal: our `figure` divided by the peer's (with `minus`: the difference of the two) is at
+    most `limit`.
 
-    With `peer_load`, the peer's figure comes from another load of the same run."""
+    With `peer_load`, the peer's figure comes from another load of the same run.
+    """
 
     text: str
     figure: str
@@ -37,8 +38,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One stream: `warm_up` micro-batches that are not measured, then `batches` micro-batches that are. Each
-    has `files_per_batch` files. With `compacted`, the systems that can compact beside the stream do so."""
+    """One stream: `warm_up` micro-batches that are not measured, then `batches` micro-batches that
+    are. Each has `files_per_batch` files. With `compacted`, the systems that can compact beside the
+    stream do so.
+    """
 
     name: str
     title: str

@@ -28,7 +28,8 @@ class Died(RuntimeError):
 class Peer:
     """One system in a process, a JVM and a session of its own. Call `wait` before the first run.
 
-    `python` is the interpreter that runs it. Raises `Died`, or `Unavailable` if its jar is not available.
+    `python` is the interpreter that runs it. Raises `Died`, or `Unavailable` if its jar is not
+    available.
     """
 
     def __init__(self, name: str, folder: Path, *, python: str, memory: str, limit: float) -> None:
@@ -70,7 +71,9 @@ class Peer:
         self.ready = self._answer(_START_LIMIT)
 
     def run(self, load: Load, source: Path, *, memory: bool = False) -> dict[str, Any]:
-        """Runs the stream once, into a new table. The answer has the measurements and the table's name."""
+        """Runs the stream once, into a new table. The answer has the measurements and the table's
+        name.
+        """
         self.runs += 1
         table = f"t{self.runs}"
         order = {
@@ -90,7 +93,9 @@ class Peer:
         return answer
 
     def sums(self, table: str) -> dict[str, int] | None:
-        """The sums that Spark reads from the table; None if Spark does not read this system's tables."""
+        """The sums that Spark reads from the table; None if Spark does not read this system's
+        tables.
+        """
         sums: dict[str, int] | None = self._ask({"do": "check", "table": table}).get("sums")
         return sums
 
@@ -99,9 +104,10 @@ class Peer:
         return self.folder / "warehouse" / "db.db" / table
 
     def drop(self) -> None:
-        """Removes the files and checkpoints of all runs so far. This is not done after each run, because some
-        file systems (ext4 without a journal) create files more slowly if many were deleted in the minutes
-        before."""
+        """Removes the files and checkpoints of all runs so far. This is not done after each run,
+        because some file systems (ext4 without a journal) create files more slowly if many were
+        deleted in the minutes before.
+        """
         for table in (f"t{number}" for number in range(1, self.runs + 1)):
             for folder in ("warehouse/db.db", "warehouse/db", "checkpoints"):
                 shutil.rmtree(self.folder / folder / table, ignore_errors=True)

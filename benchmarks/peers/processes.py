@@ -1,8 +1,9 @@
-"""Reads the CPU seconds and memory of a session of processes from /proc, and ends all of its processes.
+"""Reads the CPU seconds and memory of a session of processes from /proc, and ends all of its
+processes.
 
-A measured system is a process that leads a session of its own. Its JVM and its Python workers belong to the
-session, even if they change their process group. The times of ended children are included in those of their
-parents.
+A measured system is a process that leads a session of its own. Its JVM and its Python workers
+belong to the session, even if they change their process group. The times of ended children are
+included in those of their parents.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Member:
 
 
 def stat_of(place: Path) -> Stat:
-    """Reads the figures in the folder `place` of /proc. Raises `OSError` if the process or thread has
-    ended."""
+    """Reads the figures in the folder `place` of /proc. Raises `OSError` if the process or thread
+    has ended.
+    """
     head, _, tail = (place / "stat").read_text(errors="replace").rpartition(")")
     fields = tail.split()
     user, system, ended_user, ended_system = map(int, fields[11:15])
@@ -101,7 +103,8 @@ class _Watch:
 
 @dataclass
 class Start(_Watch):
-    """The start of a measurement: the wall clock, the CPU seconds of a session, and the sizes of files.
+    """The start of a measurement: the wall clock, the CPU seconds of a session, and the sizes of
+    files.
 
     They are taken when the file `after` appears, or at once if `after` is None. Checks every two
     milliseconds.
@@ -134,7 +137,8 @@ class Start(_Watch):
 class Memory(_Watch):
     """The peaks of a session's memory in MiB, for the driver, the JVM and the Python workers.
 
-    Pages that processes share count in proportion (PSS). `with Memory(session):` measures every 0.2 seconds.
+    Pages that processes share count in proportion (PSS). `with Memory(session):` measures every 0.2
+    seconds.
     """
 
     peaks: dict[str, float] = field(default_factory=dict)
@@ -156,8 +160,9 @@ class Memory(_Watch):
 
 
 def _kind(pid: int) -> str:
-    """The kind of a process. A worker runs Python. Any other process is the JVM, or a command that it
-    starts."""
+    """The kind of a process. A worker runs Python. Any other process is the JVM, or a command that
+    it starts.
+    """
     try:
         return (
             "workers" if "python" in os.readlink(f"/proc/{pid}/exe").rpartition("/")[2] else "jvm"

@@ -1,5 +1,6 @@
-"""Runs all rounds of the loads: starts the systems, runs them in turn, checks what they wrote, and keeps the
-results."""
+"""Runs all rounds of the loads: starts the systems, runs them in turn, checks what they wrote, and
+keeps the results.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,9 @@ class Run:
         self._write()
 
     def measure_cold(self, load: Load) -> None:
-        """Measures the first batch of a process. Each round starts new processes, and no round is dropped."""
+        """Measures the first batch of a process. Each round starts new processes, and no round is
+        dropped.
+        """
         names = [name for name in self.given.systems.split(",") if name not in self.missing]
         source = make_data(load, self.folder / "data")
         self.close()

@@ -1,4 +1,6 @@
-"""The systems: how each makes a table, writes a stream into it and reads it. Runs in their processes."""
+"""The systems: how each makes a table, writes a stream into it and reads it. Runs in their
+processes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ __all__ = ["System", "data_files", "make_system"]
 
 
 class System:
-    """Spark's noop, and what all other systems have in common. `folder` is the warehouse of its tables."""
+    """Spark's noop, and what all other systems have in common. `folder` is the warehouse of its
+    tables.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +74,9 @@ class Ours(System):
 
 
 class OursByFormat(Ours):
-    """The data source of this package, with these `options`. Nothing gathers rows or small files before it."""
+    """The data source of this package, with these `options`. Nothing gathers rows or small files
+    before it.
+    """
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
         from paimon_stream import register
@@ -130,7 +136,9 @@ def _create_paimon(spark: Any, location: Path, load: Load) -> None:
 
 
 class PaimonJar(System):
-    """Paimon's own sink for Spark. Like ours, it compacts beside the stream only if the load asks for that."""
+    """Paimon's own sink for Spark. Like ours, it compacts beside the stream only if the load asks
+    for that.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -166,7 +174,9 @@ class PaimonJar(System):
 
 
 class Iceberg(System):
-    """Iceberg's sink. Each task writes all its partitions. Upserts use MERGE and are merged when read."""
+    """Iceberg's sink. Each task writes all its partitions. Upserts use MERGE and are merged when
+    read.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -258,7 +268,9 @@ _MADE_OF_A_FOLDER: dict[str, Callable[[Path], System]] = {
 
 
 def make_system(name: str, folder: Path) -> System:
-    """The system with that name. `ours` and `format` may be followed by `+option=value` and by `@checkout`."""
+    """The system with that name. `ours` and `format` may be followed by `+option=value` and by
+    `@checkout`.
+    """
     plain, *options = name.partition("@")[0].split("+")
     if plain in ("ours", "format"):
         made = Ours if plain == "ours" else OursByFormat

@@ -130,7 +130,9 @@ def _block(tables: Path) -> str:
 
 
 def _answer(name: str, tables: Path) -> str:
-    """The command's answer on a terminal that is wide enough. Empty if the command has no example."""
+    """The command's answer on a terminal that is wide enough. Empty if the command has no
+    example.
+    """
     for asked, table in _ANSWERS.items():
         called, *options = asked.split()
         if called == name:

@@ -1,7 +1,8 @@
 """Shows the examples in docstrings as code.
 
-A docstring of this package has examples as plain lines that begin with `>>>`, which Markdown takes for quotations.
-mkdocs.yml names this module as an extension of Griffe, which reads docstrings for the site.
+A docstring of this package has examples as plain lines that begin with `>>>`, which Markdown takes
+for quotations. mkdocs.yml names this module as an extension of Griffe, which reads docstrings for
+the site.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ FLAG = re.compile(r" *# doctest:.*")
 
 
 def fenced(text: str) -> str:
-    """The text with a fence around each example, which ends at an empty line. Flags for doctest are left out."""
+    """The text with a fence around each example, which ends at an empty line. Flags for doctest are
+    left out.
+    """
     return EXAMPLE.sub(lambda found: f"\n```pycon\n{FLAG.sub('', found[1]).rstrip()}\n```\n", text)
 
 

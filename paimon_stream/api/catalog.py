@@ -22,15 +22,16 @@ _CHANGES: Final = "a list such as [SchemaChange.drop_column('name')]"
 
 
 class PaimonCatalog(FilesystemCatalog):
-    """The databases and tables of a warehouse, made by `catalog`. A table is named by `"db.t"`, `"db.t$branch_b"` or
-    `("db", "t")`; backticks quote a name with dots (docs/catalogs.md).
+    """The databases and tables of a warehouse, made by `catalog`. A table is named by `"db.t"`,
+    `"db.t$branch_b"` or `("db", "t")`; backticks quote a name with dots (docs/catalogs.md).
 
     >>> shop = catalog({"warehouse": "memory://docs-catalog"})
     >>> shop.create_database("shop")
     >>> table = shop.create_table("shop.orders", [("id", "BIGINT NOT NULL"), ("amount", "INT")])
     >>> shop.alter_table("shop.orders", [SchemaChange.update_column_type("amount", "BIGINT")])
     >>> shop.list_tables("shop"), str(shop.get_table("shop.orders").schema.field("amount").type)
-    (['orders'], 'BIGINT')"""
+    (['orders'], 'BIGINT')
+    """
 
     def get_table(self, identifier: Named) -> PaimonTable:
         """Loads a table, or a branch of it. Raises the errors of `PaimonTable.load`."""
@@ -45,8 +46,10 @@ class PaimonCatalog(FilesystemCatalog):
         options: Any = None,
         **described: Any,
     ) -> PaimonTable:
-        """Creates a table in a database. The keywords and the errors are those of `PaimonTable.create`, and `NotFound`
-        if there is no such database. The catalog's `table-default.*` options count where `options` lack them."""
+        """Creates a table in a database. The keywords and the errors are those of
+        `PaimonTable.create`, and `NotFound` if there is no such database. The catalog's
+        `table-default.*` options count where `options` lack them.
+        """
         self._table_folder(identifier)
         location = self.location(identifier)
         given = opt.Arguments(location).mapping("options", options, "{'bucket': '4'}")
@@ -65,9 +68,11 @@ class PaimonCatalog(FilesystemCatalog):
         identifier: Named,
         changes: Iterable[SchemaChange],
     ) -> None:
-        """Changes options, columns and comments of a table, by Java's rules: all of the changes, in one new schema, or
-        none. Streams follow with their next batch (docs/schema-changes.md). Raises `NotFound`, `IncompatibleSchema`,
-        `InvalidOption`, and `CommitContended` if others keep changing the schema."""
+        """Changes options, columns and comments of a table, by Java's rules: all of the changes, in
+        one new schema, or none. Streams follow with their next batch (docs/schema-changes.md).
+        Raises `NotFound`, `IncompatibleSchema`, `InvalidOption`, and `CommitContended` if others
+        keep changing the schema.
+        """
         location, options = self.found(identifier)
         wanted = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
         self._keep(
@@ -90,7 +95,9 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         options: Any = None,
         **described: Any,
     ) -> PaimonTable:
-        """As in `PaimonCatalog`. The columns and options are checked here, too, before the server is asked."""
+        """As in `PaimonCatalog`. The columns and options are checked here, too, before the server
+        is asked.
+        """
         name = ".".join(names_of(identifier, main=True))
         given = opt.Arguments(name)
         ignored = given.flag("ignore_if_exists", ignore_if_exists)
@@ -120,10 +127,11 @@ def catalog(
     options: Any,
     name: str | None = None,
 ) -> PaimonCatalog:
-    """The catalog with these options, which are Paimon's: `warehouse`, those of its store, and, by its `metastore`,
-    those of its database or server. Or the catalog of that `name` in a Spark session, given as `options`, which has
-    `spark.sql.catalog.<name>.warehouse`. Asks nobody. Raises `InvalidOption`, `UnsupportedFeature` for a `metastore`
-    that is not supported."""
+    """The catalog with these options, which are Paimon's: `warehouse`, those of its store, and, by
+    its `metastore`, those of its database or server. Or the catalog of that `name` in a Spark
+    session, given as `options`, which has `spark.sql.catalog.<name>.warehouse`. Asks nobody. Raises
+    `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported.
+    """
     given = options_of_catalog(options) if name is None else options_of_catalog(name, options)
     arguments = catalog_arguments(given)
     kinds = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}

@@ -1,6 +1,7 @@
-"""What the doctor says of one stream: the facts, and the sentences about them. Only a restart shows which columns the
-query has now. But the schema under which the stream's last batch was committed is known, and rows with exactly its
-columns fitted then. So that is checked with the sink's own code."""
+"""What the doctor says of one stream: the facts, and the sentences about them. Only a restart shows
+which columns the query has now. But the schema under which the stream's last batch was committed is
+known, and rows with exactly its columns fitted then. So that is checked with the sink's own code.
+"""
 
 from dataclasses import dataclass
 
@@ -27,13 +28,15 @@ from paimon_stream.table.table import Table
 class Diagnosis(Report):
     """What a restart of one sink of one query would do.
 
-    `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink would raise; or
-    `unknown` if the checkpoint cannot be used or read. `safe` says whether the stream goes on by itself and no row is
-    lost or doubled. `batch` is the batch that Spark asks for next, and `replayed` says whether Spark has planned it
-    before. `last_batch`, `last_snapshot` and `last_millis` (epoch) describe the stream's newest snapshot that is left
-    in the table. `last_query_id` is the query that wrote it: a different query if the checkpoint was wiped.
-    `explanation` is for people, `cure` says what to do, and each of `notes` is a reason to look before a restart.
-    `known` lists the other streams of the table if this one is not safe."""
+    `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink
+    would raise; or `unknown` if the checkpoint cannot be used or read. `safe` says whether the
+    stream goes on by itself and no row is lost or doubled. `batch` is the batch that Spark asks for
+    next, and `replayed` says whether Spark has planned it before. `last_batch`, `last_snapshot` and
+    `last_millis` (epoch) describe the stream's newest snapshot that is left in the table.
+    `last_query_id` is the query that wrote it: a different query if the checkpoint was wiped.
+    `explanation` is for people, `cure` says what to do, and each of `notes` is a reason to look
+    before a restart. `known` lists the other streams of the table if this one is not safe.
+    """
 
     user: str
     query_id: str | None = None
@@ -85,8 +88,9 @@ def of_checkpoint_kind(
     path: str,
     newest_planned: int | None = None,
 ) -> tuple[str, str]:
-    """Why no query can be restarted from what is at that path, and what to do. `newest_planned` is the newest
-    batch in the checkpoint's folder `offsets`; None if there is none."""
+    """Why no query can be restarted from what is at that path, and what to do. `newest_planned` is
+    the newest batch in the checkpoint's folder `offsets`; None if there is none.
+    """
     begins = (
         "Spark would begin a new query there, with batch 0, and read its source from the beginning"
     )
@@ -148,7 +152,9 @@ def cure_of(
     given: str,
     known: str | None,
 ) -> str:
-    """The cure for the sink's error. `known` is where the table says that the stream's checkpoint is."""
+    """The cure for the sink's error. `known` is where the table says that the stream's checkpoint
+    is.
+    """
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
     cures = {
@@ -175,8 +181,10 @@ def judge_columns(
     last: Snapshot | None,
     done_millis: int | None,
 ) -> list[str]:
-    """The schema changes since the stream's `last` snapshot that need a look before a restart. `done_millis` is when
-    Spark recorded its last batch as done. Raises what the sink would raise for the columns of that snapshot."""
+    """The schema changes since the stream's `last` snapshot that need a look before a restart.
+    `done_millis` is when Spark recorded its last batch as done. Raises what the sink would raise
+    for the columns of that snapshot.
+    """
     now = table.schema
     if last is None:
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:

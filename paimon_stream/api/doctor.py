@@ -1,8 +1,10 @@
-"""Whether a restart of a stream is safe, what it would do, and what to do if it is not safe. Nothing here writes: no
-claim, no register, no probe of the storage.
+"""Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
+Nothing here writes: no claim, no register, no probe of the storage.
 
-The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and batch of the
-checkpoint. So its answer is the sink's, while nobody changes the table, the checkpoint or the sink's arguments."""
+The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and
+batch of the checkpoint. So its answer is the sink's, while nobody changes the table, the checkpoint
+or the sink's arguments.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +42,9 @@ _NOT_PLANNED: Final = "not planned yet"
 """Stands for the offsets of a batch that Spark will plan anew. No plan has this hash."""
 
 _NEW_QUERY: Final = "new-query"
-"""Stands for the id of the query that Spark will begin if the checkpoint has no id. No query has this id."""
+"""Stands for the id of the query that Spark will begin if the checkpoint has no id. No query has
+this id.
+"""
 
 _UNUSABLE: Final = (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE)
 """Kinds of checkpoint from which no batch can be read, so there is nothing to judge."""
@@ -60,12 +64,14 @@ def examine(
 ) -> tuple[Diagnosis, ...]:
     """One diagnosis for each sink that writes to the table at the storage's root.
 
-    `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the order in which the
-    batch function calls them, or the one with the commit `user`; if neither is given, those that are registered for the
-    checkpoint's query. Without a checkpoint, all streams that are registered in the table are judged, each with its
-    registered checkpoint. `options`, `mode` and `query_name` are the arguments of the restarted sink and query.
-    `storage_options` are those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no
-    table, `InvalidOption`, `CorruptMetadata`, `StorageError`."""
+    `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the
+    order in which the batch function calls them, or the one with the commit `user`; if neither is
+    given, those that are registered for the checkpoint's query. Without a checkpoint, all streams
+    that are registered in the table are judged, each with its registered checkpoint. `options`,
+    `mode` and `query_name` are the arguments of the restarted sink and query. `storage_options` are
+    those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no table,
+    `InvalidOption`, `CorruptMetadata`, `StorageError`.
+    """
     given, stores = dict(options or {}), storage_options or {}
     settings = SinkSettings(
         location=storage.location, token="doctor", options=given, storage_options=stores, mode=mode
@@ -116,7 +122,8 @@ class _Doctor:
         try:
             self._registered = registered_writers(storage)
         except FormatError:
-            self._registered = ()  # if the sink would read the broken register, the judgement does, too, and reports it
+            # if the sink would read the broken register, the judgement does, too, and reports it
+            self._registered = ()
         self._table = load_table(storage, settings.options)
 
     def of_checkpoint(
@@ -250,7 +257,9 @@ class _Doctor:
         return replace(diagnosis, option=None, known=known, explanation=why, cure=cure)
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
-        """No query can be restarted from this checkpoint, even if the sink would admit a new query."""
+        """No query can be restarted from this checkpoint, even if the sink would admit a new
+        query.
+        """
         why, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
         if diagnosis.cure is not None:
             why, cure = f"{why} {diagnosis.explanation}", diagnosis.cure
@@ -274,12 +283,16 @@ class _Doctor:
         return tuple(one for one in found if one.query_id is not None and one.user != besides)
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
-        """Where the stream's checkpoint is, according to its register or else to its last snapshot."""
+        """Where the stream's checkpoint is, according to its register or else to its last
+        snapshot.
+        """
         of_last = None if last is None else Marks.of(last.properties).checkpoint
         return next((one.checkpoint for one in self._registered if one.user == user), of_last)
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
-        """The stream's newest snapshot, whatever its query. None if there is none, or a newer one cannot be read."""
+        """The stream's newest snapshot, whatever its query. None if there is none, or a newer one
+        cannot be read.
+        """
         for snapshot in self._walk():
             marks = Marks.of(snapshot.properties)
             # A commit user that contains the query's id differs from query to query.
@@ -321,8 +334,9 @@ def _is_batch(snapshot: Snapshot) -> bool:
 
 
 def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
-    """The batch that Spark asks for after a restart, and whether that batch is a replay. If the newest
-    planned batch is not done, Spark runs it again. Otherwise it plans the next one."""
+    """The batch that Spark asks for after a restart, and whether that batch is a replay. If the
+    newest planned batch is not done, Spark runs it again. Otherwise it plans the next one.
+    """
     planned, done = checkpoint.planned_batch(), checkpoint.done_batch()
     replayed = planned is not None and planned != done
     batch_id = 0 if planned is None else planned if replayed else planned + 1
@@ -341,9 +355,11 @@ def leftovers(
     storage: Storage,
     now_millis: int,
 ) -> tuple[str, ...]:
-    """What interrupted commands have left in a table, and which command ends each. A text for each: the pins of
-    rollbacks together, the notes of expiries that are not at work now, and tags that cannot be read. `now_millis` is
-    the time since the epoch by the local clock. Raises `StorageError`."""
+    """What interrupted commands have left in a table, and which command ends each. A text for each:
+    the pins of rollbacks together, the notes of expiries that are not at work now, and tags that
+    cannot be read. `now_millis` is the time since the epoch by the local clock. Raises
+    `StorageError`.
+    """
     found = []
     pins = read_pins(storage)
     if pins:

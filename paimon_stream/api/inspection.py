@@ -1,5 +1,7 @@
-"""What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing is written.
-Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached."""
+"""What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing
+is written. Everything is read from one snapshot, or from all snapshots that are left. Nothing is
+cached.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +36,9 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A live data file: the partition's values by column, the bucket, the path, and its metadata (sizes in bytes)."""
+    """A live data file: the partition's values by column, the bucket, the path, and its metadata
+    (sizes in bytes).
+    """
 
     partition: Mapping[str, Any]
     bucket: int
@@ -54,8 +58,10 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """The live files of one partition: its values by column, and its folder. Sizes are bytes. `rows` counts rows in
-    files: with a primary key, a key may have several rows, and deletes are rows, too."""
+    """The live files of one partition: its values by column, and its folder. Sizes are bytes.
+    `rows` counts rows in files: with a primary key, a key may have several rows, and deletes are
+    rows, too.
+    """
 
     values: Mapping[str, Any]
     path: str
@@ -67,9 +73,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Report):
-    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes. `earliest` and
-    `latest` are snapshot ids. `rows` counts the rows in the files: with a primary key, a key may have several rows
-    until they are merged. `delete_rows` of these are deletes. `mean_file_bytes` is 0 without files."""
+    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are
+    bytes. `earliest` and `latest` are snapshot ids. `rows` counts the rows in the files: with a
+    primary key, a key may have several rows until they are merged. `delete_rows` of these are
+    deletes. `mean_file_bytes` is 0 without files.
+    """
 
     snapshot: Snapshot | None
     snapshots: int
@@ -91,11 +99,13 @@ class Statistics(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A stream or another writer: one commit user, and its query if that is known. The facts come from the snapshots
-    that are left. `batches` is the number of batches that have a snapshot. `gaps` are ranges of batch ids, between the
-    first and the last, without a snapshot (a batch without rows creates none). The batch ids are None for batch
-    commits, and if all snapshots have expired. Times are epoch milliseconds. `registered` says that this is a stream of
-    this package, registered in the table. `last_story` is the summary of the newest batch."""
+    """A stream or another writer: one commit user, and its query if that is known. The facts come
+    from the snapshots that are left. `batches` is the number of batches that have a snapshot.
+    `gaps` are ranges of batch ids, between the first and the last, without a snapshot (a batch
+    without rows creates none). The batch ids are None for batch commits, and if all snapshots have
+    expired. Times are epoch milliseconds. `registered` says that this is a stream of this package,
+    registered in the table. `last_story` is the summary of the newest batch.
+    """
 
     user: str
     query_id: str | None = None
@@ -116,11 +126,13 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a stream, None for a
-    batch commit. `rows_added` may be negative; both counts are of rows in files. `marks` say which query made it,
-    and `batch` sums up what it added; their values are None if another engine made it. `previous` says how the
-    stream's commit before went: `batch`, `attempts`, `conflicts` of compactions if there were any, and milliseconds by
-    phase; {} if nothing is known."""
+    """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a
+    stream, None for a batch commit. `rows_added` may be negative; both counts are of rows in files.
+    `marks` say which query made it, and `batch` sums up what it added; their values are None if
+    another engine made it. `previous` says how the stream's commit before went: `batch`,
+    `attempts`, `conflicts` of compactions if there were any, and milliseconds by phase; {} if
+    nothing is known.
+    """
 
     id: int
     time: str
@@ -189,8 +201,9 @@ def partitions_of(
     table: Table,
     snapshot_id: int | None = None,
 ) -> tuple[Partition, ...]:
-    """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "". Raises
-    `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`."""
+    """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the
+    path "". Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+    """
     grouped: dict[bytes, list[ManifestEntry]] = {}
     snapshot = find_snapshot(table, snapshot_id, None)
     for entry in snapshot_files(table, snapshot):
@@ -213,8 +226,10 @@ def manifests_of(
     table: Table,
     snapshot_id: int | None = None,
 ) -> tuple[tuple[str, ManifestFileMeta], ...]:
-    """The manifests of a snapshot, in the order in which they apply, each after the base, delta or changelog list that
-    names it. () for an empty table. Raises `NotFound` for an unknown snapshot, `CorruptMetadata`, `StorageError`."""
+    """The manifests of a snapshot, in the order in which they apply, each after the base, delta or
+    changelog list that names it. () for an empty table. Raises `NotFound` for an unknown snapshot,
+    `CorruptMetadata`, `StorageError`.
+    """
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
@@ -232,7 +247,9 @@ def statistics_of(
     table: Table,
     snapshot_id: int | None = None,
 ) -> Statistics:
-    """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+    """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`,
+    `StorageError`.
+    """
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = snapshot_files(table, snapshot)
@@ -258,8 +275,10 @@ def statistics_of(
 
 
 def writers_of(table: Table) -> tuple[Writer, ...]:
-    """Who has written to the table. The last writer comes first; streams without a snapshot come last. Reads every
-    snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`."""
+    """Who has written to the table. The last writer comes first; streams without a snapshot come
+    last. Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`,
+    `StorageError`.
+    """
     store = SnapshotStore(table.storage)
     grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
     for snapshot in filter(None, map(store.find, store.ids())):

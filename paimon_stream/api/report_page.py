@@ -1,5 +1,6 @@
-"""`PaimonTable.report`: a page about a table, with plots and their numbers, that needs no network (docs/monitoring.md).
-A part that cannot be read says so, and the others are drawn."""
+"""`PaimonTable.report`: a page about a table, with plots and their numbers, that needs no network
+(docs/monitoring.md). A part that cannot be read says so, and the others are drawn.
+"""
 
 import json
 from collections import Counter, defaultdict
@@ -37,8 +38,9 @@ _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what they show, or why
-    there is nothing to show."""
+    """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what
+    they show, or why there is nothing to show.
+    """
 
     title: str
     about: str
@@ -79,7 +81,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """A page: an overview, and tables by their locations, each with its sections. A notebook shows it."""
+    """A page: an overview, and tables by their locations, each with its sections. A notebook shows
+    it.
+    """
 
     title: str
     tables: Mapping[str, Sequence[Section]]
@@ -102,7 +106,9 @@ class ReportPage:
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes the page to a file. Raises `InvalidOption` if that cannot be written, and `MissingExtra`."""
+        """Writes the page to a file. Raises `InvalidOption` if that cannot be written, and
+        `MissingExtra`.
+        """
         text = self.html()
         try:
             Path(path).write_text(text, encoding="utf-8")
@@ -124,8 +130,9 @@ def sections_of(
     snapshots: int = 500,
     sample: int = 0,
 ) -> list[Section]:
-    """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with `sample` data files.
-    Raises no error of this package."""
+    """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with
+    `sample` data files. Raises no error of this package.
+    """
     store = SnapshotStore(table.storage)
     wrong: list[str] = []
 

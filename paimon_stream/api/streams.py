@@ -1,5 +1,6 @@
-"""How the stream of a table goes, from its newest snapshots and its checkpoint: so little is read that it can be asked
-every few seconds, for many tables. Nothing is written."""
+"""How the stream of a table goes, from its newest snapshots and its checkpoint: so little is read
+that it can be asked every few seconds, for many tables. Nothing is written.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,9 @@ STATES: Final[tuple[State, ...]] = (
 """What a stream can be, the worst first."""
 
 _LOOKED_AT: Final = 12
-"""How many of the newest snapshots are read: those of a stream have compactions and other writers between them."""
+"""How many of the newest snapshots are read: those of a stream have compactions and other writers
+between them.
+"""
 _DEEP: Final = 500
 """How many are read where a stream is registered, and made none of these."""
 _BURIED: Final = (
@@ -44,10 +47,11 @@ _MANY: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """The newest stream of a table. `why` explains a `state` that is not well. Times are epoch milliseconds. `interval`
-    is the usual time between its batches, and `running` the time since Spark planned a batch that is not done, both in
-    milliseconds. `story` is the newest batch, and `previous` the commit before it (`HistoryEntry`). None, or {}, is
-    what is not known."""
+    """The newest stream of a table. `why` explains a `state` that is not well. Times are epoch
+    milliseconds. `interval` is the usual time between its batches, and `running` the time since
+    Spark planned a batch that is not done, both in milliseconds. `story` is the newest batch, and
+    `previous` the commit before it (`HistoryEntry`). None, or {}, is what is not known.
+    """
 
     location: str
     state: State
@@ -73,12 +77,16 @@ class StreamState:
 
     @property
     def commit_millis(self) -> float | None:
-        """The milliseconds of the commit before: all phases but judging the batch and writing its rows."""
+        """The milliseconds of the commit before: all phases but judging the batch and writing its
+        rows.
+        """
         return commit_millis(phases_of(self.previous)) if self.previous else None
 
 
 class StreamWatch:
-    """Looks at one table again and again. A snapshot that was read is not read again while it is in the history."""
+    """Looks at one table again and again. A snapshot that was read is not read again while it is in
+    the history.
+    """
 
     def __init__(
         self,
@@ -89,7 +97,9 @@ class StreamWatch:
         self._known, self._depth = dict[int, Snapshot](), _LOOKED_AT
 
     def look(self, now_millis: int) -> StreamState:
-        """The state now. Raises no error of this package: a table that cannot be read is in the state `unreadable`."""
+        """The state now. Raises no error of this package: a table that cannot be read is in the
+        state `unreadable`.
+        """
         try:
             return self._look(now_millis)
         except PaimonStreamError as why:
@@ -167,7 +177,9 @@ class StreamWatch:
         return list(found.values())
 
     def _running(self, checkpoint: str | None, now: int) -> int | None:
-        """How long Spark has been at a batch that is not done; None if there is none, and if that cannot be known."""
+        """How long Spark has been at a batch that is not done; None if there is none, and if that
+        cannot be known.
+        """
         if checkpoint is None:
             return None
         found = open_checkpoint(checkpoint, self._options)

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class PaimonTable(TableReading, TableWriting, TableMaintenance):
     """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.
 
-    The schema is the newest at the time of the call; load the table again to see a later one. Snapshots, files and tags
-    are read on each call. Before it does anything, each method raises `InvalidOption` for an argument of a wrong type;
-    for columns and rows it raises `IncompatibleSchema`.
+    The schema is the newest at the time of the call; load the table again to see a later one.
+    Snapshots, files and tags are read on each call. Before it does anything, each method raises
+    `InvalidOption` for an argument of a wrong type; for columns and rows it raises
+    `IncompatibleSchema`.
 
     >>> t = PaimonTable.create(
     ...     "memory://docs/sales.db/orders",
@@ -41,7 +42,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     >>> [f"{column.name} {column.type}" for column in t.schema.fields]
     ['id BIGINT NOT NULL', 'amount DECIMAL(10, 2)', 'dt STRING']
     >>> t.latest_snapshot() is None, t.files()
-    (True, ())"""
+    (True, ())
+    """
 
     __slots__ = ("_table",)
 
@@ -64,12 +66,13 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     ) -> "PaimonTable":
         """Creates a table atomically in the folder `location`, `<warehouse>/<database>.db/<table>`.
 
-        `schema` is a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such as
-        `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, an existing table is loaded
-        unchanged, whatever its schema (format.md §2.2).
+        `schema` is a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such
+        as `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, an existing
+        table is loaded unchanged, whatever its schema (format.md §2.2).
 
-        Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not have,
-        `InvalidOption`, `StorageError`."""
+        Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon
+        does not have, `InvalidOption`, `StorageError`.
+        """
         storage = open_beside_spark(location, storage_options)
         check_is_main(storage, "a table is created with its branch main. Give the table's folder")
         given = Arguments(storage.location)
@@ -107,9 +110,11 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         branch: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> "PaimonTable":
-        """Loads the table in the folder `location`, or one of its branches: with `branch="x"` or with a location that
-        ends in `$branch_x`, everything is read from and written to that branch. Raises `NotFound` if there is none,
-        `InvalidOption`, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+        """Loads the table in the folder `location`, or one of its branches: with `branch="x"` or
+        with a location that ends in `$branch_x`, everything is read from and written to that
+        branch. Raises `NotFound` if there is none, `InvalidOption`, `CorruptMetadata`,
+        `UnknownVersion`, `StorageError`.
+        """
         return cls(load_table(open_beside_spark(with_branch(location, branch), storage_options)))
 
     def __repr__(self) -> str:

@@ -1,4 +1,6 @@
-"""The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification, manifests."""
+"""The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification,
+manifests.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -34,7 +36,9 @@ _SORTING: Final = ("order-strategy", "order-by", "sort-compaction.")
 
 
 class TableMaintenance(LoadedTable):
-    """Maintains a table: its snapshots and tags, its manifests, and the files that nothing refers to."""
+    """Maintains a table: its snapshots and tags, its manifests, and the files that nothing refers
+    to.
+    """
 
     __slots__ = ()
 
@@ -50,16 +54,20 @@ class TableMaintenance(LoadedTable):
         protect_streams: bool = True,
         progress: Progress = silent,
     ) -> ExpireReport:
-        """Expires old snapshots and deletes the files that only they need. Tags, branches, consumers, and streams that
-        were active within a day keep the snapshots and files that they need. So do changelogs that outlive their
-        snapshots; they expire by the table's `changelog.*` options.
+        """Expires old snapshots and deletes the files that only they need. Tags, branches,
+        consumers, and streams that were active within a day keep the snapshots and files that they
+        need. So do changelogs that outlive their snapshots; they expire by the table's
+        `changelog.*` options.
 
-        The table's options decide what is not given (`snapshot.num-retained.max`, `.min`, `snapshot.time-retained`,
-        `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a `timedelta`, or a time (`datetime`, text
-        such as `"2026-11-01T12:00Z"`, epoch milliseconds). Unless `dry_run=True` is given it acts at once, because the
-        table's metadata determines what may be deleted (unlike `remove_orphan_files`).
+        The table's options decide what is not given (`snapshot.num-retained.max`, `.min`,
+        `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"`
+        or a `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch
+        milliseconds). Unless `dry_run=True` is given it acts at once, because the table's metadata
+        determines what may be deleted (unlike `remove_orphan_files`).
 
-        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then."""
+        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not
+        deleted then.
+        """
         given = self._given
         retain_max = given.whole("retain_max", retain_max, optional=True)
         retain_min = given.whole("retain_min", retain_min, optional=True)
@@ -78,24 +86,30 @@ class TableMaintenance(LoadedTable):
         snapshot_id: int | None = None,
         time_retained: Age | None = None,
     ) -> TagReport:
-        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete the tag.
-        `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's `tag.default-time-retained`.
-        If neither is set, the tag stays until it is deleted. Raises `InvalidOption` for an invalid name,
-        `AlreadyExists`, `NotFound` for a snapshot that does not exist, `StorageError`."""
+        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine
+        may delete the tag. `time_retained` is an age such as `"90 d"` or a `timedelta`, by default
+        the table's `tag.default-time-retained`. If neither is set, the tag stays until it is
+        deleted. Raises `InvalidOption` for an invalid name, `AlreadyExists`, `NotFound` for a
+        snapshot that does not exist, `StorageError`.
+        """
         self._given.text("name", name, blank=True)
         snapshot_id = self._given.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def create_automatic_tags(self, *, dry_run: bool = False) -> AutomaticTagsReport:
-        """Creates the tags that are due by `tag.automatic-creation`, as is done after commits, and deletes the oldest
-        automatic tags beyond `tag.num-retained-max`. With `dry_run` it only reports. Raises `InvalidOption`,
-        `CommitContended` while a rollback is under way, `CorruptMetadata`, `StorageError`."""
+        """Creates the tags that are due by `tag.automatic-creation`, as is done after commits, and
+        deletes the oldest automatic tags beyond `tag.num-retained-max`. With `dry_run` it only
+        reports. Raises `InvalidOption`, `CommitContended` while a rollback is under way,
+        `CorruptMetadata`, `StorageError`.
+        """
         return create_automatic_tags(self._newest(), dry_run=self._given.flag("dry_run", dry_run))
 
     def delete_tag(self, name: str) -> TagReport:
-        """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed. Of a tag
-        that cannot be read (`unreadable`), only its own file is deleted. Raises `InvalidOption`, `CommitContended`
-        while a rollback is under way, `CorruptMetadata`, `StorageError`."""
+        """Deletes a tag, and the files that only it needed. `found` in the report says whether it
+        existed. Of a tag that cannot be read (`unreadable`), only its own file is deleted. Raises
+        `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`,
+        `StorageError`.
+        """
         self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
@@ -106,20 +120,22 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         take_over: bool = False,
     ) -> RollbackReport:
-        """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and removes later
-        snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers first;
-        expiry, orphan removal and the deletion of tags may run beside it. A stream that loses batches stops with
-        `TableRolledBack`. Unless `dry_run=True` is given it acts at once, because the target alone determines what is
-        removed.
+        """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again,
+        and removes later snapshots and tags. If a tag's snapshot has expired, it is restored from
+        the tag. Stop the writers first; expiry, orphan removal and the deletion of tags may run
+        beside it. A stream that loses batches stops with `TableRolledBack`. Unless `dry_run=True`
+        is given it acts at once, because the target alone determines what is removed.
 
-        A rollback that was interrupted is completed by another one to the same target. Until then, nothing expires, and
-        a rollback to another target is refused. `take_over=True` gives the interrupted one up; make sure first that it
-        runs no more.
+        A rollback that was interrupted is completed by another one to the same target. Until then,
+        nothing expires, and a rollback to another target is refused. `take_over=True` gives the
+        interrupted one up; make sure first that it runs no more.
 
-        Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost files, and for a
-        snapshot that a paused writer created again after its id had expired; `CommitContended` if another rollback is
-        under way, an expiry of the target does not end or a writer keeps committing; `CorruptMetadata`; `StorageError`,
-        also for a folder in which it deletes and that is a symbolic link."""
+        Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost
+        files, and for a snapshot that a paused writer created again after its id had expired;
+        `CommitContended` if another rollback is under way, an expiry of the target does not end or
+        a writer keeps committing; `CorruptMetadata`; `StorageError`, also for a folder in which it
+        deletes and that is a symbolic link.
+        """
         if not isinstance(target, str):
             target = self._given.whole("target", target)
         dry_run = self._given.flag("dry_run", dry_run)
@@ -128,8 +144,9 @@ class TableMaintenance(LoadedTable):
 
     # -- branches ---------------------------------------------------------------------------------
     def branches(self) -> dict[str, Snapshot | None]:
-        """The branches but main by name, each with its newest snapshot. Load one with `PaimonTable.load(location,
-        branch=name)`. Raises `CorruptMetadata`, `StorageError`."""
+        """The branches but main by name, each with its newest snapshot. Load one with
+        `PaimonTable.load(location, branch=name)`. Raises `CorruptMetadata`, `StorageError`.
+        """
         return of_branches.read_branches(self._storage)
 
     def create_branch(
@@ -137,12 +154,14 @@ class TableMaintenance(LoadedTable):
         name: str,
         tag: str | None = None,
     ) -> of_branches.BranchReport:
-        """Creates a branch with the snapshot and the schemas of a tag, or without a tag an empty one with all schemas.
-        The branch keeps the files that it needs. A call that was interrupted is completed by the same call.
+        """Creates a branch with the snapshot and the schemas of a tag, or without a tag an empty
+        one with all schemas. The branch keeps the files that it needs. A call that was interrupted
+        is completed by the same call.
 
-        Raises `InvalidOption` for a name that no branch may have and on a branch, `AlreadyExists`, `NotFound` for a tag
-        that does not exist or lost files, `CommitContended` if another creation or a deletion of the branch was
-        interrupted, `CorruptMetadata`, `StorageError`."""
+        Raises `InvalidOption` for a name that no branch may have and on a branch, `AlreadyExists`,
+        `NotFound` for a tag that does not exist or lost files, `CommitContended` if another
+        creation or a deletion of the branch was interrupted, `CorruptMetadata`, `StorageError`.
+        """
         self._given.text("name", name, blank=True)
         self._given.text("tag", tag, blank=True, optional=True)
         return of_branches.create_branch(self._newest(), name, tag)
@@ -153,9 +172,11 @@ class TableMaintenance(LoadedTable):
         *,
         dry_run: bool = False,
     ) -> of_branches.BranchReport:
-        """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay until
-        `remove_orphan_files` removes them. Stop its writers first. A call that was interrupted is completed by the same
-        call. `found` in the report says whether it existed. Raises `InvalidOption`, `StorageError`."""
+        """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay
+        until `remove_orphan_files` removes them. Stop its writers first. A call that was
+        interrupted is completed by the same call. `found` in the report says whether it existed.
+        Raises `InvalidOption`, `StorageError`.
+        """
         self._given.text("name", name, blank=True)
         return of_branches.delete_branch(
             self._newest(), name, dry_run=self._given.flag("dry_run", dry_run)
@@ -168,16 +189,19 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         take_over: bool = False,
     ) -> of_branches.ForwardReport:
-        """Makes main what a branch is. Main loses the snapshots that the branch does not have, with their tags, and
-        gets the snapshots, tags and schemas that only the branch has. The branch stays. Stop the writers first. A
-        stream on main that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
+        """Makes main what a branch is. Main loses the snapshots that the branch does not have, with
+        their tags, and gets the snapshots, tags and schemas that only the branch has. The branch
+        stays. Stop the writers first. A stream on main that loses batches stops with
+        `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
 
-        A call that was interrupted is completed by the same call. Until then main is in a state that it or the branch
-        had. `take_over` gives up an interrupted rollback to another snapshot, as in `rollback_to`.
+        A call that was interrupted is completed by the same call. Until then main is in a state
+        that it or the branch had. `take_over` gives up an interrupted rollback to another snapshot,
+        as in `rollback_to`.
 
-        Raises `NotFound` for a branch that does not exist or has no snapshot, `IncompatibleSchema` if the two share no
-        snapshot and their schemas differ, `CommitContended` if writers or an expiry of the branch are at work, and the
-        errors of `rollback_to`."""
+        Raises `NotFound` for a branch that does not exist or has no snapshot, `IncompatibleSchema`
+        if the two share no snapshot and their schemas differ, `CommitContended` if writers or an
+        expiry of the branch are at work, and the errors of `rollback_to`.
+        """
         self._given.text("name", name, blank=True)
         dry_run, take_over = (
             self._given.flag("dry_run", dry_run),
@@ -195,20 +219,22 @@ class TableMaintenance(LoadedTable):
         delta_list: str | None = None,
         dry_run: bool = True,
     ) -> RecommitReport:
-        """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`), if `dry_run` is
-        False. Then start the stream again.
+        """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`),
+        if `dry_run` is False. Then start the stream again.
 
-        The journal of the stream names the files. Without a batch, the earliest is taken that is not in the table.
-        Where there is no journal, `commit_user`, `batch`, `snapshot` (the id) and `delta_list` say which commit was
-        lost; the message of `CommitLost` names them. It can be repeated: a batch that is in the table is left as it is
-        (`found` in the report).
+        The journal of the stream names the files. Without a batch, the earliest is taken that is
+        not in the table. Where there is no journal, `commit_user`, `batch`, `snapshot` (the id) and
+        `delta_list` say which commit was lost; the message of `CommitLost` names them. It can be
+        repeated: a batch that is in the table is left as it is (`found` in the report).
 
-        It is a dry run by default, because a rollback on purpose can look like a loss. Raises `TableRolledBack` where
-        that is certain, `HistoryUnknown` if snapshots are gone that would show whether the batch is in the table,
-        `CheckpointRewound` if its stream went on, `DeletedFiles` if files are gone, `SequenceConflict` if others have
-        used its sequence numbers since, `NotFound` if no such batch is known, `UnsupportedFeature` for a commit that
-        replaced or compacted files, and the errors of `new_commit().commit`. Then nothing was published, except for
-        `CommitUnknown`."""
+        It is a dry run by default, because a rollback on purpose can look like a loss. Raises
+        `TableRolledBack` where that is certain, `HistoryUnknown` if snapshots are gone that would
+        show whether the batch is in the table, `CheckpointRewound` if its stream went on,
+        `DeletedFiles` if files are gone, `SequenceConflict` if others have used its sequence
+        numbers since, `NotFound` if no such batch is known, `UnsupportedFeature` for a commit that
+        replaced or compacted files, and the errors of `new_commit().commit`. Then nothing was
+        published, except for `CommitUnknown`.
+        """
         given = self._given
         given.text("commit_user", commit_user, optional=True)
         batch = given.whole("batch", batch, optional=True)
@@ -230,18 +256,22 @@ class TableMaintenance(LoadedTable):
         *,
         dry_run: bool = False,
     ) -> PartitionExpiryReport:
-        """Drops the partitions that are older than `partition.expiration-time`, at most `partition.expiration-max-num`
-        of them. Earlier snapshots keep the rows until they expire. `options` are those of the table that begin
-        with `partition.expiration-` or `partition.timestamp-`, for this call alone. A dry run writes nothing. Raises
-        `InvalidOption`, also if there are no partitions or no time, and the errors of `drop_partitions` and of
-        `delete_tag`; snapshots that were published before stay."""
+        """Drops the partitions that are older than `partition.expiration-time`, at most
+        `partition.expiration-max-num` of them. Earlier snapshots keep the rows until they expire.
+        `options` are those of the table that begin with `partition.expiration-` or
+        `partition.timestamp-`, for this call alone. A dry run writes nothing. Raises
+        `InvalidOption`, also if there are no partitions or no time, and the errors of
+        `drop_partitions` and of `delete_tag`; snapshots that were published before stay.
+        """
         dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
         return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
 
     def _of_call(
         self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
     ) -> dict[str, str]:
-        """The options that are given for one call. Raises `InvalidOption` for others than those that are allowed."""
+        """The options that are given for one call. Raises `InvalidOption` for others than those
+        that are allowed.
+        """
         known = [one.key for one in allowed]
         asked = self._given.mapping("options", options, f"{{{known[0]!r}: '2'}}", texts=True)
         for key in (one for one in asked if one not in known):
@@ -259,14 +289,17 @@ class TableMaintenance(LoadedTable):
         max_paths: int = 1000,
         progress: Progress | None = None,
     ) -> OrphanReport:
-        """Finds the files that nothing refers to, and removes them if `dry_run` is False. It is a dry run by default,
-        unlike `expire_snapshots` and `rollback_to`, because it chooses by age: a file that nothing refers to may be
-        part of a batch that is still being written. `older_than` is an age, a `timedelta` or a text such as `"36 h"`;
-        by default one day, and at least one hour. Choose an age above the time that your longest batch takes.
+        """Finds the files that nothing refers to, and removes them if `dry_run` is False. It is a
+        dry run by default, unlike `expire_snapshots` and `rollback_to`, because it chooses by age:
+        a file that nothing refers to may be part of a batch that is still being written.
+        `older_than` is an age, a `timedelta` or a text such as `"36 h"`; by default one day, and at
+        least one hour. Choose an age above the time that your longest batch takes.
 
-        Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`, `UnknownVersion` or
-        `StorageError` if anything that refers to files cannot be read or snapshots are lost, and `CommitContended`,
-        also while a rollback is under way; then nothing is deleted."""
+        Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`,
+        `UnknownVersion` or `StorageError` if anything that refers to files cannot be read or
+        snapshots are lost, and `CommitContended`, also while a rollback is under way; then nothing
+        is deleted.
+        """
         dry_run = self._given.flag("dry_run", dry_run)
         max_paths = self._given.whole("max_paths", max_paths, least=0)
         self._given.function("progress", progress, optional=True)
@@ -280,9 +313,11 @@ class TableMaintenance(LoadedTable):
         sample: int = DEFAULT_SAMPLE,
         progress: Progress | None = None,
     ) -> VerifyReport:
-        """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right. `sample` data
-        files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything that is broken becomes a
-        finding, with its cure. Raises only `InvalidOption` and `StorageError`."""
+        """Reads every snapshot, tag, manifest list and manifest, and checks that their content is
+        right. `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is
+        written. Everything that is broken becomes a finding, with its cure. Raises only
+        `InvalidOption` and `StorageError`.
+        """
         self._given.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress or silent)
 
@@ -295,21 +330,25 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> CompactReport:
-        """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key onto
-        higher levels. Rows that wait in bucket -2 get their buckets first. Else what readers see stays the same, and
-        streams go on meanwhile. What was rewritten is published in snapshots of kind COMPACT, at least every ten
-        minutes; a run after an interrupted one goes on from there. A dry run writes nothing (docs/compaction.md).
+        """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows
+        of one key onto higher levels. Rows that wait in bucket -2 get their buckets first. Else
+        what readers see stays the same, and streams go on meanwhile. What was rewritten is
+        published in snapshots of kind COMPACT, at least every ten minutes; a run after an
+        interrupted one goes on from there. A dry run writes nothing (docs/compaction.md).
 
-        `full` takes, in fixed buckets, all files behind the leading large ones, instead of the first few small ones.
-        With a primary key it merges all files of a bucket onto its highest level. `partitions` limits it to those that
-        match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options` are for this call alone: those that begin
-        with `compaction.`, `num-sorted-run.compaction-trigger`, `target-file-size`, `source.split.open-file-cost` and
+        `full` takes, in fixed buckets, all files behind the leading large ones, instead of the
+        first few small ones. With a primary key it merges all files of a bucket onto its highest
+        level. `partitions` limits it to those that match one of the specs, such as `[{"dt":
+        "2024-02-29"}]`. `options` are for this call alone: those that begin with `compaction.`,
+        `num-sorted-run.compaction-trigger`, `target-file-size`, `source.split.open-file-cost` and
         `postpone.default-bucket-num`.
 
         Raises `UnsupportedFeature` for a table that this release does not compact, `InvalidOption`,
-        `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have, and `CommitUnknown`, which
-        does no harm. Raises `NotFound`, `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and
-        `TableRolledBack` if the table is rolled back meanwhile; then the files that were not published are removed."""
+        `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have, and
+        `CommitUnknown`, which does no harm. Raises `NotFound`, `FormatError`, `CorruptMetadata`,
+        `StorageError`, `CommitContended`, and `TableRolledBack` if the table is rolled back
+        meanwhile; then the files that were not published are removed.
+        """
         given = self._given
         full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)
         given.function("progress", progress)
@@ -334,8 +373,10 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ManifestCompactionReport:
-        """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything changes. A dry run
-        reports only. Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
+        """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything
+        changes. A dry run reports only. Raises `CommitContended`, `DeletedFiles`,
+        `CorruptMetadata`, `StorageError`, `CommitUnknown`.
+        """
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)
@@ -346,13 +387,16 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = True,
         progress: Progress = silent,
     ) -> RebuiltIndexReport:
-        """Compares the hash index of a table with dynamic buckets with the keys of its files, and makes what is wrong
-        anew, in a new snapshot, if `dry_run` is False. No row changes. Stop the writers of other engines first.
+        """Compares the hash index of a table with dynamic buckets with the keys of its files, and
+        makes what is wrong anew, in a new snapshot, if `dry_run` is False. No row changes. Stop the
+        writers of other engines first.
 
-        Reads the key columns of all files. Raises `UnsupportedFeature` for a table without such an index, and
-        `CorruptMetadata` if a key has rows in two buckets, or if a lost index manifest also named deletion vectors.
-        Raises `IndexConflict` if others keep changing the index, `NotFound` and `FormatError` for missing and broken
-        files, and the errors of `new_commit().commit`. Then nothing was published, except for `CommitUnknown`."""
+        Reads the key columns of all files. Raises `UnsupportedFeature` for a table without such an
+        index, and `CorruptMetadata` if a key has rows in two buckets, or if a lost index manifest
+        also named deletion vectors. Raises `IndexConflict` if others keep changing the index,
+        `NotFound` and `FormatError` for missing and broken files, and the errors of
+        `new_commit().commit`. Then nothing was published, except for `CommitUnknown`.
+        """
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress)
         return rebuild_index(self._newest(), dry_run=dry_run, progress=progress)

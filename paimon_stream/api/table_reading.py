@@ -1,5 +1,6 @@
-"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. And what all parts share: the table
-as it was loaded, and loading it again."""
+"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. And what all
+parts share: the table as it was loaded, and loading it again.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -66,7 +67,9 @@ class LoadedTable:
         return self._table.schema.primary_keys
 
     def _newest(self, **arguments: str | None) -> Table:
-        """The table as it is now, with these options of a sink, under their names in Python; None is not given."""
+        """The table as it is now, with these options of a sink, under their names in Python; None
+        is not given.
+        """
         asked = {}
         for name, value in arguments.items():
             self._given.text(name, value, optional=True)
@@ -101,10 +104,12 @@ class TableReading(LoadedTable):
         snapshots: int = 500,
         sample: int = 0,
     ) -> ReportPage:
-        """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase, batches, writers,
-        manifests, sizes of files, levels, read amplification, and what `verify` finds. It looks at the newest
-        `snapshots`, and reads `sample` data files in full. What cannot be read is reported on the page. Raises
-        `InvalidOption`, and `MissingExtra` without plotly."""
+        """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase,
+        batches, writers, manifests, sizes of files, levels, read amplification, and what `verify`
+        finds. It looks at the newest `snapshots`, and reads `sample` data files in full. What
+        cannot be read is reported on the page. Raises `InvalidOption`, and `MissingExtra` without
+        plotly.
+        """
         given = self._given
         number, files = (
             given.whole("snapshots", snapshots, least=1),
@@ -116,7 +121,9 @@ class TableReading(LoadedTable):
         )
 
     def history(self) -> History:
-        """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`, `StorageError`."""
+        """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         return History.of(self.snapshots())
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -128,9 +135,11 @@ class TableReading(LoadedTable):
         snapshot_id: int | None = None,
         partition: Mapping[str, Any] | str | None = None,
     ) -> tuple[TableFile, ...]:
-        """The live data files of a snapshot, by default the newest; () in an empty table. `partition` has the same
-        forms as in `to_arrow`. Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData`
-        for a partition that the table cannot have, `CorruptMetadata`, `StorageError`."""
+        """The live data files of a snapshot, by default the newest; () in an empty table.
+        `partition` has the same forms as in `to_arrow`. Raises `NotFound` if there is no such
+        snapshot, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
+        `CorruptMetadata`, `StorageError`.
+        """
         table, specs = self._table, None
         with naming(self.location):
             snapshot = find_snapshot(table, snapshot_id, None)
@@ -146,7 +155,9 @@ class TableReading(LoadedTable):
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
-        """The tags by name, each with its snapshot; not a rollback's pin. Raises `CorruptMetadata`, `StorageError`."""
+        """The tags by name, each with its snapshot; not a rollback's pin. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         return read_tags(self._storage)
 
     def schemas(self) -> tuple[TableSchema, ...]:
@@ -164,20 +175,25 @@ class TableReading(LoadedTable):
         timestamp: Moment | None = None,
         filter: Any = None,
     ) -> pa.Table:
-        """Reads rows of a snapshot into memory: of the one with this id or tag, or the newest that is not younger than
-        `timestamp` (a `datetime`, ISO text or epoch milliseconds); without any of these, of the newest of all.
+        """Reads rows of a snapshot into memory: of the one with this id or tag, or the newest that
+        is not younger than `timestamp` (a `datetime`, ISO text or epoch milliseconds); without any
+        of these, of the newest of all.
 
-        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a value is a
-        Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns left out may have any
-        value. If a snapshot, tag or time is given, the columns are those of the table then. `filter` is a
-        `pyarrow.compute.Expression`, such as `pc.field("id") > 7`: only rows for which it is true are returned, and
-        files are left out where partitions and statistics show that they have none (docs/reading.md). In a table with a
-        primary key, the merge engine makes one row per key, sorted by key within a bucket.
+        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`,
+        where a value is a Python object or text, or the path of a partition's folder,
+        `"dt=19782/region=x"`. Columns left out may have any value. If a snapshot, tag or time is
+        given, the columns are those of the table then. `filter` is a `pyarrow.compute.Expression`,
+        such as `pc.field("id") > 7`: only rows for which it is true are returned, and files are
+        left out where partitions and statistics show that they have none (docs/reading.md). In a
+        table with a primary key, the merge engine makes one row per key, sorted by key within a
+        bucket.
 
-        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
-        `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`, `tag` and `timestamp`,
-        `InvalidData` for a partition value of another type, a value that `filter` cannot be computed for, and for
-        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`."""
+        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not
+        exist, `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`,
+        `tag` and `timestamp`, `InvalidData` for a partition value of another type, a value that
+        `filter` cannot be computed for, and for deletes that the merge engine does not accept,
+        `FormatError` for a broken file, `StorageError`.
+        """
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
@@ -186,7 +202,9 @@ class TableReading(LoadedTable):
         *args: Any,
         **arguments: Any,
     ) -> Any:
-        """The rows of `to_arrow`, whose arguments it takes, as a `pandas.DataFrame`. Raises also `MissingExtra`."""
+        """The rows of `to_arrow`, whose arguments it takes, as a `pandas.DataFrame`. Raises also
+        `MissingExtra`.
+        """
         require("pandas", None, "PaimonTable.to_pandas")
         return self.to_arrow(*args, **arguments).to_pandas()
 
@@ -195,7 +213,9 @@ class TableReading(LoadedTable):
         *args: Any,
         **arguments: Any,
     ) -> Any:
-        """The rows of `to_arrow`, whose arguments it takes, as a `polars.DataFrame`. Raises also `MissingExtra`."""
+        """The rows of `to_arrow`, whose arguments it takes, as a `polars.DataFrame`. Raises also
+        `MissingExtra`.
+        """
         return require("polars", None, "PaimonTable.to_polars").from_arrow(
             self.to_arrow(*args, **arguments)
         )
@@ -206,7 +226,9 @@ class TableReading(LoadedTable):
         connection: Any = None,
         **arguments: Any,
     ) -> Any:
-        """`to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also `MissingExtra`."""
+        """`to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also
+        `MissingExtra`.
+        """
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
             raise self._given.wrong(
@@ -226,9 +248,11 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None = None,
         native: bool | None = None,
     ) -> Any:
-        """The rows as a lazy `pyspark.sql.DataFrame` of this session, of the snapshot that is chosen now. Spark's own
-        Parquet reader reads local files that hold rows as they are; `native` = False forbids it, and True demands it.
-        Raises the errors of `to_arrow`, `MissingExtra`, and `UnsupportedFeature` for what it cannot read."""
+        """The rows as a lazy `pyspark.sql.DataFrame` of this session, of the snapshot that is
+        chosen now. Spark's own Parquet reader reads local files that hold rows as they are;
+        `native` = False forbids it, and True demands it. Raises the errors of `to_arrow`,
+        `MissingExtra`, and `UnsupportedFeature` for what it cannot read.
+        """
         if not hasattr(spark, "createDataFrame"):
             raise self._given.wrong("spark", spark, "a SparkSession")
         native = self._given.flag("native", native, optional=True)
@@ -248,9 +272,11 @@ class TableReading(LoadedTable):
         filter: Any = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in bounded memory.
-        For a table with a primary key, the memory holds some rows of each file that overlaps with others in its bucket.
-        Errors in the arguments are raised at once, errors of a data file when that file is read."""
+        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by
+        file, in bounded memory. For a table with a primary key, the memory holds some rows of each
+        file that overlaps with others in its bucket. Errors in the arguments are raised at once,
+        errors of a data file when that file is read.
+        """
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
         return read_batches(
             self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows

@@ -1,8 +1,9 @@
 """The part of `PaimonTable` that writes: batch writes, and commits without Spark.
 
-Rows become data files, and the files become one snapshot or nothing. Spark's executors write the rows of a DataFrame.
-Rows from Arrow are written here, in bounded memory. If a write ends in an error that says nothing was published, its
-files are removed. If that is not known, the files stay."""
+Rows become data files, and the files become one snapshot or nothing. Spark's executors write the
+rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an
+error that says nothing was published, its files are removed. If that is not known, the files stay.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,8 +64,9 @@ def append_rows(
 
 
 def _check(table: Table) -> str:
-    """Refuses a table that cannot be written, and says what users must know about one that can. Returns the digest of
-    its first schema, by which the commit sees whether it is still this table."""
+    """Refuses a table that cannot be written, and says what users must know about one that can.
+    Returns the digest of its first schema, by which the commit sees whether it is still this table.
+    """
     check_writable(table)
     warn_of_work_left(table)
     warn_of_merging(table)
@@ -130,8 +132,10 @@ def _frames() -> Any:
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
 ) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
-    """The table to commit to, the messages, and their summary as a snapshot's properties. The table's schema
-    has new or wider columns if `merge_schema` allowed the rows of a DataFrame to change it."""
+    """The table to commit to, the messages, and their summary as a snapshot's properties. The
+    table's schema has new or wider columns if `merge_schema` allowed the rows of a DataFrame to
+    change it.
+    """
     clock = system().clock
     started = clock.monotonic()
     table, messages = _write_files(table, rows, fixed, numbering, user)
@@ -174,7 +178,9 @@ def _write_files(
 
 
 def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
-    """An empty batch, which has columns and types checked even without rows; then the rows, with their operations."""
+    """An empty batch, which has columns and types checked even without rows; then the rows, with
+    their operations.
+    """
     rows = _of_frame(table, rows)
     match rows:
         case pa.Table():
@@ -196,7 +202,9 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
 
 
 def _of_frame(table: Table, rows: Any) -> Any:
-    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. Raises `InvalidData`."""
+    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. Raises
+    `InvalidData`.
+    """
     library = type(rows).__module__.partition(".")[0]
     if type(rows).__name__ != "DataFrame" or library not in ("pandas", "polars"):
         return rows
@@ -225,7 +233,9 @@ def _completed(
     *,
     missing_are_null: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, nullable ones."""
+    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`,
+    nullable ones.
+    """
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -245,7 +255,9 @@ def _completed(
 
 
 class TableWriting(LoadedTable):
-    """Writes rows and clears partitions, each in one snapshot, and commits files that are already written."""
+    """Writes rows and clears partitions, each in one snapshot, and commits files that are already
+    written.
+    """
 
     __slots__ = ()
 
@@ -258,25 +270,30 @@ class TableWriting(LoadedTable):
         operation_mapping: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Appends the rows of a Spark DataFrame (not a streaming one), of a `pyarrow.Table`, `RecordBatch` or
-        `RecordBatchReader`, or of a DataFrame of pandas (its index is left out, NaN is NULL) or polars, in one
-        snapshot. Without rows there is no snapshot.
+        """Appends the rows of a Spark DataFrame (not a streaming one), of a `pyarrow.Table`,
+        `RecordBatch` or `RecordBatchReader`, or of a DataFrame of pandas (its index is left out,
+        NaN is NULL) or polars, in one snapshot. Without rows there is no snapshot.
 
-        Columns match by name. The table's newest schema and options apply. This is a batch commit: if you repeat it, a
-        table without a primary key has the rows twice. In a table with a primary key, each row replaces the row with
-        its key or is merged into it. Among given rows with the same key, the last one counts.
+        Columns match by name. The table's newest schema and options apply. This is a batch commit:
+        if you repeat it, a table without a primary key has the rows twice. In a table with a
+        primary key, each row replaces the row with its key or is merged into it. Among given rows
+        with the same key, the last one counts.
 
-        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of the
-          table's columns are refused. With `null` the rows may lack nullable columns.
-        - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add` or `widen`.
-        - `operation_column` (see `paimon-stream.operation-column`), only with a primary key, names a column of the
-          rows, not of the table, that says what each row does. `operation_mapping`, such as `"new=+I,gone=-D"`, says
-          what its values mean.
+        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that
+          lack one of the table's columns are refused. With `null` the rows may lack nullable
+          columns.
+        - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add`
+          or `widen`.
+        - `operation_column` (see `paimon-stream.operation-column`), only with a primary key, names
+          a column of the rows, not of the table, that says what each row does. `operation_mapping`,
+          such as `"new=+I,gone=-D"`, says what its values mean.
 
-        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`, `CommitConflict`,
-        `CommitContended`, and `SequenceConflict` if others kept writing to the same buckets of a table with a primary
-        key; then nothing is in the table, and the written files are removed. Raises `CommitUnknown` if the rows may be
-        in the table. Other errors in Spark's plan are raised as Spark raises them."""
+        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`,
+        `CommitConflict`, `CommitContended`, and `SequenceConflict` if others kept writing to the
+        same buckets of a table with a primary key; then nothing is in the table, and the written
+        files are removed. Raises `CommitUnknown` if the rows may be in the table. Other errors in
+        Spark's plan are raised as Spark raises them.
+        """
         operations = {"operation_column": operation_column, "operation_mapping": operation_mapping}
         return append_rows(
             self._newest(merge_schema=merge_schema, missing_columns=missing_columns, **operations),
@@ -292,21 +309,25 @@ class TableWriting(LoadedTable):
         merge_schema: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Replaces rows of the table with the given rows, in one snapshot. `append` says which rows it takes.
+        """Replaces rows of the table with the given rows, in one snapshot. `append` says which rows
+        it takes.
 
-        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches the whole
-          table. The rows may leave out the columns of `partition`; otherwise their values must agree with it. Without
-          rows, the matching partitions are cleared.
-        - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing happens.
+        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions;
+          `{}` matches the whole table. The rows may leave out the columns of `partition`; otherwise
+          their values must agree with it. Without rows, the matching partitions are cleared.
+        - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing
+          happens.
         - With `dynamic=False` it replaces the whole table.
-        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set, else the table's option
-          `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
+        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set,
+          else the table's option `dynamic-partition-overwrite`. A table without partitions is
+          replaced as a whole.
 
-        Earlier snapshots keep their rows until they expire. The new files may have another bucket count. `merge_schema`
-        and `missing_columns` are the same as for `append`.
+        Earlier snapshots keep their rows until they expire. The new files may have another bucket
+        count. `merge_schema` and `missing_columns` are the same as for `append`.
 
-        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of other
-        partitions, and the errors of `append`."""
+        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for
+        rows of other partitions, and the errors of `append`.
+        """
         table = self._newest(merge_schema=merge_schema, missing_columns=missing_columns)
         return overwrite_rows(table, df, partition, dynamic)
 
@@ -315,8 +336,9 @@ class TableWriting(LoadedTable):
         return batch_commit(self._newest()).truncate()
 
     def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
-        """Clears in one snapshot all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. Raises
-        `InvalidOption` if no spec is given, and the errors of `overwrite`."""
+        """Clears in one snapshot all partitions that match one of the specs, such as `[{"dt":
+        "2024-02-29"}]`. Raises `InvalidOption` if no spec is given, and the errors of `overwrite`.
+        """
         return batch_commit(self._newest()).drop_partitions(partitions)
 
     def delete(
@@ -326,23 +348,28 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> DeleteReport:
-        """Deletes the rows that fulfil a condition, in one snapshot, by deletion vectors: no data file changes. For
-        append tables with `deletion-vectors.enabled` = `true`. A dry run writes nothing and counts the rows.
+        """Deletes the rows that fulfil a condition, in one snapshot, by deletion vectors: no data
+        file changes. For append tables with `deletion-vectors.enabled` = `true`. A dry run writes
+        nothing and counts the rows.
 
-        `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) & pc.field("name").is_null()`. A row
-        for which it is NULL stays. Rows that others append meanwhile stay, too. Only files that may have such rows are
-        read, and only the columns that `where` names. Compactions leave deleted rows out.
+        `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) &
+        pc.field("name").is_null()`. A row for which it is NULL stays. Rows that others append
+        meanwhile stay, too. Only files that may have such rows are read, and only the columns that
+        `where` names. Compactions leave deleted rows out.
 
-        Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do not fit,
-        `UnsupportedFeature` for other tables, `InvalidData` for a value that `where` cannot be computed for,
-        `DeletedFiles` if others kept replacing the files, and the errors of reading and of `append`. Then no row was
-        deleted, except for `CommitUnknown`."""
+        Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the
+        columns do not fit, `UnsupportedFeature` for other tables, `InvalidData` for a value that
+        `where` cannot be computed for, `DeletedFiles` if others kept replacing the files, and the
+        errors of reading and of `append`. Then no row was deleted, except for `CommitUnknown`.
+        """
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress)
         return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
 
     def new_commit(self, commit_user: str) -> TableCommit:
-        """A `TableCommit` under this user. Raises `InvalidOption` for a blank one, `UnsupportedFeature`."""
+        """A `TableCommit` under this user. Raises `InvalidOption` for a blank one,
+        `UnsupportedFeature`.
+        """
         self._given.text("commit_user", commit_user)
         warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())

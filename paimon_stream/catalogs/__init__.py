@@ -1,1 +1,3 @@
-"""Finds tables by the names of databases and tables, and makes and drops them (docs/catalogs.md)."""
+"""Finds tables by the names of databases and tables, and makes and drops them
+(docs/catalogs.md).
+"""

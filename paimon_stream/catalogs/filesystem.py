@@ -1,4 +1,6 @@
-"""Paimon's filesystem catalog: tables known by their folders, `<warehouse>/<database>.db/<table>` (catalogs.md §2)."""
+"""Paimon's filesystem catalog: tables known by their folders, `<warehouse>/<database>.db/<table>`
+(catalogs.md §2).
+"""
 
 import logging
 import re
@@ -43,8 +45,9 @@ def names_of(
     *,
     main: bool = False,
 ) -> tuple[str, str]:
-    """The database and the table, or a branch as `t$branch_b`. Raises `InvalidOption`, with `main` also for a branch,
-    and `UnsupportedFeature` for a system table such as `db.t$snapshots`."""
+    """The database and the table, or a branch as `t$branch_b`. Raises `InvalidOption`, with `main`
+    also for a branch, and `UnsupportedFeature` for a system table such as `db.t$snapshots`.
+    """
     found = _NAMED.fullmatch(named) if isinstance(named, str) else None
     parts = named if found is None else tuple(one for one in found.groups() if one)
     if not isinstance(parts, tuple) or len(parts) != 2 or not all(map(_is_name, parts)):
@@ -70,7 +73,9 @@ def _is_name(name: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemCatalog:
-    """The databases and tables of a warehouse. All methods raise `InvalidOption` and `StorageError`."""
+    """The databases and tables of a warehouse. All methods raise `InvalidOption` and
+    `StorageError`.
+    """
 
     warehouse: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -85,7 +90,9 @@ class FilesystemCatalog:
         return f"{self.warehouse}/{database}{_ENDING}/{table}"
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
-        """The location of a table, or of its branch, and the storage options that open it. Asks nothing."""
+        """The location of a table, or of its branch, and the storage options that open it. Asks
+        nothing.
+        """
         return self.location(identifier), self.storage_options
 
     def list_databases(self) -> list[str]:
@@ -102,7 +109,9 @@ class FilesystemCatalog:
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database, which a file keeps: stores have no empty folders. Raises `AlreadyExists`."""
+        """Creates an empty database, which a file keeps: stores have no empty folders. Raises
+        `AlreadyExists`.
+        """
         or_not = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         if not self._has(name):
             self._storage.put_if_absent(f"{name}{_ENDING}/{_MARKER}", b"")
@@ -116,7 +125,9 @@ class FilesystemCatalog:
         ignore_if_not_exists: bool = False,
         cascade: bool = False,
     ) -> None:
-        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if it has tables."""
+        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if
+        it has tables.
+        """
         given = opt.Arguments(self.warehouse)
         if given.flag("ignore_if_not_exists", ignore_if_not_exists) and not self._has(name):
             return
@@ -139,7 +150,9 @@ class FilesystemCatalog:
             )
 
     def list_tables(self, database: str) -> list[str]:
-        """The names of the tables of a database, sorted. Raises `NotFound` if there is no such database."""
+        """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
+        database.
+        """
         folder, storage = self._folder(database), self._storage
         names = storage.list_folders(folder)
         wanted = [partial(storage.exists, f"{folder}/{name}/{schema_path(0)}") for name in names]
@@ -150,7 +163,9 @@ class FilesystemCatalog:
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table with its external paths. If that is cut short, it can be repeated. Raises `NotFound`."""
+        """Deletes a table with its external paths. If that is cut short, it can be repeated. Raises
+        `NotFound`.
+        """
         folder, location = self._table_folder(identifier), self.location(identifier)
         storage, table = self._storage, self.opened(location, self.storage_options)
         if (
@@ -173,7 +188,8 @@ class FilesystemCatalog:
                 location,
                 why,
             )
-        # So what is left of half a drop is no whole table, and no table can be created over it (catalogs.md §2).
+        # So what is left of half a drop is no whole table, and no table can be created over it
+        # (catalogs.md §2).
         delete_below(storage, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
 
     def rename_table(
@@ -181,8 +197,10 @@ class FilesystemCatalog:
         source: Named,
         target: Named,
     ) -> None:
-        """Renames the folder of a table, in one step. Raises `StorageError` if it is missing or the target exists, and
-        `UnsupportedFeature` in a store, where each file would be copied and others could see half a table."""
+        """Renames the folder of a table, in one step. Raises `StorageError` if it is missing or the
+        target exists, and `UnsupportedFeature` in a store, where each file would be copied and
+        others could see half a table.
+        """
         storage, old, new = self._storage, self._table_folder(source), self._table_folder(target)
         if not isinstance(storage, LocalStorage):
             cure = f"Write the rows of {source} into a new one."
@@ -194,7 +212,9 @@ class FilesystemCatalog:
         storage.rename(old, new)
 
     def _table_folder(self, identifier: Named) -> str:
-        """The folder below the warehouse of a table in a database that exists. Raises `NotFound`."""
+        """The folder below the warehouse of a table in a database that exists. Raises
+        `NotFound`.
+        """
         database, table = names_of(identifier, main=True)
         return f"{self._folder(database)}/{table}"
 
@@ -215,7 +235,9 @@ class FilesystemCatalog:
         )
 
     def _folder(self, database: str) -> str:
-        """The folder of a database below the warehouse. Raises `NotFound` if there is no such database."""
+        """The folder of a database below the warehouse. Raises `NotFound` if there is no such
+        database.
+        """
         if self._has(database):
             return f"{database}{_ENDING}"
         text = f"There is no database {database!r} in {self.warehouse}. Correct the name, or create it first."
@@ -227,8 +249,10 @@ class FilesystemCatalog:
 
 
 def catalog_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of the catalog that has these options, which are Paimon's, with those of the warehouse's store.
-    A REST catalog takes all. Raises `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported."""
+    """The arguments of the catalog that has these options, which are Paimon's, with those of the
+    warehouse's store. A REST catalog takes all. Raises `InvalidOption`, `UnsupportedFeature` for a
+    `metastore` that is not supported.
+    """
     given = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind, warehouse = given.get("metastore", "filesystem").lower(), given.get("warehouse", "")
     if kind in _OTHER_KINDS:

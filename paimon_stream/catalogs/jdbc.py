@@ -1,6 +1,8 @@
-"""Paimon's JDBC catalog: tables are rows of a database, and folders of a warehouse (catalogs.md §4). Its lock, a
-row, is taken around what publishes a snapshot or a schema, because Java does so in two steps. Only the lock and the
-catalog's own methods ask the database, so executors need no access."""
+"""Paimon's JDBC catalog: tables are rows of a database, and folders of a warehouse (catalogs.md
+§4). Its lock, a row, is taken around what publishes a snapshot or a schema, because Java does so in
+two steps. Only the lock and the catalog's own methods ask the database, so executors need no
+access.
+"""
 
 import logging
 import os
@@ -63,8 +65,10 @@ _LAST_SECONDS: Final = 60  # a put may take as long, so a lock that expires soon
 
 
 class JdbcCatalog(FilesystemCatalog):
-    """The tables of a warehouse that are in a database. Also raises `Unavailable` if the database fails, other
-    `StorageError`s if there is no connection, `MissingExtra` without SQLAlchemy or the driver."""
+    """The tables of a warehouse that are in a database. Also raises `Unavailable` if the database
+    fails, other `StorageError`s if there is no connection, `MissingExtra` without SQLAlchemy or the
+    driver.
+    """
 
     def list_databases(self) -> list[str]:
         """The names of the databases, sorted."""
@@ -88,7 +92,9 @@ class JdbcCatalog(FilesystemCatalog):
         super().create_database(name, ignore_if_exists)
 
     def list_tables(self, database: str) -> list[str]:
-        """The names of the tables of a database, sorted. Raises `NotFound` if there is no such database."""
+        """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
+        database.
+        """
         self._folder(database)
         found = ask(
             self.storage_options, f"SELECT table_name FROM {_TABLE} WHERE {_ONE}", db=database
@@ -96,7 +102,9 @@ class JdbcCatalog(FilesystemCatalog):
         return sorted(one[0] for one in found)
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
-        """The location of a table, or of its branch, and the storage options that open it. Raises `NotFound`."""
+        """The location of a table, or of its branch, and the storage options that open it. Raises
+        `NotFound`.
+        """
         database, table = names_of(identifier)
         if table.partition("$")[0] in self.list_tables(database):
             return super().found(identifier)
@@ -177,8 +185,10 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The files of a table in a JDBC catalog, as a view that takes its lock if Java does: by default on object stores.
-    Asks nothing. Raises `InvalidOption`. The warehouse itself is opened without the catalog."""
+    """The files of a table in a JDBC catalog, as a view that takes its lock if Java does: by
+    default on object stores. Asks nothing. Raises `InvalidOption`. The warehouse itself is opened
+    without the catalog.
+    """
     own = {
         key.lower(): value for key, value in options.items() if OF_DATABASE.fullmatch(key.lower())
     }
@@ -202,7 +212,9 @@ def open_table(
 
 
 class LockedStorage(StorageView):
-    """The files of a table. Callers see it as a `Storage`, which puts snapshots and schemas under the lock."""
+    """The files of a table. Callers see it as a `Storage`, which puts snapshots and schemas under
+    the lock.
+    """
 
     __slots__ = ("named", "options", "runtime")
     takes_lock = True
@@ -232,7 +244,9 @@ class LockedStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if the lock stays another's."""
+        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if the lock
+        stays another's.
+        """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
             return self.whole.put_if_absent(path, data)
@@ -285,8 +299,10 @@ def ask(
     then: Any = list,
     **values: Any,
 ) -> Any:
-    """The rows of the last statement of one transaction in a catalog's database. `then` is done in it, too.
-    Raises `AlreadyExists` for a row that is there, `Unavailable`, other `StorageError`s if there is no connection."""
+    """The rows of the last statement of one transaction in a catalog's database. `then` is done in
+    it, too. Raises `AlreadyExists` for a row that is there, `Unavailable`, other `StorageError`s if
+    there is no connection.
+    """
     given = {
         key: value
         for key, value in options.items()
@@ -335,8 +351,9 @@ def ask(
 
 @lru_cache(maxsize=64)
 def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """The connections of a process to a database that has the catalog's tables, and the age of a lock in its SQL.
-    `away` are the minutes from UTC to local time."""
+    """The connections of a process to a database that has the catalog's tables, and the age of a
+    lock in its SQL. `away` are the minutes from UTC to local time.
+    """
     uri = dict(options).get("uri", "")
     found, shown = _URI.fullmatch(uri), shown_location(uri.removeprefix("jdbc:"))
     if found is None or found[1] not in _KINDS:

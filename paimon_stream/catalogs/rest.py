@@ -1,6 +1,8 @@
-"""Paimon's REST catalog: a server knows the tables and publishes their snapshots (docs/spec/catalogs.md §4). A table's
-storage options hold those of the catalog, as `catalog.<option>`. So other processes need nothing else to open it.
-urllib3 is imported when the first request is sent. No message holds a token or a header."""
+"""Paimon's REST catalog: a server knows the tables and publishes their snapshots
+(docs/spec/catalogs.md §4). A table's storage options hold those of the catalog, as
+`catalog.<option>`. So other processes need nothing else to open it. urllib3 is imported when the
+first request is sent. No message holds a token or a header.
+"""
 
 import json
 import logging
@@ -51,7 +53,9 @@ _TRIES: Final = 5
 _POOLS: Final[dict[int, Any]] = {}
 """By process: a forked child would share the connections of its parent."""
 _ANSWERED: Final = set[str]()
-"""The addresses at which a server has answered this process, or the one that it works for. Others may be wrong."""
+"""The addresses at which a server has answered this process, or the one that it works for. Others
+may be wrong.
+"""
 
 _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
     400: errors.InvalidOption,
@@ -65,8 +69,10 @@ _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RestClient:
-    """A server, as the options of a catalog name it. Pickles hold its token; `repr` and messages do not. If it has
-    answered before, its outage is waited for, up to `max_outage_millis`, as that of a store."""
+    """A server, as the options of a catalog name it. Pickles hold its token; `repr` and messages do
+    not. If it has answered before, its outage is waited for, up to `max_outage_millis`, as that of
+    a store.
+    """
 
     uri: str
     prefix: str
@@ -76,7 +82,9 @@ class RestClient:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "RestClient":
-        """Raises `InvalidOption`, and `UnsupportedFeature` for a login other than by a bearer token."""
+        """Raises `InvalidOption`, and `UnsupportedFeature` for a login other than by a bearer
+        token.
+        """
         uri, provider, token = (
             options.get("uri", ""),
             options.get("token.provider", "bear"),
@@ -110,9 +118,11 @@ class RestClient:
         seconds: float = 20,
         patient: bool = True,
     ) -> dict[str, Any]:
-        """The answer to one request below the prefix, {} for an empty one. Only GET is repeated: a few times, and if
-        `patient` as long as an outage is waited for. The errors of a status are those of `_ERRORS`, with `status`, and
-        as `resource` the kind of what was not found. `Unavailable`: it is unknown whether it was done."""
+        """The answer to one request below the prefix, {} for an empty one. Only GET is repeated: a
+        few times, and if `patient` as long as an outage is waited for. The errors of a status are
+        those of `_ERRORS`, with `status`, and as `resource` the kind of what was not found.
+        `Unavailable`: it is unknown whether it was done.
+        """
         path, tries, clock = (
             f"{quote(self.prefix)}/{path}" if self.prefix else path,
             1,
@@ -209,8 +219,10 @@ def path_of(*names: str) -> str:
 
 
 class RestCatalog(FilesystemCatalog):
-    """The databases and tables that a server knows. `storage_options` are all options of the catalog. Nothing is asked
-    before the first method is called. All methods raise `InvalidOption` and `StorageError`."""
+    """The databases and tables that a server knows. `storage_options` are all options of the
+    catalog. Nothing is asked before the first method is called. All methods raise `InvalidOption`
+    and `StorageError`.
+    """
 
     @property
     def _options(self) -> Mapping[str, str]:
@@ -270,7 +282,9 @@ class RestCatalog(FilesystemCatalog):
         ignore_if_not_exists: bool = False,
         cascade: bool = False,
     ) -> None:
-        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if it has tables."""
+        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if
+        it has tables.
+        """
         given = opt.Arguments(self.warehouse)
         ignored, whole = (
             given.flag("ignore_if_not_exists", ignore_if_not_exists),
@@ -284,7 +298,9 @@ class RestCatalog(FilesystemCatalog):
         self._ask("DELETE", path_of(_name(name)), but=errors.NotFound, ignored=ignored)
 
     def list_tables(self, database: str) -> list[str]:
-        """The names of the tables of a database, sorted. Raises `NotFound` if there is no such database."""
+        """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
+        database.
+        """
         return sorted(self._client.names(f"{path_of(_name(database))}/tables", "tables"))
 
     def drop_table(
@@ -301,7 +317,9 @@ class RestCatalog(FilesystemCatalog):
         source: Named,
         target: Named,
     ) -> None:
-        """Lets the server rename a table. Raises `NotFound`, and `AlreadyExists` if the target exists."""
+        """Lets the server rename a table. Raises `NotFound`, and `AlreadyExists` if the target
+        exists.
+        """
         named = (
             dict(zip(("database", "object"), _names(one), strict=True)) for one in (source, target)
         )
@@ -315,7 +333,9 @@ class RestCatalog(FilesystemCatalog):
         schema: Mapping[str, Any],
         ignored: bool,
     ) -> None:
-        """Lets the server create a table. `schema` is the JSON of its first schema. Raises `AlreadyExists`."""
+        """Lets the server create a table. `schema` is the JSON of its first schema. Raises
+        `AlreadyExists`.
+        """
         database, table = _names(identifier)
         kept = {
             key: schema.get(key)
@@ -413,8 +433,10 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The storage of a table whose snapshots the server publishes. `opened` opens the store, by a location and its
-    options. Raises `InvalidOption` for options that no `RestCatalog.found` has made."""
+    """The storage of a table whose snapshots the server publishes. `opened` opens the store, by a
+    location and its options. Raises `InvalidOption` for options that no `RestCatalog.found` has
+    made.
+    """
     if f"{_CATALOG}table-id" not in options:
         text = f"{location} is of a REST catalog. Open it by its name: catalog(options).get_table('database.table')."
         raise errors.InvalidOption(text, option="metastore", location=location)
@@ -422,8 +444,10 @@ def open_table(
 
 
 class RestStorage(StorageView):
-    """The files of a table, whose snapshots are those that the server shows. To create one is to ask the server for it.
-    Callers see it as a `Storage`. If the server gives data tokens, the store is opened with one, in each process."""
+    """The files of a table, whose snapshots are those that the server shows. To create one is to
+    ask the server for it. Callers see it as a `Storage`. If the server gives data tokens, the store
+    is opened with one, in each process.
+    """
 
     __slots__ = (
         "_asked",
@@ -518,8 +542,10 @@ class RestStorage(StorageView):
         return errors.UnsupportedFeature(text, table=self.location, path=path)
 
     def _renew(self, *, refused: Storage | None = None) -> bool:
-        """Opens the store with a new token if the last one ends within an hour, or its store `refused` it. Threads that
-        need one at once may all ask: a lock would add up their waits. At most once a minute it is asked for again."""
+        """Opens the store with a new token if the last one ends within an hour, or its store
+        `refused` it. Threads that need one at once may all ask: a lock would add up their waits. At
+        most once a minute it is asked for again.
+        """
         now, until = system().clock.now_millis(), self._until
         if until is None or (refused is None and until - now > 3_600_000):
             return False
@@ -550,7 +576,9 @@ class RestStorage(StorageView):
         path: str,
         limit: int = MOST_BYTES,
     ) -> bytes:
-        """As of a storage. Of a snapshot that this process has sent, its own bytes: the server writes others."""
+        """As of a storage. Of a snapshot that this process has sent, its own bytes: the server
+        writes others.
+        """
         found = _VERSION.fullmatch(path)
         if found is None:
             return cast(bytes, self.__getattr__("read")(path, limit))
@@ -577,7 +605,9 @@ class RestStorage(StorageView):
         folder: str,
         prefix: str = "",
     ) -> list[FileStat]:
-        """As of a storage. No snapshot is above the latest one of the server, and that one is there."""
+        """As of a storage. No snapshot is above the latest one of the server, and that one is
+        there.
+        """
         files = cast(list[FileStat], self.__getattr__("list_files")(folder, prefix))
         if folder != SNAPSHOT_FOLDER:
             return files
@@ -605,7 +635,9 @@ class RestStorage(StorageView):
         return [one.name for one in self.list_files(folder, prefix)]
 
     def _shown(self, version: str) -> dict[str, Any] | None:
-        """A snapshot by its id, LATEST or EARLIEST; None if there is none. Raises `TableReplaced` without a table."""
+        """A snapshot by its id, LATEST or EARLIEST; None if there is none. Raises `TableReplaced`
+        without a table.
+        """
         path = (
             f"{self._path}/snapshot" if version == "LATEST" else f"{self._path}/snapshots/{version}"
         )
@@ -635,7 +667,9 @@ class RestStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """As of a storage. For a snapshot, EXISTS is no proof, as everywhere: who holds the id is to be read."""
+        """As of a storage. For a snapshot, EXISTS is no proof, as everywhere: who holds the id is
+        to be read.
+        """
         found = _VERSION.fullmatch(path)
         if found is None or found[1] is None:
             return cast(PutResult, self.__getattr__("put_if_absent")(path, data))
@@ -670,7 +704,9 @@ class RestStorage(StorageView):
         return self._commit(body)
 
     def _commit(self, body: dict[str, Any]) -> PutResult:
-        """What the server says to a commit. `Unavailable`: unknown; other errors: nothing was done (§4)."""
+        """What the server says to a commit. `Unavailable`: unknown; other errors: nothing was done
+        (§4).
+        """
         why: errors.PaimonStreamError
         try:
             success = self._client.ask(

@@ -1,6 +1,8 @@
-"""The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is `docs/cli.md`. Here are the
-exit codes, which are public, and the end of the process by Ctrl-C. This module imports neither click nor rich: `main`
-loads both, and each command loads the rest when it is called. Only `doctor` imports pyspark, to judge a schema."""
+"""The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is
+`docs/cli.md`. Here are the exit codes, which are public, and the end of the process by Ctrl-C. This
+module imports neither click nor rich: `main` loads both, and each command loads the rest when it is
+called. Only `doctor` imports pyspark, to judge a schema.
+"""
 
 import os
 import signal
@@ -55,10 +57,12 @@ before_late_end: Final[list[Callable[[], object]]] = []
 
 
 def watch_ctrl_c() -> None:
-    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended by itself. That does
-    no more harm than a kill. Must be called in the main thread. Python runs a signal's handler when the library returns
-    to it, and a pool of threads is left when each of them has its answer. A request to a store that accepts connections
-    and never answers returns after many seconds. So a thread of its own ends the process."""
+    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
+    by itself. That does no more harm than a kill. Must be called in the main thread. Python runs a
+    signal's handler when the library returns to it, and a pool of threads is left when each of them
+    has its answer. A request to a store that accepts connections and never answers returns after
+    many seconds. So a thread of its own ends the process.
+    """
     reads, writes = socket.socketpair()
     writes.setblocking(False)
     signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)
@@ -71,7 +75,9 @@ def ctrl_c_is_handled() -> None:
 
 
 def _end_late(reads: socket.socket, _open: socket.socket) -> None:
-    """Reads the numbers of signals. The end to which Python writes them stays open as long as this runs."""
+    """Reads the numbers of signals. The end to which Python writes them stays open as long as this
+    runs.
+    """
     while reads.recv(1) != bytes([signal.SIGINT]):
         continue
     system().clock.sleep(_GRACE_SECONDS)
@@ -85,7 +91,9 @@ def _end_late(reads: socket.socket, _open: socket.socket) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command that `args` name (by default `sys.argv`), and ends the process with its exit code."""
+    """Runs the command that `args` name (by default `sys.argv`), and ends the process with its exit
+    code.
+    """
     watch_ctrl_c()
     try:
         app = require("paimon_stream.cli.app", "cli", "The command line")

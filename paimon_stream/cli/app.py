@@ -1,5 +1,6 @@
-"""The commands by name, completion for shells, and the exit of the process. A command's module is imported when the
-command is called, so that `--help` is quick."""
+"""The commands by name, completion for shells, and the exit of the process. A command's module is
+imported when the command is called, so that `--help` is quick.
+"""
 
 import difflib
 import importlib
@@ -48,11 +49,15 @@ COMMANDS: Final = {
     "expire-partitions": ("clear", "Drop partitions that are too old."),
     "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),
 }
-"""The module of each command in this package, and its line in the list of commands, which is 80 columns wide."""
+"""The module of each command in this package, and its line in the list of commands, which is 80
+columns wide.
+"""
 _ALIASES: Final = {"cat": "head", "history": "snapshots", "describe": "schema"}
 
 _COMPLETE: Final = "_PAIMON_STREAM_COMPLETE"
-"""The environment variable with which a shell requests its completion script, and later each completion."""
+"""The environment variable with which a shell requests its completion script, and later each
+completion.
+"""
 
 _EXITS: Final = "\n".join(
     f"  {code:>3}  {meaning.replace('`', '')}" for code, meaning in MEANING.items()
@@ -88,7 +93,9 @@ class _Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> Any:
-        """Runs a command and ends the process with its exit code. On Ctrl-C it prints one line and ends with 130."""
+        """Runs a command and ends the process with its exit code. On Ctrl-C it prints one line and
+        ends with 130.
+        """
         instruction = os.environ.get(_COMPLETE)
         if instruction:
             sys.exit(self._complete(instruction))
@@ -101,13 +108,16 @@ class _Commands(click.Group):
             )
             code = INTERRUPTED
         except BrokenPipeError:
-            # The reader of standard output has closed it (`| head`). Python must not complain at exit.
+            # The reader of standard output has closed it (`| head`). Python must not complain at
+            # exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         sys.exit(code)
 
     def _complete(self, instruction: str) -> int:
-        """Prints a shell's completion script (`bash_source`) or a line's completions (`bash_complete`)."""
+        """Prints a shell's completion script (`bash_source`) or a line's completions
+        (`bash_complete`).
+        """
         shell = instruction.partition("_")[0]
         if get_completion_class(shell) is None:
             say(

@@ -1,5 +1,6 @@
-"""`truncate`, `drop-partition`, `expire-partitions`; and `delete`, with its condition on rows as people type it:
-`amount >= 10 AND region = 'north' AND note IS NULL`."""
+"""`truncate`, `drop-partition`, `expire-partitions`; and `delete`, with its condition on rows as
+people type it: `amount >= 10 AND region = 'north' AND note IS NULL`.
+"""
 
 import operator
 import re
@@ -55,8 +56,10 @@ def truncate(session: Session, yes: bool) -> Answer:
     ),
 )
 def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
-    """Clears all partitions that have the given values, in one snapshot. A column that is left out may have any value.
-    Earlier snapshots keep the rows until they expire. Without --yes it only shows what would be cleared."""
+    """Clears all partitions that have the given values, in one snapshot. A column that is left out
+    may have any value. Earlier snapshots keep the rows until they expire. Without --yes it only
+    shows what would be cleared.
+    """
     specs = [partition_of(one) for one in partitions]
     gone = _preview(session.raw, lambda table, manifests: plan_drop(table, manifests, specs))
     return _cleared(session, gone, lambda: session.table.drop_partitions(specs), yes)
@@ -64,8 +67,9 @@ def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> 
 
 @table_command(example="expire-partitions --yes /data/shop.db/orders", params=(OPTION, YES))
 def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> Answer:
-    """Drops the partitions that are older than the table's partition.expiration-time. Earlier snapshots keep the rows
-    until they expire. Without --yes it only shows what would expire."""
+    """Drops the partitions that are older than the table's partition.expiration-time. Earlier
+    snapshots keep the rows until they expire. Without --yes it only shows what would expire.
+    """
     report = session.table.expire_partitions(pairs_of(option, "--option"), dry_run=not yes)
     found, verb = report.partitions, "expired" if yes else "would expire"
     what = f"{count(len(found), 'partition')} with {count(report.files, 'file')} and {count(report.rows, 'row')} {verb}"
@@ -143,7 +147,9 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 
 def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
-    """The condition as an expression. Raises a usage error for what is not a condition on the table's columns."""
+    """The condition as an expression. Raises a usage error for what is not a condition on the
+    table's columns.
+    """
     found: list[pc.Expression] = []
     at, end = 0, "and"
     while end:
@@ -189,8 +195,10 @@ _WHERE: Final = option("--where", _EXAMPLE, required=True, metavar="CONDITION")
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
 def delete(session: Session, where: str, yes: bool) -> Answer:
-    """Deletes the rows of an append table that fulfil a condition, in one snapshot, by deletion vectors. Earlier
-    snapshots keep the rows until they expire. Without --yes it only counts the rows."""
+    """Deletes the rows of an append table that fulfil a condition, in one snapshot, by deletion
+    vectors. Earlier snapshots keep the rows until they expire. Without --yes it only counts the
+    rows.
+    """
     condition = condition_of(where, session.raw.schema)
     with progress() as reporter:
         report = session.table.delete(condition, dry_run=not yes, progress=reporter)

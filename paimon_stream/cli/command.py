@@ -1,8 +1,10 @@
-"""What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one line. A command is a
-function that takes a `Session` and the command's own options, and returns an `Answer`. It prints nothing itself.
+"""What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one
+line. A command is a function that takes a `Session` and the command's own options, and returns an
+`Answer`. It prints nothing itself.
 
-When the user presses Tab inside a command, a shell offers folders, and names that the table knows. If anything goes
-wrong, nothing is offered, because an unfinished line is not an error."""
+When the user presses Tab inside a command, a shell offers folders, and names that the table knows.
+If anything goes wrong, nothing is offered, because an unfinished line is not an error.
+"""
 
 import inspect
 import logging
@@ -99,7 +101,9 @@ class Session:
 
     @property
     def where(self) -> Any:
-        """The location of the table or its branch, or, in a catalog, the names of database and table."""
+        """The location of the table or its branch, or, in a catalog, the names of database and
+        table.
+        """
         if not self.catalog_options:
             return with_branch(self.location, self.branch)
         database, table = names_of(self.location)
@@ -107,7 +111,9 @@ class Session:
 
     @cached_property
     def table(self) -> PaimonTable:
-        """The table, or its branch, at the location or of that name in the catalog. Raises `NotFound`."""
+        """The table, or its branch, at the location or of that name in the catalog. Raises
+        `NotFound`.
+        """
         if self.catalog_options:
             return self.catalog.get_table(self.where)
         storage = open_storage(self.where, self.storage_options)
@@ -131,7 +137,9 @@ class Session:
 
     @cached_property
     def catalog(self) -> PaimonCatalog:
-        """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does not use."""
+        """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does
+        not use.
+        """
         found, typed = (
             catalog({**self.catalog_options, **self.storage_options}),
             self.storage_options.items(),
@@ -147,7 +155,9 @@ class Session:
         return self.catalog.storage_options if self.catalog_options else self.storage_options
 
     def listing(self, key: str, listing: Listing[Any], code: int = OK, **body: Any) -> Answer:
-        """The answer of a command that lists things: in the JSON they are under `key`, before the body."""
+        """The answer of a command that lists things: in the JSON they are under `key`, before the
+        body.
+        """
         found = [json_of(listing.columns, one) for one in listing.rows]
         return Answer(document=self.document(**{key: found}, **body), parts=[listing], code=code)
 
@@ -157,8 +167,9 @@ class Session:
 
 
 def option(name: str, text: str, into: str | None = None, **how: Any) -> click.Option:
-    """An option of a command, with its help text, which shows the default if there is one. `into` is the parameter that
-    gets its value, if it has another name. `how` has click's other arguments."""
+    """An option of a command, with its help text, which shows the default if there is one. `into`
+    is the parameter that gets its value, if it has another name. `how` has click's other arguments.
+    """
     shown = "default" in how or None
     return click.Option(
         [name] if into is None else [name, into], help=text, show_default=shown, **how
@@ -211,9 +222,11 @@ def table_command(
     columns: Sequence[Column[Any]] = (),
     of_warehouse: bool = False,
 ) -> Callable[[CommandFunction], click.Command]:
-    """Turns a function into a command. The function's docstring is the help text, followed by `example`. `params` are
-    the command's own click parameters, which are passed by name. `columns` are the columns of the listing that it
-    returns; users choose among them with `--columns`. The command is about a warehouse if `of_warehouse`."""
+    """Turns a function into a command. The function's docstring is the help text, followed by
+    `example`. `params` are the command's own click parameters, which are passed by name. `columns`
+    are the columns of the listing that it returns; users choose among them with `--columns`. The
+    command is about a warehouse if `of_warehouse`.
+    """
 
     def make(function: CommandFunction) -> click.Command:
         def callback(
@@ -265,8 +278,10 @@ def table_command(
 
 
 def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
-    """The options of the catalog: those that the file of catalogs has under its name, and the warehouse. What is not
-    typed is in the environment. Raises a usage error, which shows no value, if there is no such section."""
+    """The options of the catalog: those that the file of catalogs has under its name, and the
+    warehouse. What is not typed is in the environment. Raises a usage error, which shows no value,
+    if there is no such section.
+    """
     named = name or (None if warehouse else os.environ.get("PAIMON_STREAM_CATALOG"))
     folder = warehouse or (None if named else os.environ.get(_WAREHOUSE))
     found = {} if not folder else {"warehouse": folder}
@@ -291,7 +306,9 @@ def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
 
 
 def _flat(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """The options of a section. In TOML, `s3.endpoint` without quotes is a section in it, and here the same option."""
+    """The options of a section. In TOML, `s3.endpoint` without quotes is a section in it, and here
+    the same option.
+    """
     for key, one in section.items():
         text = one if isinstance(one, str) else str(one).lower()
         yield from (
@@ -310,8 +327,9 @@ def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
 def _answered(
     session: Session, ask: Callable[[], Answer], tell: Callable[[Answer], None], *, debug: bool
 ) -> int:
-    """Shows the answer, or the error as an answer, and returns the exit code. Errors and warnings are also printed to
-    standard error."""
+    """Shows the answer, or the error as an answer, and returns the exit code. Errors and warnings
+    are also printed to standard error.
+    """
     with _log_lines():
         try:
             answer = ask()
@@ -345,7 +363,9 @@ def _failed(location: str, error: Exception) -> Answer:
 
 
 def _is_said(fact: object, message: str) -> bool:
-    """Whether a message names the fact; of a list, one item is enough, because messages often name just the first."""
+    """Whether a message names the fact; of a list, one item is enough, because messages often name
+    just the first.
+    """
     return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 
@@ -378,8 +398,9 @@ def pairs_of(given: Texts, option: str) -> dict[str, str]:
 
 
 def _storage_options(given: Texts) -> dict[str, str]:
-    """The storage options. `KEY=@FILE` reads the value from a file, because other users of the machine can
-    see a command line; `KEY=@@value` is a value that begins with `@`."""
+    """The storage options. `KEY=@FILE` reads the value from a file, because other users of the
+    machine can see a command line; `KEY=@@value` is a value that begins with `@`.
+    """
     found = pairs_of(given, "--storage-option")
     for key, value in found.items():
         if value.startswith("@@"):
@@ -398,7 +419,9 @@ def _storage_options(given: Texts) -> dict[str, str]:
 def changed_answer(
     document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
 ) -> Answer:
-    """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is something to do."""
+    """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is
+    something to do.
+    """
     if done or not something:
         return Answer(document=document, parts=parts)
     return Answer(

@@ -65,10 +65,11 @@ def compact(
     yes: bool,
     **sorting: str | None,
 ) -> Answer:
-    """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
-    Rows that wait in bucket -2 get their buckets. Else what readers see stays the same, and streams go on meanwhile.
-    It can be interrupted: what was published stays, and the next run goes on from there. Without --yes it only shows
-    what it would rewrite."""
+    """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of
+    one key. Rows that wait in bucket -2 get their buckets. Else what readers see stays the same,
+    and streams go on meanwhile. It can be interrupted: what was published stays, and the next run
+    goes on from there. Without --yes it only shows what it would rewrite.
+    """
     if dry_run and yes:
         raise click.UsageError("Give --dry-run or --yes, not both.")
     options: dict[str, Any] = pairs_of(option, "--option")
@@ -106,8 +107,10 @@ def _summary(report: CompactReport, *, done: bool) -> str:
 
 
 class CompactionAdvice:
-    """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how to start it. It is
-    from what a compaction would do now. None of it for a table that this release does not compact."""
+    """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how
+    to start it. It is from what a compaction would do now. None of it for a table that this release
+    does not compact.
+    """
 
     def __init__(self, session: Session) -> None:
         keyed = bool(session.raw.schema.primary_keys)
@@ -132,7 +135,9 @@ class CompactionAdvice:
         return self.report is not None and bool(self.report.buckets)
 
     def document(self) -> dict[str, Any] | None:
-        """The advice for programs: the report of a dry run, and the command if there is anything to do."""
+        """The advice for programs: the report of a dry run, and the command if there is anything to
+        do.
+        """
         command = self.command if self.needed else None
         return None if self.report is None else {**self.report.to_json(), "command": command}
 

@@ -66,12 +66,14 @@ _OPTION: Final = "An option of the sink. Can be given several times."
 def doctor(
     session: Session, user: str | None, names: Texts, sink_option: Texts, **asked: Any
 ) -> Answer:
-    """Judges whether a stream can be restarted, what the restart would do, and what to do if it cannot be restarted.
-    The doctor runs the sink's own checks on the table and the checkpoint, and writes nothing. Without --checkpoint it
-    judges every stream that is registered in the table, with the checkpoint that is registered for it. The exit code is
-    0 only if each stream goes on by itself. It is 1 if a stream would stop or cannot be judged. The doctor also names
-    what killed maintenance commands have left, and the command that ends each, and which buckets need a compaction.
-    That does not change the exit code."""
+    """Judges whether a stream can be restarted, what the restart would do, and what to do if it
+    cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint, and
+    writes nothing. Without --checkpoint it judges every stream that is registered in the table,
+    with the checkpoint that is registered for it. The exit code is 0 only if each stream goes on by
+    itself. It is 1 if a stream would stop or cannot be judged. The doctor also names what killed
+    maintenance commands have left, and the command that ends each, and which buckets need a
+    compaction. That does not change the exit code.
+    """
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     asked |= {"user": user, "names": names, "options": pairs_of(sink_option, "--option")}

@@ -96,17 +96,19 @@ def manifests(session: Session, snapshot: int | None) -> Answer:
     example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
 )
 def partitions(session: Session, snapshot: int | None) -> Answer:
-    """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a primary key,
-    rows are counted in the files, before readers merge them by key."""
+    """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a
+    primary key, rows are counted in the files, before readers merge them by key.
+    """
     found = partitions_of(session.raw, snapshot)
     return session.listing("partitions", Listing(_PARTITIONS, found, "There are no partitions."))
 
 
 @table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
-    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a primary key, rows
-    are counted in the files, before readers merge them by key. It also says which buckets need a
-    compaction, what it would gain, and how to start it."""
+    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a
+    primary key, rows are counted in the files, before readers merge them by key. It also says which
+    buckets need a compaction, what it would gain, and how to start it.
+    """
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
     advice = CompactionAdvice(session) if snapshot is None else None
@@ -145,6 +147,8 @@ def stats(session: Session, snapshot: int | None) -> Answer:
 
 
 def _rows_of(found: Statistics) -> str:
-    """The rows as text. With a primary key these are the rows in the files, before readers merge them."""
+    """The rows as text. With a primary key these are the rows in the files, before readers merge
+    them.
+    """
     deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
     return f"{found.rows:,}{' in files, before they are merged by key' if found.primary_keys else ''}{deletes}"

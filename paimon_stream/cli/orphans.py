@@ -1,4 +1,6 @@
-"""`verify`, and what repairs and cleans: `orphans`, `repair-hints`, `compact-manifests`, `rebuild-index`."""
+"""`verify`, and what repairs and cleans: `orphans`, `repair-hints`, `compact-manifests`,
+`rebuild-index`.
+"""
 
 from typing import Final
 
@@ -58,9 +60,10 @@ _SAMPLE: Final = "Read this number of data files in full, drawn at random."
     ),
 )
 def verify(session: Session, sample: int, strict: bool) -> Answer:
-    """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has the
-    recorded size, and checks the counts, the statistics and buckets of sampled rows, the identifiers and the
-    hints. Changes nothing. Ends with exit code 1 if it finds an error."""
+    """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has
+    the recorded size, and checks the counts, the statistics and buckets of sampled rows, the
+    identifiers and the hints. Changes nothing. Ends with exit code 1 if it finds an error.
+    """
     with progress() as reporter:
         report = verify_table(session.raw, sample=sample, progress=reporter)
     looked_at = ", ".join(f"{what} {number:,}" for what, number in report.checked.items())
@@ -100,9 +103,10 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
     ),
 )
 def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> Answer:
-    """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream. With --yes
-    they are deleted, without it they are only shown. Choose an age above the time that your longest batch
-    takes, because nothing refers to its files before it is committed."""
+    """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream.
+    With --yes they are deleted, without it they are only shown. Choose an age above the time that
+    your longest batch takes, because nothing refers to its files before it is committed.
+    """
     with progress() as reporter:
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
@@ -129,8 +133,10 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
 
 @table_command(example="repair-hints --yes /data/shop.db/orders", params=(YES,))
 def repair_hints(session: Session, yes: bool) -> Answer:
-    """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This package works
-    with wrong hints, but Java may fail on them. Without --yes it only shows what is wrong."""
+    """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This
+    package works with wrong hints, but Java may fail on them. Without --yes it only shows what is
+    wrong.
+    """
     report = repair(session.raw, dry_run=not yes)
     before = {"snapshot/LATEST": report.latest_before, "snapshot/EARLIEST": report.earliest_before}
     right = {"snapshot/LATEST": report.latest, "snapshot/EARLIEST": report.earliest}
@@ -146,8 +152,10 @@ def repair_hints(session: Session, yes: bool) -> Answer:
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
 def compact_manifests(session: Session, yes: bool) -> Answer:
-    """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row changes, and
-    streams continue meanwhile. Without --yes it only shows how many manifests would be merged."""
+    """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row
+    changes, and streams continue meanwhile. Without --yes it only shows how many manifests would be
+    merged.
+    """
     with progress() as reporter:
         report = session.table.compact_manifests(dry_run=not yes, progress=reporter)
     if not report.merged:
@@ -162,9 +170,10 @@ def compact_manifests(session: Session, yes: bool) -> Answer:
 
 @table_command(example="rebuild-index --yes /data/shop.db/orders", params=(YES,))
 def rebuild_index(session: Session, yes: bool) -> Answer:
-    """Compares the hash index of a table with dynamic buckets with the keys of all files, and makes what is wrong
-    anew, in a new snapshot. No row changes. Stop the writers of other engines first. Without --yes it only shows
-    which buckets have a wrong index."""
+    """Compares the hash index of a table with dynamic buckets with the keys of all files, and makes
+    what is wrong anew, in a new snapshot. No row changes. Stop the writers of other engines first.
+    Without --yes it only shows which buckets have a wrong index.
+    """
     with progress() as reporter:
         report = session.table.rebuild_index(dry_run=not yes, progress=reporter)
     buckets, keys = count(len(report.buckets), "bucket"), count(report.keys, "key")

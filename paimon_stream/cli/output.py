@@ -1,8 +1,9 @@
-"""Answers, and how they are printed: the answer to standard output, everything else to standard error. Each column of a
-listing is declared once, for the JSON and for people.
+"""Answers, and how they are printed: the answer to standard output, everything else to standard
+error. Each column of a listing is declared once, for the JSON and for people.
 
-An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each row. Widths are
-terminal columns: a Chinese character takes two, a combining accent none."""
+An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each
+row. Widths are terminal columns: a Chinese character takes two, a combining accent none.
+"""
 
 import json
 import sys
@@ -25,11 +26,13 @@ _NARROWEST_PROSE: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: a fact about each listed thing. `key` is the column's name in the JSON, and `value` returns the JSON
-    value. `title` is the name for people, by default the key, and `text` returns what they see, by default the value. A
-    `number` is aligned to the right and has commas; an `ident` is a number that names something, such as a snapshot,
-    without commas. `prose` may be broken into lines. An `extra` column is always in the JSON, but in the table only if
-    `--columns` names it."""
+    """One column: a fact about each listed thing. `key` is the column's name in the JSON, and
+    `value` returns the JSON value. `title` is the name for people, by default the key, and `text`
+    returns what they see, by default the value. A `number` is aligned to the right and has commas;
+    an `ident` is a number that names something, such as a snapshot, without commas. `prose` may be
+    broken into lines. An `extra` column is always in the JSON, but in the table only if `--columns`
+    names it.
+    """
 
     key: str
     value: Callable[[T], Any]
@@ -68,8 +71,9 @@ def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
 def choose(
     columns: Sequence[Column[T]], names: Sequence[str] | None = None
 ) -> tuple[Column[T], ...]:
-    """The columns to show: those with these titles or keys, in this order; without names, all that are not extra. `all`
-    stands for all columns. Raises a usage error for an unknown name."""
+    """The columns to show: those with these titles or keys, in this order; without names, all that
+    are not extra. `all` stands for all columns. Raises a usage error for an unknown name.
+    """
     if names is None:
         return tuple(column for column in columns if not column.extra)
     known: Mapping[str, Column[T]] = {
@@ -94,7 +98,9 @@ def _folded(name: str) -> str:
 
 
 def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
-    """A sentence, broken between words to fit `width` (None: no limit). A name cannot begin a line: it is escaped."""
+    """A sentence, broken between words to fit `width` (None: no limit). A name cannot begin a line:
+    it is escaped.
+    """
     return (Text(line) for line in _broken(plain(sentence), width))
 
 
@@ -113,8 +119,9 @@ def pair_lines(
 def listing_lines(
     listing: Listing[T], width: int | None, names: Sequence[str] | None = None
 ) -> Iterator[Text]:
-    """The rows below the titles of their columns, or each row as a block of `name: value` lines if the table
-    is wider than `width`. `names` are the columns to show, in this order."""
+    """The rows below the titles of their columns, or each row as a block of `name: value` lines if
+    the table is wider than `width`. `names` are the columns to show, in this order.
+    """
     columns = choose(listing.columns, names)
     rows = [[plain(column.cell(row)) for column in columns] for row in listing.rows]
     if not rows:
@@ -134,7 +141,9 @@ def listing_lines(
 def _widths(
     columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None
 ) -> list[int] | None:
-    """The columns' widths. Prose becomes narrower if the table is too wide. None if the table still does not fit."""
+    """The columns' widths. Prose becomes narrower if the table is too wide. None if the table still
+    does not fit.
+    """
     widths = [
         max(cell_len(column.name), *(cell_len(row[i]) for row in rows))
         for i, column in enumerate(columns)
@@ -177,7 +186,9 @@ def _table(
 
 
 def _broken(text: str, width: int | None) -> list[str]:
-    """The text in lines of this width, broken between words. A longer word stays whole, so that it can be copied."""
+    """The text in lines of this width, broken between words. A longer word stays whole, so that it
+    can be copied.
+    """
     if width is None or cell_len(text) <= width:
         return [text]
     lines = [""]
@@ -196,13 +207,16 @@ def _left(text: str, width: int) -> str:
 
 _UNLIMITED: Final = 1_000_000
 Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
-"""A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a line."""
+"""A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a
+line.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its exit code. `text`,
-    in pieces, stands for both."""
+    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its
+    exit code. `text`, in pieces, stands for both.
+    """
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
@@ -211,7 +225,9 @@ class Answer:
 
 
 def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
-    """Writes the answer to standard output, as a JSON document or as text with the columns of these names."""
+    """Writes the answer to standard output, as a JSON document or as text with the columns of these
+    names.
+    """
     if answer.text is not None:
         for piece in answer.text:
             sys.stdout.write(
@@ -235,14 +251,18 @@ def say(text: str) -> None:
 def part_lines(
     part: Part, width: int | None, columns: Sequence[str] | None = None
 ) -> Iterable[Text]:
-    """The lines of a part of an answer. `columns` are the columns of a listing to show, None for the usual ones."""
+    """The lines of a part of an answer. `columns` are the columns of a listing to show, None for
+    the usual ones.
+    """
     if isinstance(part, Listing):
         return listing_lines(part, width, columns)
     return sentence_lines(part, width) if isinstance(part, str) else pair_lines(part, width)
 
 
 def _width(stream: TextIO) -> int | None:
-    """The terminal's width in columns. None if the stream is a file or a pipe, which gets one line per row."""
+    """The terminal's width in columns. None if the stream is a file or a pipe, which gets one line
+    per row.
+    """
     return Console(file=stream).width if stream.isatty() else None
 
 
@@ -254,5 +274,7 @@ def _print(stream: TextIO, lines: Iterable[Text]) -> None:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Called by rich. Lets the program decide the exit code; rich would end the process with 1."""
+        """Called by rich. Lets the program decide the exit code; rich would end the process with
+        1.
+        """
         raise BrokenPipeError

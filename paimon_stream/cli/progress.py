@@ -1,4 +1,6 @@
-"""Progress of long work on standard error: on a terminal a bar with rate and time left, else plain lines."""
+"""Progress of long work on standard error: on a terminal a bar with rate and time left, else plain
+lines.
+"""
 
 import sys
 from collections.abc import Iterator

@@ -36,9 +36,11 @@ _FULL: Final = (
     ),
 )
 def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> Answer:
-    """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by phase, batches,
-    attempts and conflicts, writers, manifests, sizes of files, files of level 0, read amplification, what verify finds,
-    and what a compaction would gain. It needs no network. What cannot be read is reported on it, the rest is drawn."""
+    """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
+    phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
+    read amplification, what verify finds, and what a compaction would gain. It needs no network.
+    What cannot be read is reported on it, the rest is drawn.
+    """
     place = click.get_current_context().params["warehouse"]
     watched = Watched(session, [place])
     states = sick_first(watched.look(0))

@@ -30,7 +30,9 @@ _TABLES: Final[tuple[Column[_Found], ...]] = tuple(
     params=(option("--database", "List only the tables of this database.", metavar="NAME"),),
 )
 def ls(session: Session, database: str | None) -> Answer:
-    """Lists the databases of a warehouse with their tables. A database without tables gets one line."""
+    """Lists the databases of a warehouse with their tables. A database without tables gets one
+    line.
+    """
     catalog, found = session.catalog, list[_Found]()
     for name in catalog.list_databases() if database is None else [database]:
         there = [
@@ -101,9 +103,10 @@ def head(
     where: str | None,
     **at: Any,
 ) -> Answer:
-    """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of one key are
-    merged. Rows have no order of their own, so another call may show others. `cat` is the same command: it writes all
-    rows, as CSV, in little memory."""
+    """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of
+    one key are merged. Rows have no order of their own, so another call may show others. `cat` is
+    the same command: it writes all rows, as CSV, in little memory.
+    """
     context = click.get_current_context()
     is_document, is_cat = context.params["as_json"], context.info_name == "cat"
     limit = limit if is_cat else limit or 10
@@ -137,7 +140,9 @@ def _first(batches: Iterator[pa.RecordBatch], left: int | None) -> Iterator[pa.R
 
 
 def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """The rows below their names. NULL is nothing, not even quotes; nested values are JSON, and bytes Base64."""
+    """The rows below their names. NULL is nothing, not even quotes; nested values are JSON, and
+    bytes Base64.
+    """
     nothing = pa.table({one.name: pa.array([], pa.string()) for one in scan.columns})
     for batch in chain((nothing,), batches):
         sink = pa.BufferOutputStream()
@@ -147,7 +152,9 @@ def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
 
 
 def _lines(scan: Scan, batches: Iterator[pa.RecordBatch], is_document: bool) -> Iterator[str]:
-    """Each row as an object on a line; with `is_document`, all of them as the document of --json."""
+    """Each row as an object on a line; with `is_document`, all of them as the document of
+    --json.
+    """
     yield f'{{"table": {json.dumps(scan.table.location)}, "rows": [\n' if is_document else ""
     names, begun = [one.name for one in scan.columns], ""
     for batch in batches:

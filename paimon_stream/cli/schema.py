@@ -28,7 +28,9 @@ from paimon_stream.table.table import alter_table
 
 
 class _Setting(NamedTuple):
-    """One option of a table: the text that is set, and what this package knows of it, if anything."""
+    """One option of a table: the text that is set, and what this package knows of it, if
+    anything.
+    """
 
     key: str
     given: str | None
@@ -109,8 +111,9 @@ def schema(session: Session, schema_id: int | None) -> Answer:
     ),
 )
 def options(session: Session, everything: bool) -> Answer:
-    """Lists the options that are set on the table. With --all it also lists the options that this package
-    knows and that are not set. The values of credentials are hidden."""
+    """Lists the options that are set on the table. With --all it also lists the options that this
+    package knows and that are not set. The values of credentials are hidden.
+    """
     own = session.raw.schema.options
     known = {one.key: (one.default, one.doc) for one in table_options()}
     names = sorted({*own, *known} if everything else own)
@@ -190,9 +193,10 @@ _CHANGES: Final[tuple[tuple[str, str, str, Callable[..., SchemaChange]], ...]] =
     ),
 )
 def alter(session: Session, yes: bool, **given: Texts) -> Answer:
-    """Changes options and columns of the table, all in one new schema. Each option can be given several times; they
-    apply in the order of the list below. Streams follow with their next batch. Without --yes it only shows the columns
-    as they would be."""
+    """Changes options and columns of the table, all in one new schema. Each option can be given
+    several times; they apply in the order of the list below. Streams follow with their next batch.
+    Without --yes it only shows the columns as they would be.
+    """
     asked = [
         (one, typed) for one in _CHANGES for typed in given[one[0].strip("-").replace("-", "_")]
     ]

@@ -37,7 +37,9 @@ def _batch(one: Snapshot) -> int | None:
 
 
 def _rows(one: Snapshot) -> int | None:
-    """The number of rows that were written; None if a snapshot of another engine does not show it."""
+    """The number of rows that were written; None if a snapshot of another engine does not show
+    it.
+    """
     if one.commit_kind is CommitKind.COMPACT:
         return None
     written = BatchSummary.of(own_properties(one)).rows
@@ -124,9 +126,10 @@ _USER: Final = option(
     params=(option("--limit", "List at most this number of snapshots.", type=COUNT), _USER),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
-    """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how much the
-    number of rows in the table's files changed, and how long the write took. If a snapshot's file is damaged,
-    its id is reported and the others are listed."""
+    """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how
+    much the number of rows in the table's files changed, and how long the write took. If a
+    snapshot's file is damaged, its id is reported and the others are listed.
+    """
     store = SnapshotStore(session.raw.storage)
     users: set[str] = set()
     found: list[Snapshot] = []
@@ -177,9 +180,10 @@ _PROTECT: Final = "Keep the last snapshot of streams that were active within a d
     ),
 )
 def expire(session: Session, older_than: str | None, yes: bool, **limits: Any) -> Answer:
-    """Expires old snapshots, and deletes the files that only they need. For limits that are not given, the
-    table's options apply. Tags, consumers and active streams keep what they need. Without --yes it only shows
-    what would expire."""
+    """Expires old snapshots, and deletes the files that only they need. For limits that are not
+    given, the table's options apply. Tags, consumers and active streams keep what they need.
+    Without --yes it only shows what would expire.
+    """
     limits["older_than"] = None if older_than is None else _moment(older_than)
     with progress() as reporter:
         report = session.table.expire_snapshots(**limits, dry_run=not yes, progress=reporter)
@@ -217,7 +221,8 @@ def _moment(text: str) -> dt.timedelta | dt.datetime:
         raise click.UsageError(what) from None
 
 
-# -- who made them --------------------------------------------------------------------------------------
+# -- who made them
+# --------------------------------------------------------------------------------------
 def _bytes(one: Writer) -> str | None:
     return None if one.last_story.bytes is None else size(one.last_story.bytes)
 
@@ -278,10 +283,12 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
 
 @table_command(example="query /data/shop.db/orders", columns=_WRITERS, params=(_USER,))
 def query(session: Session, user: str | None) -> Answer:
-    """Lists the streams and other writers that commit to the table, from the snapshots that are left. For
-    each it shows the last batch with its time, its rows, the size of its files and the time that writing
-    took; the gaps, which are batches without a snapshot (a batch without rows creates none); and the
-    checkpoint. A stream whose snapshots have all expired is listed without batches."""
+    """Lists the streams and other writers that commit to the table, from the snapshots that are
+    left. For each it shows the last batch with its time, its rows, the size of its files and the
+    time that writing took; the gaps, which are batches without a snapshot (a batch without rows
+    creates none); and the checkpoint. A stream whose snapshots have all expired is listed without
+    batches.
+    """
     everybody = writers_of(session.raw)
     found = [one for one in everybody if user in (None, one.user)]
     users = (one.user for one in everybody)
@@ -302,10 +309,11 @@ def query(session: Session, user: str | None) -> Answer:
     ),
 )
 def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
-    """Commits the files of a batch again whose snapshot another engine replaced. The error CommitLost gives
-    the whole command. Without --snapshot and --delta-list the journal of the stream names the files. It can
-    be run twice: a batch that is in the table is left as it is. Then start the stream again. Without --yes it
-    only shows what it would commit."""
+    """Commits the files of a batch again whose snapshot another engine replaced. The error
+    CommitLost gives the whole command. Without --snapshot and --delta-list the journal of the
+    stream names the files. It can be run twice: a batch that is in the table is left as it is. Then
+    start the stream again. Without --yes it only shows what it would commit.
+    """
     report = session.table.recommit(**lost, dry_run=not yes)
     files, rows = count(report.files, "file"), count(report.rows, "row")
     which = f"Batch {report.batch} of commit user {report.user}"

@@ -1,4 +1,6 @@
-"""`tag list`, `create`, `automatic`, `delete`; `rollback`; and `branch list`, `create`, `delete`, `fast-forward`."""
+"""`tag list`, `create`, `automatic`, `delete`; `rollback`; and `branch list`, `create`, `delete`,
+`fast-forward`.
+"""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -58,8 +60,9 @@ def tag_create(
 
 @table_command(name="automatic", example="tag automatic --yes /data/shop.db/orders", params=(YES,))
 def tag_automatic(session: Session, yes: bool) -> Answer:
-    """Creates the tags that are due by tag.automatic-creation, as commits do, and deletes automatic tags beyond
-    tag.num-retained-max. Without --yes it only shows them."""
+    """Creates the tags that are due by tag.automatic-creation, as commits do, and deletes automatic
+    tags beyond tag.num-retained-max. Without --yes it only shows them.
+    """
     report = session.table.create_automatic_tags(dry_run=not yes)
     verb = "keeps" if yes else "would keep"
     parts = [f"Tag {name} {verb} snapshot {number}." for name, number in report.created.items()]
@@ -80,8 +83,9 @@ def tag_automatic(session: Session, yes: bool) -> Answer:
     name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES)
 )
 def tag_delete(session: Session, name: str, yes: bool) -> Answer:
-    """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only the tag's
-    own file. Without --yes it only shows the tag."""
+    """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only
+    the tag's own file. Without --yes it only shows the tag.
+    """
     found = find_tag(session.raw.storage, name)
     if found is None:
         text = f"has no tag {name!r}. See: paimon-stream tag list."
@@ -127,10 +131,11 @@ tag = click.Group(
     ),
 )
 def rollback(session: Session, target: str, is_tag: bool, take_over: bool, yes: bool) -> Answer:
-    """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots and tags.
-    Stop the writers first; expiry may run beside it. A stream that loses batches stops with TableRolledBack
-    when it is restarted. A rollback that was interrupted is completed by the same command; until then nothing
-    expires. Without --yes it only shows what would be removed."""
+    """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots
+    and tags. Stop the writers first; expiry may run beside it. A stream that loses batches stops
+    with TableRolledBack when it is restarted. A rollback that was interrupted is completed by the
+    same command; until then nothing expires. Without --yes it only shows what would be removed.
+    """
     to = int(target) if target.isascii() and target.isdigit() and not is_tag else target
     report = session.table.rollback_to(to, dry_run=not yes, take_over=take_over)
     would = "" if yes else "would be "
@@ -187,8 +192,10 @@ def branch_create(session: Session, name: str, tag: str | None) -> Answer:
     name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_BRANCH, YES)
 )
 def branch_delete(session: Session, name: str, yes: bool) -> Answer:
-    """Deletes a branch with its snapshots and tags. The files that only it needed stay until they are removed as
-    orphans. Stop its writers first. Without --yes it only says whether there is such a branch."""
+    """Deletes a branch with its snapshots and tags. The files that only it needed stay until they
+    are removed as orphans. Stop its writers first. Without --yes it only says whether there is such
+    a branch.
+    """
     report = session.table.delete_branch(name, dry_run=not yes)
     if not report.found:
         text = f"has no branch {name!r}. See: paimon-stream branch list."
@@ -203,8 +210,10 @@ def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     params=(_BRANCH, _TAKE_OVER, YES),
 )
 def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool) -> Answer:
-    """Makes main what a branch is. Snapshots and tags that the branch does not have go. Stop the writers first. The
-    same command completes one that was interrupted. Without --yes it only shows what would change."""
+    """Makes main what a branch is. Snapshots and tags that the branch does not have go. Stop the
+    writers first. The same command completes one that was interrupted. Without --yes it only shows
+    what would change.
+    """
     report = session.table.fast_forward(name, dry_run=not yes, take_over=take_over)
     would = "" if yes else "would be "
     parts = [

@@ -1,8 +1,10 @@
-"""Formats values: as text for people, as JSON for programs. Names commands instead of Python methods in messages.
+"""Formats values: as text for people, as JSON for programs. Names commands instead of Python
+methods in messages.
 
-A partition is `dt=2026-11-21, hour=7`. What is shown can be typed again, and no two partitions look the same. A text
-with other characters than letters, digits and some signs is in double quotes, as in JSON. NULL is the missing value;
-the text NULL is in quotes."""
+A partition is `dt=2026-11-21, hour=7`. What is shown can be typed again, and no two partitions look
+the same. A text with other characters than letters, digits and some signs is in double quotes, as
+in JSON. NULL is the missing value; the text NULL is in quotes.
+"""
 
 import base64
 import datetime as dt
@@ -34,7 +36,9 @@ def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
 
 
 def listed(names: Iterable[str], most: int = 10) -> str:
-    """`a, b and c`. If there are more than `most` names: the first ones and the number of the others."""
+    """`a, b and c`. If there are more than `most` names: the first ones and the number of the
+    others.
+    """
     all_names = list(names)
     shown = all_names[:most]
     if len(all_names) > most:
@@ -43,7 +47,9 @@ def listed(names: Iterable[str], most: int = 10) -> str:
 
 
 def plain(value: object) -> str:
-    """A value on one line. Characters that could move the cursor of a terminal, such as line ends, are escaped."""
+    """A value on one line. Characters that could move the cursor of a terminal, such as line ends,
+    are escaped.
+    """
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -55,7 +61,9 @@ def plain(value: object) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """The value as JSON has it: dates and times as ISO text, decimals, NaN and Infinity as text, bytes as Base64."""
+    """The value as JSON has it: dates and times as ISO text, decimals, NaN and Infinity as text,
+    bytes as Base64.
+    """
     match value:
         case float() if not math.isfinite(value):
             return json.dumps(value)  # as Spark writes them: JSON has no such numbers
@@ -152,7 +160,9 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(text: str) -> dict[str, str | None]:
-    """The typed values by column; None for NULL. Raises a usage error for other texts and for a repeated column."""
+    """The typed values by column; None for NULL. Raises a usage error for other texts and for a
+    repeated column.
+    """
     values: dict[str, str | None] = {}
     for name, value in _typed(text):
         if name in values:
@@ -172,14 +182,18 @@ def _shown(value: Any) -> str:
 
 
 def _is_simple(text: str) -> bool:
-    """Whether the text cannot be confused with another text, with NULL, with a separator, or with nothing."""
+    """Whether the text cannot be confused with another text, with NULL, with a separator, or with
+    nothing.
+    """
     if text in ("", _NULL) or text != text.strip() or unicodedata.normalize("NFC", text) != text:
         return False
     return all(char.isalnum() or char in _SIGNS for char in text)
 
 
 def _quoted(char: str) -> str:
-    """One character inside quotes. A combining accent is written as a number: it looks like a part of its letter."""
+    """One character inside quotes. A combining accent is written as a number: it looks like a part
+    of its letter.
+    """
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char
     return json.dumps(char)[1:-1]

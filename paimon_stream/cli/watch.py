@@ -133,8 +133,9 @@ COLUMNS: Final[tuple[Column[StreamState], ...]] = (
 
 
 class Watched:
-    """The tables of some places, with what was seen last. A place is the folder of a table or of a warehouse, the name
-    of a table in the catalog that was given, or None for all of that."""
+    """The tables of some places, with what was seen last. A place is the folder of a table or of a
+    warehouse, the name of a table in the catalog that was given, or None for all of that.
+    """
 
     def __init__(self, given: Session, places: Sequence[str | None]) -> None:
         self._given = replace(
@@ -145,7 +146,9 @@ class Watched:
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
 
     def look(self, number: int) -> list[StreamState]:
-        """The states now, in this round. Raises what listing a warehouse raises, in the first round only."""
+        """The states now, in this round. Raises what listing a warehouse raises, in the first round
+        only.
+        """
         if number % _LISTED_EVERY == 0:
             try:
                 self._tables = {key: one for place in self._places for key, one in self._at(place)}
@@ -169,7 +172,9 @@ class Watched:
         return self._opened[name][1].look(system().clock.now_millis())
 
     def _at(self, place: str | None) -> Iterator[tuple[str, Callable[[], Session]]]:
-        """The tables of a place by their locations, each with what opens it. Raises `NotFound` if there are none."""
+        """The tables of a place by their locations, each with what opens it. Raises `NotFound` if
+        there are none.
+        """
         options, warehouse = self._given.storage_options, None
         if place is not None:
             is_name = "/" not in place and not os.path.exists(place)
@@ -197,7 +202,9 @@ class Watched:
 
 
 def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState]:
-    """The states in the order in which an operator wants to see them, or sorted by something else (`_SORTS`)."""
+    """The states in the order in which an operator wants to see them, or sorted by something else
+    (`_SORTS`).
+    """
     keys: dict[str, Callable[[StreamState], Any]] = {
         "state": lambda one: (STATES.index(one.state), one.location),
         "table": lambda one: one.location,
@@ -227,12 +234,15 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
     ),
 )
 def watch(session: Session, others: tuple[str, ...], interval: float, rounds: int | None) -> Answer:
-    """Shows the streams of tables and warehouses, the sick ones first: the last batch and its age, the usual time
-    between batches, how long Spark has been at a batch that is not done, rows, and the times of writing and of the
-    commit before. On a terminal, keys choose, sort and open a table, which shows its writers, files and what doctor
-    would say. With --json, each look prints one line for each table. A stream is `stuck` if Spark has been at one batch
-    for five times the usual interval, and `silent` if it has committed nothing for so long; both take at least five
-    minutes. It is `contended` if its last commit was tried five times. The exit code is 0 whatever is shown."""
+    """Shows the streams of tables and warehouses, the sick ones first: the last batch and its age,
+    the usual time between batches, how long Spark has been at a batch that is not done, rows, and
+    the times of writing and of the commit before. On a terminal, keys choose, sort and open a
+    table, which shows its writers, files and what doctor would say. With --json, each look prints
+    one line for each table. A stream is `stuck` if Spark has been at one batch for five times the
+    usual interval, and `silent` if it has committed nothing for so long; both take at least five
+    minutes. It is `contended` if its last commit was tried five times. The exit code is 0 whatever
+    is shown.
+    """
     console, context = Console(highlight=False), click.get_current_context()
     watched = Watched(session, [context.params["warehouse"], *others])
     is_live = sys.stdout.isatty() and not console.is_dumb_terminal
@@ -323,7 +333,9 @@ class _Screen:
         return Group(*lines[: self._console.height])
 
     def _of_all(self, states: list[StreamState]) -> list[Text]:
-        """The tables around the chosen one, as many as fit. On a narrow terminal, what does not fit is cut off."""
+        """The tables around the chosen one, as many as fit. On a narrow terminal, what does not fit
+        is cut off.
+        """
         known = [
             one.key
             for one in choose(COLUMNS)
@@ -365,8 +377,9 @@ class _Screen:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """A function that waits for a key for some seconds, and returns its name; None if none was pressed. While it is
-    used, the terminal hands over each key at once, and does not show it."""
+    """A function that waits for a key for some seconds, and returns its name; None if none was
+    pressed. While it is used, the terminal hands over each key at once, and does not show it.
+    """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so the terminal is given back

@@ -1,9 +1,12 @@
-"""One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4, §2.2, §7.3).
+"""One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4,
+§2.2, §7.3).
 
-Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is published only after
-its own APPEND. If another run published the APPEND, the COMPACT is left to that run. Once the APPEND is part of the
-table, the rows are committed, so no failure of the compaction fails the commit (R3.2). The files of a failed compaction
-belong to nobody, and wait for an orphan cleaner."""
+Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is
+published only after its own APPEND. If another run published the APPEND, the COMPACT is left to
+that run. Once the APPEND is part of the table, the rows are committed, so no failure of the
+compaction fails the commit (R3.2). The files of a failed compaction belong to nobody, and wait for
+an orphan cleaner.
+"""
 
 import logging
 from collections.abc import Callable
@@ -31,8 +34,9 @@ PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
 def commit_append_compact(
     request: CommitRequest, collected: CollectedChanges, publish: PublishOne
 ) -> Outcome:
-    """Publishes what was written, then the compaction. Raises what `publish` raises for the former. If there
-    is only a compaction and it conflicts with what others did, this is only reported."""
+    """Publishes what was written, then the compaction. Raises what `publish` raises for the former.
+    If there is only a compaction and it conflicts with what others did, this is only reported.
+    """
     written = _publish_written(request, collected, publish)
     if isinstance(written, Superseded) or not collected.compact:
         return written
@@ -55,7 +59,8 @@ def _publish_written(
     kind = request.kind
     if kind is CommitKind.APPEND and collected.append.takes_away:
         kind = CommitKind.OVERWRITE
-    # A compaction, and a commit that replaces files, relies on the numbers that the writer assigned.
+    # A compaction, and a commit that replaces files, relies on the numbers that the writer
+    # assigned.
     renumber = request.renumber and kind is CommitKind.APPEND and not collected.compact
     return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 

@@ -1,4 +1,6 @@
-"""The state of one snapshot's publication, which its attempts share, and how often it is tried (semantics.md §2.7)."""
+"""The state of one snapshot's publication, which its attempts share, and how often it is tried
+(semantics.md §2.7).
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +25,10 @@ from paimon_stream.table.manifest_merge import Merged
 
 @dataclass(slots=True, kw_only=True)
 class Patience:
-    """The remaining retries and time of one commit. Waits double from the shortest to the longest, plus up to a fifth
-    of jitter, so that writers that collided do not collide again. Limits are milliseconds, except `max_retries`."""
+    """The remaining retries and time of one commit. Waits double from the shortest to the longest,
+    plus up to a fifth of jitter, so that writers that collided do not collide again. Limits are
+    milliseconds, except `max_retries`.
+    """
 
     runtime: Runtime
     timeout: int
@@ -71,13 +75,16 @@ class Patience:
 
 
 class Attempts:
-    """What the commit of a snapshot remembers between attempts. Mutable, for one thread only. `count` is the number of
-    attempts so far. `seen` is the latest snapshot that was searched. `begun_millis` is the time at which the attempt
-    read its base, and `schema_id` the newest schema then. `beside` is still to be done before a snapshot is put, and
-    `after` when one is there. `hinted` is the id of a snapshot to which LATEST was pointed before it was confirmed,
-    else 0. `merged` is the merge of an earlier attempt, and `merged_millis` the time at which it was made. `nonces` are
-    the nonces of all attempts. `outstanding` says that the outcome of a put is open. `unproven` are the attempts that
-    were lost without a proof. `aged_millis` is the age of the newest staging if it was too old to be published."""
+    """What the commit of a snapshot remembers between attempts. Mutable, for one thread only.
+    `count` is the number of attempts so far. `seen` is the latest snapshot that was searched.
+    `begun_millis` is the time at which the attempt read its base, and `schema_id` the newest schema
+    then. `beside` is still to be done before a snapshot is put, and `after` when one is there.
+    `hinted` is the id of a snapshot to which LATEST was pointed before it was confirmed, else 0.
+    `merged` is the merge of an earlier attempt, and `merged_millis` the time at which it was made.
+    `nonces` are the nonces of all attempts. `outstanding` says that the outcome of a put is open.
+    `unproven` are the attempts that were lost without a proof. `aged_millis` is the age of the
+    newest staging if it was too old to be published.
+    """
 
     def __init__(
         self,
@@ -159,7 +166,9 @@ class Attempts:
         return CommitContended(text, **self.facts(), attempts=self.count, option=option)
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
-        """The error for a commit of which an attempt may have been published. `failed` is the later error."""
+        """The error for a commit of which an attempt may have been published. `failed` is the later
+        error.
+        """
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         text = (
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "

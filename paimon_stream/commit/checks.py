@@ -1,9 +1,11 @@
 """Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
-Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the partitions that the commit
-touches are read. The live files are read only for a commit that removes files, and for one that asks to be `checked`,
-because its messages may have been published before. The files of a fresh batch are new, and their names its own.
-`missing_files` looks for added files that an orphan cleaner may have deleted, because nothing referred to them yet."""
+Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the
+partitions that the commit touches are read. The live files are read only for a commit that removes
+files, and for one that asks to be `checked`, because its messages may have been published before.
+The files of a fresh batch are new, and their names its own. `missing_files` looks for added files
+that an orphan cleaner may have deleted, because nothing referred to them yet.
+"""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -30,17 +32,20 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
-"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner deletes no
-file that is younger than an hour."""
+"""Younger files need no check: the snapshot is published within another half hour, and our orphan
+cleaner deletes no file that is younger than an hour.
+"""
 
 
 def missing_files(
     storage: Storage, layout: Layout, *changes: Changes, now: int | None = None
 ) -> list[str]:
-    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra files. Makes
-    one request to the storage per file. Files that a commit removes need not exist. With the time `now`, only for files
-    that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files have no time; they are as old as the oldest data file
-    of the same changes. Raises `StorageError`."""
+    """The paths of added files that do not exist. Covers data, changelog and index files, and their
+    extra files. Makes one request to the storage per file. Files that a commit removes need not
+    exist. With the time `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`.
+    Index files have no time; they are as old as the oldest data file of the same changes. Raises
+    `StorageError`.
+    """
     return [
         shown(path)
         for one in changes
@@ -111,9 +116,10 @@ class Checker:
             _LOG.warning(text, table.location, opt.CONFLICT_DETECTION.key)
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
-        """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's
-        options ask for that, and with their final sequence numbers. Raises `CommitConflict`, `HistoryUnknown`,
-        `CorruptMetadata`, `StorageError`."""
+        """Runs the conflict rules in Java's order. Returns the changes to publish: without
+        duplicates if the table's options ask for that, and with their final sequence numbers.
+        Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
+        """
         user, batch, kind = request.user, request.identifier, request.kind
         where, name = self._table.location, self._table.layout.partition
         context = CommitContext(
@@ -160,9 +166,12 @@ class Checker:
             )
         return self._numbered(request, changes, files)
 
-    # -- which rules --------------------------------------------------------------------------------
+    # -- which rules
+    # --------------------------------------------------------------------------------
     def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
-        """Whether the changes are compared with the files of the table (semantics.md §2.2, R3.1)."""
+        """Whether the changes are compared with the files of the table (semantics.md §2.2,
+        R3.1).
+        """
         if self._leaves_out_rules(request):
             return False
         levels = (one.file.level for one in changes.entries if one.kind is FileKind.ADD)
@@ -172,19 +181,24 @@ class Checker:
         return asks or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
-        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends. Commits
-        that remove files are always checked, because otherwise rows could be duplicated (semantics.md R3.4)."""
+        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for
+        appends. Commits that remove files are always checked, because otherwise rows could be
+        duplicated (semantics.md R3.4).
+        """
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
             text = "%s: %s = none applies only to appends; this commit of kind %s is checked all the same."
             _LOG.warning(text, self._table.location, opt.CONFLICT_DETECTION.key, request.kind.value)
         return self._rules_off and request.kind is CommitKind.APPEND
 
-    # -- the rules ------------------------------------------------------------------------------------
+    # -- the rules
+    # ------------------------------------------------------------------------------------
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
-        """The files of the touched partitions. They are read anew for each commit; later attempts read only what others
-        have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of changes has just read
-        the files at this base, so they are not read again."""
+        """The files of the touched partitions. They are read anew for each commit; later attempts
+        read only what others have committed since. With `row_incremental`, later commits do so, too
+        (R3.4). A source of changes has just read the files at this base, so they are not read
+        again.
+        """
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
         if request.kind is CommitKind.COMPACT and not changes.index:
@@ -219,8 +233,9 @@ class Checker:
         conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files that it
-        leaves in place."""
+        """The changes with their final sequence numbers. The numbers of an overwrite continue from
+        the files that it leaves in place.
+        """
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
@@ -237,12 +252,15 @@ class Checker:
                 highest[where] = max(file.max_sequence_number, highest.get(where, -1))
         return renumber(changes, highest)
 
-    # -- strict mode ----------------------------------------------------------------------------------
+    # -- strict mode
+    # ----------------------------------------------------------------------------------
     def _check_strict(self, context: CommitContext, base: Base) -> None:
-        """Checks what others did since the last safe snapshot, the option `commit.strict-mode.last-safe-snapshot`
-        (semantics.md §2.9); −1 stands for the latest snapshot at the first commit. It moves only forward, to a base up
-        to which all snapshots were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these
-        snapshots have expired."""
+        """Checks what others did since the last safe snapshot, the option
+        `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9); −1 stands for the latest
+        snapshot at the first commit. It moves only forward, to a base up to which all snapshots
+        were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these snapshots
+        have expired.
+        """
         if self._last_safe is None:
             return
         if self._last_safe < 0:
@@ -259,17 +277,22 @@ class Checker:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, those from 0 up. Postponed files are in none."""
+        """Whether the snapshot's delta has files in real buckets, those from 0 up. Postponed files
+        are in none.
+        """
         return any(
             meta.num_added_files + meta.num_deleted_files > 0
             and (meta.max_bucket is None or meta.max_bucket >= 0)
             for meta in self._cache.manifests.delta(snapshot)
         )
 
-    # -- afterwards ---------------------------------------------------------------------------------
+    # -- afterwards
+    # ---------------------------------------------------------------------------------
     def published(self, changes: Changes) -> None:
-        """Warns once of a bucket that our commit has touched and that has more level-0 files than Java would allow
-        (semantics.md §6.6), before readers become slow. Uses only facts that the commit already has."""
+        """Warns once of a bucket that our commit has touched and that has more level-0 files than
+        Java would allow (semantics.md §6.6), before readers become slow. Uses only facts that the
+        commit already has.
+        """
         most = self._most_runs
         if most is None:
             return
@@ -293,14 +316,18 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 
 def _key_order(table: Table) -> RowOrder | None:
-    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by key."""
+    """The order of the table's keys. None for a table without keys, or one whose levels are not
+    sorted by key.
+    """
     if not table.schema.primary_keys or table.options.value(opt.PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
 
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction: by default 3 more than start one."""
+    """The number of sorted runs above which Java's writers wait for a compaction: by default 3 more
+    than start one.
+    """
     stop = opt.STOP_TRIGGER
     return (
         options.value(stop) if options.is_set(stop) else options.value(opt.COMPACTION_TRIGGER) + 3

@@ -1,9 +1,12 @@
-"""The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is published.
-The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one commit. This module makes
-each of them, in the steps that docs/architecture.md (The way of a commit) draws.
+"""The committer: what a commit has written becomes one snapshot and its compaction another, or
+nothing is published. The outcome is never guessed. `commit/append_compact.py` describes how two
+snapshots make one commit. This module makes each of them, in the steps that docs/architecture.md
+(The way of a commit) draws.
 
-The ownership law: a file may be deleted only while no attempt that references it can ever be published. So every
-failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing."""
+The ownership law: a file may be deleted only while no attempt that references it can ever be
+published. So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes
+nothing.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -59,20 +62,26 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 _SWIFT_MILLIS: Final = 1000
-"""A first attempt that took at most this long since it read its base is confirmed without listing all snapshots."""
+"""A first attempt that took at most this long since it read its base is confirmed without listing
+all snapshots.
+"""
 
 _SHORTEST_STAGED_MILLIS: Final = 60_000
-"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was created
-again, the confirmation of the snapshot detects it."""
+"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired
+and was created again, the confirmation of the snapshot detects it.
+"""
 
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
-"""An older staging is not put any more, because an orphan cleaner may delete files that are an hour old."""
+"""An older staging is not put any more, because an orphan cleaner may delete files that are an hour
+old.
+"""
 
 
 class Committer:
-    """Commits to one table, one commit at a time. Between commits it keeps what makes the next one cheap: the manifests
-    of its last snapshot, and the bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` if
-    there is no table."""
+    """Commits to one table, one commit at a time. Between commits it keeps what makes the next one
+    cheap: the manifests of its last snapshot, and the bucket counts and sequence numbers of the
+    partitions it touched. Raises `NotFound` if there is no table.
+    """
 
     def __init__(
         self,
@@ -84,8 +93,10 @@ class Committer:
         *,
         compacts: bool = False,
     ) -> None:
-        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the table's first
-        schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
+        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that
+        of the table's first schema, if the caller knows it. With `compacts`, the caller compacts
+        the table, too.
+        """
         self._storage = table.storage
         self._location = self._storage.location
         self._layout = table.layout
@@ -111,12 +122,15 @@ class Committer:
         self._schema_id = table.schema.id
 
     def commit(self, request: CommitRequest) -> Outcome:
-        """Publishes the request: what it has written as one snapshot, then its compaction as another.
+        """Publishes the request: what it has written as one snapshot, then its compaction as
+        another.
 
-        With these errors nothing was published: `CommitConflict` (the files do not fit the table), `CommitContended`
-        (others were always faster), `HistoryUnknown`, `SharedCheckpoint`, `TableRolledBack`, `TableReplaced`,
-        `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that the commit may
-        be published. A compaction that fails after the first snapshot was published raises nothing; see `Published`."""
+        With these errors nothing was published: `CommitConflict` (the files do not fit the table),
+        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`,
+        `TableRolledBack`, `TableReplaced`, `StorageError`, `FormatError`, and what the request's
+        source raises. `CommitUnknown` means that the commit may be published. A compaction that
+        fails after the first snapshot was published raises nothing; see `Published`.
+        """
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
@@ -128,9 +142,11 @@ class Committer:
         )
 
     def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
-        """Sequence numbers for a batch that is about to be written; None for a table without primary key, and for one
-        whose rows wait for their numbers. With `known`, they hold for that snapshot, seen by the caller. For `replaces`
-        see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
+        """Sequence numbers for a batch that is about to be written; None for a table without
+        primary key, and for one whose rows wait for their numbers. With `known`, they hold for that
+        snapshot, seen by the caller. For `replaces` see `Sequences.next`. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         if self._sequences is None or self._table_buckets == POSTPONE_BUCKET:
             return None
         return self._sequences.next(known, replaces=replaces)
@@ -138,7 +154,9 @@ class Committer:
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """The live files of these partitions at the base, or at our own last snapshot. See `TableCache.watch`."""
+        """The live files of these partitions at the base, or at our own last snapshot. See
+        `TableCache.watch`.
+        """
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
         return base, self._cache.watch(base, partitions, below)
 
@@ -229,14 +247,17 @@ class Committer:
         return cast("Snapshot | None", latest)
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing seen then has expired. A clock set back proves nothing."""
+        """Whether so little time has passed that nothing seen then has expired. A clock set back
+        proves nothing.
+        """
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
     def _decided(
         self, attempts: Attempts, latest: Snapshot | None
     ) -> Published | Superseded | None:
-        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published this commit.
-        None if the commit is still to be made."""
+        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has
+        published this commit. None if the commit is still to be made.
+        """
         with attempts.timed("base"):
             for staged in tuple(attempts.unproven):
                 part_of_table = self._publisher.settled(staged, latest)
@@ -312,7 +333,9 @@ class Committer:
             return self._runtime.clock.now_millis() - staged.since_millis
 
         def still_usable() -> bool:
-            """Whether no orphan cleaner can mistake the staging for remains of an expired snapshot."""
+            """Whether no orphan cleaner can mistake the staging for remains of an expired
+            snapshot.
+            """
             return age_millis() <= self._usable_millis
 
         attempts.aged_millis = None if still_usable() else age_millis()
@@ -331,8 +354,9 @@ class Committer:
         self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
         with attempts.timed("confirm"):
             quick = self._is_swift(attempts.begun_millis)
-            # A first attempt so quick needs only a look at the neighbouring snapshots. The first snapshot has
-            # none below it that would prove that the ids above are free, and not expired.
+            # A first attempt so quick needs only a look at the neighbouring snapshots. The first
+            # snapshot has none below it that would prove that the ids above are free, and not
+            # expired.
             first = attempts.count == 1 and not placed.doubted
             swift = quick and first and staged.base.snapshot is not None
             beside: tuple[Request, ...] = ()
@@ -354,9 +378,11 @@ class Committer:
         return confirmed
 
     def _whole(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
-        """Takes the snapshot back if files of this attempt were removed before its put. A later run may have removed
-        them if it published the commit, and the table was rolled back below that; then `SharedCheckpoint` is raised. An
-        orphan cleaner may have removed them if the put took very long."""
+        """Takes the snapshot back if files of this attempt were removed before its put. A later run
+        may have removed them if it published the commit, and the table was rolled back below that;
+        then `SharedCheckpoint` is raised. An orphan cleaner may have removed them if the put took
+        very long.
+        """
         is_newest, snapshot_id = attempts.request.is_newest, staged.snapshot.id
         overtaken = is_newest is not None and not is_newest()
         age = self._runtime.clock.now_millis() - attempts.begun_millis
@@ -366,7 +392,8 @@ class Committer:
         written = [manifest_path(name) for name in sorted(staged.names - inherited)]
         missing = [path for path in written if not self._storage.exists(path)]
         missing += missing_files(self._storage, self._layout, staged.changes)
-        # Whoever has built on the snapshot has read its lists, and expiry removes them before the snapshot.
+        # Whoever has built on the snapshot has read its lists, and expiry removes them before the
+        # snapshot.
         while missing and not self._snapshots.exists(snapshot_id + 1):
             if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
                 break
@@ -389,7 +416,9 @@ class Committer:
         self._hint(lambda: self._snapshots.point_latest(staged.snapshot.id))
 
     def _retract_latest(self, attempts: Attempts) -> None:
-        """Before a snapshot that was pointed to may go, because Java believes a hint without looking."""
+        """Before a snapshot that was pointed to may go, because Java believes a hint without
+        looking.
+        """
         if attempts.hinted:
             self._hint(self._snapshots.forget_latest)
 
@@ -406,8 +435,10 @@ class Committer:
             _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
 
     def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
-        """Called when the snapshot is part of the table: remembers it, and sees to the hint for readers. A hint that
-        was written with the look at the neighbours stands, unless that took long."""
+        """Called when the snapshot is part of the table: remembers it, and sees to the hint for
+        readers. A hint that was written with the look at the neighbours stands, unless that took
+        long.
+        """
         snapshot = staged.snapshot
         self._snapshots.note(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)
@@ -426,7 +457,9 @@ class Committer:
 
     # -- lost -------------------------------------------------------------------------------------
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
-        """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for good."""
+        """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for
+        good.
+        """
         attempts.outstanding = False
         self._snapshots.doubt()
         if lost.proven:

@@ -1,8 +1,10 @@
 """The conflict rules: pure functions of what is in the table and what a commit would change.
 
-Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of semantics.md §3.1 and
-the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row ids are refused before anything is written.
-When the rules run, nothing has been written, so a conflict leaves nothing behind."""
+Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of
+semantics.md §3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row
+ids are refused before anything is written. When the rules run, nothing has been written, so a
+conflict leaves nothing behind.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,8 +29,9 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitContext:
-    """Who commits what to which table and on which base, for messages. `partition_name` renders a partition row for
-    people. `base` is the snapshot that was the newest when the rules ran."""
+    """Who commits what to which table and on which base, for messages. `partition_name` renders a
+    partition row for people. `base` is the snapshot that was the newest when the rules ran.
+    """
 
     location: str
     user: str
@@ -45,7 +48,9 @@ class CommitContext:
 
     @property
     def left_out(self) -> str:
-        """Says what was not published. The rows of a batch may be published although its compaction is not (R3.2)."""
+        """Says what was not published. The rows of a batch may be published although its compaction
+        is not (R3.2).
+        """
         return (
             "The compaction was left out"
             if self.kind is CommitKind.COMPACT
@@ -71,9 +76,10 @@ class CommitContext:
 def check_bucket_counts(
     context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 2: a partition's files have one number of buckets, but for counts below 1 (no fixed buckets) and
-    overwrites, which may change it. `present` has that of touched partitions with files. Raises
-    `BucketCountChanged`."""
+    """Check 2: a partition's files have one number of buckets, but for counts below 1 (no fixed
+    buckets) and overwrites, which may change it. `present` has that of touched partitions with
+    files. Raises `BucketCountChanged`.
+    """
     known = {partition: count for partition, count in present.items() if count > 0}
     for entry in () if context.kind is CommitKind.OVERWRITE else entries:
         total = entry.total_buckets
@@ -107,7 +113,9 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
 def check_schemas(
     context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]
 ) -> None:
-    """The table has the schema of every added file; without it nobody could read the file. Raises `SchemaChanged`."""
+    """The table has the schema of every added file; without it nobody could read the file. Raises
+    `SchemaChanged`.
+    """
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
             text = (
@@ -122,8 +130,10 @@ def check_schemas(
 
 
 def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
-    """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and Java fails
-    on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
+    """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows
+    twice, and Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises
+    `DeletedFiles`.
+    """
     what = "files in the partitions it touches are listed twice by earlier commits, so their rows are read twice"
     back = "Roll the table back to the snapshot before it"
     cure = f"An earlier commit published messages that were already in the table: verify() finds which. {back}"
@@ -133,9 +143,11 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
 def check_not_in_table(
     context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 4: no added file is already in the table, or was there and has been removed. `files` are those of the
-    touched partitions. A file listed twice would be read twice and break every later merge of manifests; a removed one
-    would be hidden until its DELETE is merged (semantics.md §3.5). Raises `DeletedFiles`."""
+    """Check 4: no added file is already in the table, or was there and has been removed. `files`
+    are those of the touched partitions. A file listed twice would be read twice and break every
+    later merge of manifests; a removed one would be hidden until its DELETE is merged (semantics.md
+    §3.5). Raises `DeletedFiles`.
+    """
     added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
     cure = "These messages were committed before, under another identifier or user; do not commit them again"
     _refuse(
@@ -154,8 +166,10 @@ def check_removed_files_are_there(
     entries: Iterable[ManifestEntry],
     expires: str | None = None,
 ) -> None:
-    """Check 5: every removed file is in the table, or added by this commit. `live` are all files of the touched
-    partitions; `expires` is `partition.expiration-time`, for the cure (check 5b). Raises `DeletedFiles`."""
+    """Check 5: every removed file is in the table, or added by this commit. `live` are all files of
+    the touched partitions; `expires` is `partition.expiration-time`, for the cure (check 5b).
+    Raises `DeletedFiles`.
+    """
     added: set[FileIdentity] = set()
     gone: list[FileIdentity] = []
     for entry in entries:
@@ -183,9 +197,10 @@ def check_key_ranges(
     entries: Sequence[ManifestEntry],
     order: RowOrder,
 ) -> None:
-    """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1 up, have disjoint
-    key ranges. Levels to which the commit adds nothing are not checked. Raises `KeyRangeOverlap`, `FormatError` for
-    keys that are not of the table's types."""
+    """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1
+    up, have disjoint key ranges. Levels to which the commit adds nothing are not checked. Raises
+    `KeyRangeOverlap`, `FormatError` for keys that are not of the table's types.
+    """
     levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = (
         defaultdict(dict)
     )
@@ -225,9 +240,11 @@ def check_deletion_vectors(
     vectors: Mapping[str, str],
     changes: Changes,
 ) -> None:
-    """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes a data file
-    together with its vector, and replaces only a vector that it knows; otherwise deleted rows would come back.
-    `vectors` maps each data file of the base to the index file with its vector. Raises `DeletedFiles`."""
+    """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes
+    a data file together with its vector, and replaces only a vector that it knows; otherwise
+    deleted rows would come back. `vectors` maps each data file of the base to the index file with
+    its vector. Raises `DeletedFiles`.
+    """
     kinds = FileKind.DELETE, FileKind.ADD
     dropped, made = (
         vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in kinds
@@ -255,7 +272,9 @@ def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
 
 
 def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
-    """Every added file exists. `missing` are the paths that do not (semantics.md §1.2, R9.1). Raises `DeletedFiles`."""
+    """Every added file exists. `missing` are the paths that do not (semantics.md §1.2, R9.1).
+    Raises `DeletedFiles`.
+    """
     if missing:
         what = f"cannot commit because {len(missing)} of its files have been deleted"
         cure = "An orphan cleaner or a drop of the partition deleted them. Run the batch again, so it writes new files"
@@ -268,9 +287,11 @@ def check_strict_mode(
     last_safe: int,
     adds_files: Callable[[Snapshot], bool],
 ) -> None:
-    """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9, §5.2): no other user has compacted or overwritten in
-    the snapshots `since` the last safe one. Nor has one appended if this is an overwrite, because it would delete those
-    rows, too. `adds_files` says whether a snapshot's delta has files in real buckets. Raises `StrictModeViolated`."""
+    """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9, §5.2): no other user has
+    compacted or overwritten in the snapshots `since` the last safe one. Nor has one appended if
+    this is an overwrite, because it would delete those rows, too. `adds_files` says whether a
+    snapshot's delta has files in real buckets. Raises `StrictModeViolated`.
+    """
     for snapshot in since:
         kind, overwrites = snapshot.commit_kind, context.kind is CommitKind.OVERWRITE
         if snapshot.commit_user == context.user:

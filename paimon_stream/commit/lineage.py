@@ -1,7 +1,9 @@
 """What others published since a commit was judged: the window (seen, latest].
 
-Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table whose `seen`
-snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours."""
+Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table
+whose `seen` snapshot was replaced or is gone for another reason than expiry, or on a table that
+lost a snapshot of ours.
+"""
 
 from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.lost import lost_facts
@@ -15,11 +17,12 @@ from paimon_stream.table.snapshots import SnapshotStore
 def published_since(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None
 ) -> Snapshot | None:
-    """The oldest snapshot since the one that the attempts have seen that somebody else published under the request's
-    user with its identifier or a later one (R2.6); None if there is none. The kind matters: an APPEND does not show
-    whether its compaction was published. Batch commits share one identifier and are not searched for. Raises
-    `HistoryUnknown` if part of the window has expired and the request's fence does not exclude others, `StorageError`,
-    `CorruptMetadata`."""
+    """The oldest snapshot since the one that the attempts have seen that somebody else published
+    under the request's user with its identifier or a later one (R2.6); None if there is none. The
+    kind matters: an APPEND does not show whether its compaction was published. Batch commits share
+    one identifier and are not searched for. Raises `HistoryUnknown` if part of the window has
+    expired and the request's fence does not exclude others, `StorageError`, `CorruptMetadata`.
+    """
     request, seen = attempts.request, attempts.seen
     after = 0 if seen is None else seen.id
     if request.identifier == BATCH_IDENTIFIER or latest is None or latest.id == after:
@@ -56,9 +59,11 @@ def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
 def check_lineage(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None
 ) -> None:
-    """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the last snapshot of this
-    committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one seen, with rows, and its id exists with
-    another nonce; or `HistoryUnknown` if the lists are gone that would show it."""
+    """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the
+    last snapshot of this committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one
+    seen, with rows, and its id exists with another nonce; or `HistoryUnknown` if the lists are gone
+    that would show it.
+    """
     request, seen = attempts.request, attempts.seen
     if seen is None or _is_surely_held(snapshots, request.user, seen, latest):
         return
@@ -79,8 +84,10 @@ def check_lineage(
 def require_last(
     snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None
 ) -> None:
-    """Checks that a writer's last snapshot is part of the table, or has expired. Raises `CommitLost` if its id has
-    another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown` if the lists are gone that would show it."""
+    """Checks that a writer's last snapshot is part of the table, or has expired. Raises
+    `CommitLost` if its id has another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
+    if the lists are gone that would show it.
+    """
     if last is None or _is_surely_held(snapshots, user, SnapshotRef.of(last), latest):
         return
     there = snapshots.find(last.id)
@@ -109,7 +116,9 @@ def require_last(
 
 
 def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the snapshot is the latest, or lies below it, even if it has expired since. None if that is open."""
+    """Whether the snapshot is the latest, or lies below it, even if it has expired since. None if
+    that is open.
+    """
     if latest is None or latest.id < ref.id:
         return False
     if latest.id == ref.id:

@@ -1,12 +1,14 @@
-"""Whether another engine writes the table on a store where it may replace a snapshot of ours, and what is known of a
-commit whose snapshot it replaced: its files, and how to commit them again.
+"""Whether another engine writes the table on a store where it may replace a snapshot of ours, and
+what is known of a commit whose snapshot it replaced: its files, and how to commit them again.
 
-The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on the storage when
-the snapshot's own file is replaced, until orphan files are removed. Nothing here writes.
+The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on
+the storage when the snapshot's own file is replaced, until orphan files are removed. Nothing here
+writes.
 
-`Refusals` refuse a commit if it cannot be proven that it was not made before, or log a warning if an operator has
-decided to continue. The wording is in one place, so that every text names table, user, batch, cause and cure.
-`stream/replay_errors.py` has the refusals that only streams need."""
+`Refusals` refuse a commit if it cannot be proven that it was not made before, or log a warning if
+an operator has decided to continue. The wording is in one place, so that every text names table,
+user, batch, cause and cure. `stream/replay_errors.py` has the refusals that only streams need.
+"""
 
 import logging
 import shlex
@@ -30,8 +32,9 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFacts:
-    """The number of files and rows that a lost commit had added, None if that is not known, and the command
-    that commits the files again. In a store, it needs the storage options as well."""
+    """The number of files and rows that a lost commit had added, None if that is not known, and the
+    command that commits the files again. In a store, it needs the storage options as well.
+    """
 
     files: int | None
     rows: int | None
@@ -47,8 +50,9 @@ class LostFacts:
         added: list[DataFileMeta] | None,
         which: tuple[str, ...] = (),
     ) -> "LostFacts":
-        """The facts of a commit that had added these files. `which` are the options that say where they are noted, if
-        they are not in a journal."""
+        """The facts of a commit that had added these files. `which` are the options that say where
+        they are noted, if they are not in a journal.
+        """
         return cls(
             files=None if added is None else len(added),
             rows=None if added is None else sum(one.row_count for one in added),
@@ -91,7 +95,9 @@ class LostFacts:
 
 
 def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -> LostFacts:
-    """The facts of a commit that was this snapshot. They are for a message, so nothing is raised."""
+    """The facts of a commit that was this snapshot. They are for a message, so nothing is
+    raised.
+    """
     entries = lost_entries(ManifestStore(storage), snapshot.nonce)
     added = None if entries is None else [one.file for one in entries if one.kind is FileKind.ADD]
     which = ("--snapshot", str(snapshot.id), "--delta-list", snapshot.nonce)
@@ -115,9 +121,11 @@ _WHERE: Final = {"s3": "this store", "gcs": "Google Cloud Storage", "azure": _PL
 
 
 def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clock) -> None:
-    """Looks at the last 20 snapshots up to the id `newest`, in one trip. Logs a warning if another engine
-    made one within seven days, or raises `UnsupportedTable` if `paimon-stream.commit.guard` is strict. Looks
-    at nothing where other engines publish atomically. Raises what `SnapshotStore.find` raises."""
+    """Looks at the last 20 snapshots up to the id `newest`, in one trip. Logs a warning if another
+    engine made one within seven days, or raises `UnsupportedTable` if `paimon-stream.commit.guard`
+    is strict. Looks at nothing where other engines publish atomically. Raises what
+    `SnapshotStore.find` raises.
+    """
     if not _is_judged(table):
         return
     ids = range(newest, max(0, newest - _LOOKED_AT), -1)
@@ -126,7 +134,9 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it was read anyway."""
+    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it
+    was read anyway.
+    """
     if latest is not None and _is_judged(table):
         _judge(table, (latest,), clock)
 
@@ -189,7 +199,9 @@ class Refusals:
         self.decide(ON_UNKNOWN_HISTORY, errors.HistoryUnknown, why, cure)
 
     def shared_checkpoint(self, published: Snapshot) -> errors.SharedCheckpoint:
-        """The error for a batch that another run has published meanwhile, as this snapshot or before it."""
+        """The error for a batch that another run has published meanwhile, as this snapshot or
+        before it.
+        """
         run_id = Marks.of(published.properties).run_id
         who = f"run {run_id}" if run_id else "another writer"
         text = (

@@ -1,8 +1,11 @@
-"""Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5): a *static*
-one those that match a spec (`{}` matches all), a *dynamic* one those that get new files.
+"""Overwriting: replaces the live files of some partitions with new ones in one snapshot
+(semantics.md §5): a *static* one those that match a spec (`{}` matches all), a *dynamic* one those
+that get new files.
 
-Invariants: the files to remove are determined anew on the base of every attempt. So an append that was published
-meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots keep the removed files."""
+Invariants: the files to remove are determined anew on the base of every attempt. So an append that
+was published meanwhile is replaced, too, and no file is removed that is not there. Earlier
+snapshots keep the removed files.
+"""
 
 import logging
 from collections import defaultdict
@@ -31,8 +34,9 @@ _NAMED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwrite:
-    """An overwrite to request: the source of its changes, its messages without ignored files, and whether it makes a
-    snapshot even if nothing changes."""
+    """An overwrite to request: the source of its changes, its messages without ignored files, and
+    whether it makes a snapshot even if nothing changes.
+    """
 
     source: "OverwriteSource"
     messages: tuple[CommitMessage, ...]
@@ -40,8 +44,10 @@ class Overwrite:
 
 
 class OverwriteSource:
-    """The changes of one overwrite on any base: a `ChangeSource`. `gone` are the files that the newest attempt removes.
-    Partitions with a file that was created at `spared` (local milliseconds) or later stay as they are."""
+    """The changes of one overwrite on any base: a `ChangeSource`. `gone` are the files that the
+    newest attempt removes. Partitions with a file that was created at `spared` (local milliseconds)
+    or later stay as they are.
+    """
 
     def __init__(
         self,
@@ -60,8 +66,9 @@ class OverwriteSource:
         self._read: dict[str, list[ManifestEntry]] = {}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each live file of the cleared partitions, then what was written. The index files of those
-        partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
+        """A DELETE for each live file of the cleared partitions, then what was written. The index
+        files of those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`.
+        """
         live = self._live(base)
         spared = {
             entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared
@@ -82,8 +89,9 @@ class OverwriteSource:
         )
 
     def _live(self, base: Base) -> list[ManifestEntry]:
-        """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt has read
-        are not read again."""
+        """The live files of the cleared partitions. Manifests never change, so those that an
+        earlier attempt has read are not read again.
+        """
         found: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):
@@ -119,10 +127,12 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that replaces files with the messages' files. It is static if a partition is given (`{}` means
-    all). Otherwise `dynamic` or the table's option decides. Raises `InvalidOption` if a partition is given for a
-    dynamic overwrite, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
-    `OutsidePartition` for files outside it."""
+    """The overwrite that replaces files with the messages' files. It is static if a partition is
+    given (`{}` means all). Otherwise `dynamic` or the table's option decides. Raises
+    `InvalidOption` if a partition is given for a dynamic overwrite, `IncompatibleSchema` and
+    `InvalidData` for a partition that the table cannot have, `OutsidePartition` for files outside
+    it.
+    """
     kept = _without_changelog(table, tuple(messages))
     collected = collect(kept, table_buckets=table.options.value(opt.BUCKET))
     written = collected.append
@@ -145,8 +155,9 @@ def plan_overwrite(
 def plan_drop(
     table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]
 ) -> Overwrite:
-    """The overwrite that clears all partitions that match one of these specs. Raises `InvalidOption` if no partition is
-    given, `IncompatibleSchema`, `InvalidData`."""
+    """The overwrite that clears all partitions that match one of these specs. Raises
+    `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
+    """
     given = opt.Arguments(table.location)
     specs = given.items(
         "partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]"
@@ -164,7 +175,9 @@ def plan_drop(
 
 
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
-    """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for wrong types."""
+    """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for
+    wrong types.
+    """
     opt.Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
     dynamic = opt.Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:
@@ -181,8 +194,9 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
 
 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
-    """The spec with values of the partition columns' types. `partition.default-name` stands for NULL, also in string
-    columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`."""
+    """The spec with values of the partition columns' types. `partition.default-name` stands for
+    NULL, also in string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`.
+    """
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
@@ -191,8 +205,9 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
 def _without_changelog(
     table: Table, messages: tuple[CommitMessage, ...]
 ) -> tuple[CommitMessage, ...]:
-    """The messages without changelog files. An overwrite has no changelog, because readers of changes would see added
-    rows but no removed ones."""
+    """The messages without changelog files. An overwrite has no changelog, because readers of
+    changes would see added rows but no removed ones.
+    """
     ignored = [
         f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)
     ]
@@ -227,8 +242,10 @@ def _check_inside(
 
 
 def _numbered(table: Table, written: Changes) -> Changes:
-    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. Nothing stays of the
-    bucket's old files. In a table with a primary key the files store the numbers, so they stay."""
+    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. Nothing
+    stays of the bucket's old files. In a table with a primary key the files store the numbers, so
+    they stay.
+    """
     if table.schema.primary_keys:
         return written
     ranges: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
@@ -241,10 +258,12 @@ def _numbered(table: Table, written: Changes) -> Changes:
 
 
 def upgraded(table: Table, written: Changes) -> Changes:
-    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each bucket whose
-    key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the table has no key or
-    turns this off (`overwrite-upgrade`), or if any file already has a level, is in no real bucket, or is removed.
-    Raises `FormatError` for keys that are not of the table's types."""
+    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of
+    each bucket whose key ranges are disjoint get the top level, in the order of their keys. Nothing
+    changes if the table has no key or turns this off (`overwrite-upgrade`), or if any file already
+    has a level, is in no real bucket, or is removed. Raises `FormatError` for keys that are not of
+    the table's types.
+    """
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
     clustered = table.options.value(opt.PK_CLUSTERING_OVERRIDE)
     if not table.schema.primary_keys or clustered or not table.options.value(opt.OVERWRITE_UPGRADE):

@@ -1,6 +1,8 @@
-"""Turns commit messages into the changes of snapshots. Pure: no storage is touched. Invariants: every file of every
-message becomes exactly one entry, in message order. Written and compacted files are kept apart, because they become two
-snapshots. Numbering changes only sequence numbers, and gives every row of a bucket one above all earlier ones in it."""
+"""Turns commit messages into the changes of snapshots. Pure: no storage is touched. Invariants:
+every file of every message becomes exactly one entry, in message order. Written and compacted files
+are kept apart, because they become two snapshots. Numbering changes only sequence numbers, and
+gives every row of a bucket one above all earlier ones in it.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +27,9 @@ from paimon_stream.table.row_ids import ROW_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What an attempt builds on: the latest snapshot (None in an empty table), its manifests, base list first."""
+    """What an attempt builds on: the latest snapshot (None in an empty table), its manifests, base
+    list first.
+    """
 
     snapshot: Snapshot | None
     metas: tuple[records.ManifestFileMeta, ...]
@@ -59,8 +63,9 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only), and its index
-    files, each in the order in which it is written."""
+    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs
+    only), and its index files, each in the order in which it is written.
+    """
 
     entries: tuple[ManifestEntry, ...] = ()
     changelog: tuple[ManifestEntry, ...] = ()
@@ -90,8 +95,9 @@ class Changes:
 
     @property
     def takes_away(self) -> bool:
-        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion vectors. Such an append
-        becomes an OVERWRITE (semantics.md §2.2)."""
+        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion
+        vectors. Such an append becomes an OVERWRITE (semantics.md §2.2).
+        """
         return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
             change.entry.file.index_type == DELETION_VECTORS for change in self.index
         )
@@ -102,16 +108,18 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedChanges:
-    """The changes that messages ask for: those of writing, and those of a compaction. One commit publishes them as two
-    snapshots, in this order (semantics.md §1.4)."""
+    """The changes that messages ask for: those of writing, and those of a compaction. One commit
+    publishes them as two snapshots, in this order (semantics.md §1.4).
+    """
 
     append: Changes = NO_CHANGES
     compact: Changes = NO_CHANGES
 
 
 def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
-    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a bucket
-    count (semantics.md §2.1)."""
+    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages
+    without a bucket count (semantics.md §2.1).
+    """
     append, compact = _Half(), _Half()
     for message in messages:
         files, indexes = partial(_entries, message, table_buckets), partial(_index_changes, message)
@@ -164,9 +172,10 @@ def _index_changes(
 
 
 def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
-    """The same changes, with new creation times for the files that go to bucket -2. Each is later than those before it
-    and than the `newest` in its partition, whatever the clocks say: it is the order in which a compaction takes the
-    rows of a key (table-kinds.md §4.1)."""
+    """The same changes, with new creation times for the files that go to bucket -2. Each is later
+    than those before it and than the `newest` in its partition, whatever the clocks say: it is the
+    order in which a compaction takes the rows of a key (table-kinds.md §4.1).
+    """
     last = dict(newest)
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
@@ -178,9 +187,10 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes, with the final sequence numbers of new files in fixed buckets: writers count each bucket from
-    0, and here the numbers are moved above `highest`, those in use by (partition, bucket), in the order of the entries
-    (semantics.md §6.3)."""
+    """The same changes, with the final sequence numbers of new files in fixed buckets: writers
+    count each bucket from 0, and here the numbers are moved above `highest`, those in use by
+    (partition, bucket), in the order of the entries (semantics.md §6.3).
+    """
     following = dict(highest)
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
@@ -196,9 +206,10 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
 
 
 def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, int]:
-    """The changes of this snapshot of a table with row tracking, and the id of the row after them (table-kinds.md
-    §5.1). New rows get ids from `first` on, in the order of the entries, and the snapshot as their sequence number.
-    Compacted rows bring their ids along."""
+    """The changes of this snapshot of a table with row tracking, and the id of the row after them
+    (table-kinds.md §5.1). New rows get ids from `first` on, in the order of the entries, and the
+    snapshot as their sequence number. Compacted rows bring their ids along.
+    """
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
         file = entry.file

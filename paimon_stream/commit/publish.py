@@ -1,11 +1,13 @@
 """Publishes one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
 
-`confirm` looks at the snapshots around K, because a paused writer may create an id again, outside the lineage, after it
-expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has the rules.
+`confirm` looks at the snapshots around K, because a paused writer may create an id again, outside
+the lineage, after it expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has
+the rules.
 
-Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that is not.
-`proven` says that it can never become part of the table, so its metadata may be deleted. Everything else is
-`CommitUnknown`, and then nothing was deleted."""
+Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
+one that is not. `proven` says that it can never become part of the table, so its metadata may be
+deleted. Everything else is `CommitUnknown`, and then nothing was deleted.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,8 +40,9 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may have taken effect
-    before the one whose result is known."""
+    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may
+    have taken effect before the one whose result is known.
+    """
 
     doubted: bool
 
@@ -53,14 +56,17 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer may still publish a
-    snapshot that was built on it."""
+    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer
+    may still publish a snapshot that was built on it.
+    """
 
     proven: bool
 
 
 class Publisher:
-    """Publishes to one table. `same_table` says whether the table is still the one that the commit is for."""
+    """Publishes to one table. `same_table` says whether the table is still the one that the commit
+    is for.
+    """
 
     def __init__(self, table: Table, cache: TableCache, same_table: Callable[[], bool]) -> None:
         self._location = table.location
@@ -71,8 +77,10 @@ class Publisher:
 
     # -- the put ----------------------------------------------------------------------------------
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
-        """Creates the snapshot's file. `usable` says whether the staging is still young enough to be put again. Raises
-        `CommitUnknown` if the outcome stays open, another `StorageError` only if nothing was published."""
+        """Creates the snapshot's file. `usable` says whether the staging is still young enough to
+        be put again. Raises `CommitUnknown` if the outcome stays open, another `StorageError` only
+        if nothing was published.
+        """
         snapshot = staged.snapshot
         why: errors.PaimonStreamError
         doubted = False
@@ -121,10 +129,12 @@ class Publisher:
         beside: Sequence[Request],
         undo: Request,
     ) -> Landed | Lost:
-        """Decides whether the snapshot that was put is part of the table, and removes it if it is void. `doubted`: an
-        earlier put may already have taken effect. `swift`: the base was read just now, so the first look is at the
-        neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough, before
-        anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known."""
+        """Decides whether the snapshot that was put is part of the table, and removes it if it is
+        void. `doubted`: an earlier put may already have taken effect. `swift`: the base was read
+        just now, so the first look is at the neighbouring snapshots. `beside` is done in the same
+        trip, and `undo` if that look is not enough, before anything is removed; they must not
+        raise. Raises `CommitUnknown` if the answer is not known.
+        """
         why: Exception | None = None
         for look in range(_ROUNDS):
             try:
@@ -148,8 +158,10 @@ class Publisher:
         raise self._unknown(staged, why) from why
 
     def _is_next(self, staged: Staged, beside: Sequence[Request]) -> bool:
-        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where requests
-        run in turn, what is done beside comes first, and the look at K+1 last."""
+        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not
+        exist. Where requests run in turn, what is done beside comes first, and the look at K+1
+        last.
+        """
         K, base, there = staged.snapshot.id, staged.base.snapshot, self._snapshots
         assert base is not None  # else the look would not be swift
         looks = (
@@ -181,8 +193,9 @@ class Publisher:
         )
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
-        """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots changed
-        meanwhile. Raises `CommitUnknown` if neither is proven."""
+        """Whether the base, which is gone or was replaced, expired or was rolled back. None if the
+        snapshots changed meanwhile. Raises `CommitUnknown` if neither is proven.
+        """
         K = staged.snapshot.id
         ids = self._snapshots.ids()
         if K not in ids or ids[-1] > K:
@@ -209,8 +222,8 @@ class Publisher:
                     self._remove(staged)
                 return Landed()
             return self._void(staged, proven=True)
-        # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found missing, then K
-        # was created after K+1 had expired.
+        # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found
+        # missing, then K was created after K+1 had expired.
         if self._is_ours(self._snapshots.raw(K), staged) and not doubted:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
@@ -220,7 +233,9 @@ class Publisher:
         return None
 
     def _is_ours(self, content: bytes | None, staged: Staged) -> bool:
-        """Whether this is our snapshot's file. The nonce decides if the server of a catalog has written it."""
+        """Whether this is our snapshot's file. The nonce decides if the server of a catalog has
+        written it.
+        """
         if content is None or content == staged.content or not self._served:
             return content == staged.content
         return (
@@ -237,15 +252,19 @@ class Publisher:
         return Lost(proven=proven)
 
     def _remove(self, staged: Staged) -> None:
-        """Removes the file of a snapshot that is void, or has expired. In the latter case a put that was repeated,
-        because the answer to the first one got lost, created it again, or a late put of the same prepared files did."""
+        """Removes the file of a snapshot that is void, or has expired. In the latter case a put
+        that was repeated, because the answer to the first one got lost, created it again, or a late
+        put of the same prepared files did.
+        """
         if not self._served:  # the server owns the files
             self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
-        """Whether an attempt that was lost without a proof became part of the table after all. None while this is open,
-        until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has expired."""
+        """Whether an attempt that was lost without a proof became part of the table after all. None
+        while this is open, until there is a snapshot above it. Raises `CommitUnknown` if the
+        snapshot that would show it has expired.
+        """
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
             return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
@@ -273,16 +292,20 @@ class Publisher:
             snapshot=snapshot.id,
         ).of_table(self._location)
 
-    # -- the traces of a snapshot in later ones ------------------------------------------------------
+    # -- the traces of a snapshot in later ones
+    # ------------------------------------------------------
     #
-    # They show whether the later ones were built on it. The answer is False only if the later snapshot shows that it
-    # was not built on ours. A snapshot that changed no file and no index leaves no trace. Nothing is missing if it is
-    # not part of the table, so it counts as part of it.
+    # They show whether the later ones were built on it. The answer is False only if the later
+    # snapshot shows that it was not built on ours. A snapshot that changed no file and no index
+    # leaves no trace. Nothing is missing if it is not part of the table, so it counts as part of
+    # it.
 
     def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the following snapshot was built on ours. Then its base list has no manifest that we have merged, and
-        it has our delta manifests or, in manifests that were merged since, our files; or it no longer has the files
-        that we removed. Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile."""
+        """Whether the following snapshot was built on ours. Then its base list has no manifest that
+        we have merged, and it has our delta manifests or, in manifests that were merged since, our
+        files; or it no longer has the files that we removed. Raises `NotFound` or `CorruptMetadata`
+        if the snapshot expires meanwhile.
+        """
         metas = self._manifests.read_list(
             following.base_manifest_list, following.base_manifest_list_size
         )
@@ -301,8 +324,9 @@ class Publisher:
         return has_file(self._manifests, metas, kept, next(iter(staged.added)))
 
     def _all_live(self, latest: Snapshot, staged: Staged) -> bool:
-        """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have added
-        them. Raises `CorruptMetadata`."""
+        """Whether our snapshot added files and all of them are live in a later snapshot. Nobody
+        else can have added them. Raises `CorruptMetadata`.
+        """
         if not staged.added:
             return False
         metas = self._manifests.base_and_delta(latest)

@@ -15,8 +15,10 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The points, in the order in which a batch reaches them. DISCARDED comes after a lost race, before the next
-    attempt's BASE_READ. Tests stop, interleave or kill a writer exactly at such a point."""
+    """The points, in the order in which a batch reaches them. DISCARDED comes after a lost race,
+    before the next attempt's BASE_READ. Tests stop, interleave or kill a writer exactly at such a
+    point.
+    """
 
     BATCH_STARTED = "batch-started"
     JUDGED = "judged"
@@ -34,7 +36,9 @@ class Phase(Enum):
 
 @runtime_checkable
 class BatchObserver(Protocol):
-    """Called at each point, in the working thread. `identifier` is the batch's commit identifier."""
+    """Called at each point, in the working thread. `identifier` is the batch's commit
+    identifier.
+    """
 
     def reached(
         self,
@@ -55,9 +59,11 @@ NO_OBSERVER: BatchObserver = _NoObserver()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14). *Appended* is what was
-    written, including the deletes of an overwrite. *Compacted* is the input and output of a compaction. Records are the
-    rows of the files, including deleted files. Sizes are bytes."""
+    """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14).
+    *Appended* is what was written, including the deletes of an overwrite. *Compacted* is the input
+    and output of a compaction. Records are the rows of the files, including deleted files. Sizes
+    are bytes.
+    """
 
     files_added: int = 0
     files_deleted: int = 0
@@ -115,7 +121,9 @@ def _bytes(entries: Iterable[ManifestEntry]) -> int:
 
 
 def commit_millis(phases: Mapping[str, float]) -> float:
-    """The milliseconds of a commit itself: all phases except judging the batch and writing its rows."""
+    """The milliseconds of a commit itself: all phases except judging the batch and writing its
+    rows.
+    """
     return sum(millis for name, millis in phases.items() if name not in ("judge", "write"))
 
 
@@ -123,14 +131,17 @@ def commit_millis(phases: Mapping[str, float]) -> float:
 class CommitReport:
     """How one commit went.
 
-    `outcome` is `already committed` if an earlier run made the commit. `snapshot_id` is None if no snapshot was made,
-    or if it has expired. `compact_snapshot_id` is that of the commit's compaction, and `compact_failed` says why it was
-    left out. `attempts` counts the attempts to publish. `rows`, `files` and `bytes` count what was published, `counts`
-    all changes. `phases` are milliseconds by step. `reused`: an earlier run, which was killed, had prepared the files.
+    `outcome` is `already committed` if an earlier run made the commit. `snapshot_id` is None if no
+    snapshot was made, or if it has expired. `compact_snapshot_id` is that of the commit's
+    compaction, and `compact_failed` says why it was left out. `attempts` counts the attempts to
+    publish. `rows`, `files` and `bytes` count what was published, `counts` all changes. `phases`
+    are milliseconds by step. `reused`: an earlier run, which was killed, had prepared the files.
     `removed_files` counts those removed of dead attempts.
 
-    In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST, DELETE),
-    and `trips` the round trips: requests in flight together are one. What tasks sent is not among them."""
+    In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT,
+    HEAD, LIST, DELETE), and `trips` the round trips: requests in flight together are one. What
+    tasks sent is not among them.
+    """
 
     location: str
     user: str
@@ -164,7 +175,9 @@ class CommitReport:
         reused: bool = False,
         removed_files: int = 0,
     ) -> "CommitReport":
-        """The report of a commit with this outcome. `phases` are the milliseconds of the caller before and after it."""
+        """The report of a commit with this outcome. `phases` are the milliseconds of the caller
+        before and after it.
+        """
         spent, why = (
             dict(phases or {}),
             None if outcome.compact_failed is None else str(outcome.compact_failed),
@@ -207,7 +220,9 @@ class CommitReport:
 
     @property
     def commit_millis(self) -> float:
-        """The milliseconds of the commit itself: all phases except judging the batch and writing its rows."""
+        """The milliseconds of the commit itself: all phases except judging the batch and writing
+        its rows.
+        """
         return commit_millis(self.phases)
 
     @property

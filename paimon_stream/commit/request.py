@@ -17,8 +17,10 @@ class ChangeSource(Protocol):
     """Where the changes of a snapshot come from."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that make the wanted snapshot of this base. Called for every attempt; writes nothing. Its errors
-        end the commit with nothing published, `NotFound` and `CorruptMetadata` only if the base is still the latest."""
+        """The changes that make the wanted snapshot of this base. Called for every attempt; writes
+        nothing. Its errors end the commit with nothing published, `NotFound` and `CorruptMetadata`
+        only if the base is still the latest.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,9 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What a caller has just seen of the table: the latest snapshot and the id of the newest schema. It began to look
-    at that time (epoch milliseconds)."""
+    """What a caller has just seen of the table: the latest snapshot and the id of the newest
+    schema. It began to look at that time (epoch milliseconds).
+    """
 
     latest: Snapshot | None
     schema_id: int
@@ -46,22 +49,25 @@ class Judged:
 class CommitRequest:
     """One commit: the changes of some messages, under a user and an identifier.
 
-    `source` supplies the changes instead of the messages' written files. Their compaction, if any, still follows as a
-    second snapshot. Messages that remove rows turn an APPEND into an OVERWRITE; a request of kind COMPACT has only a
-    compaction.
+    `source` supplies the changes instead of the messages' written files. Their compaction, if any,
+    still follows as a second snapshot. Messages that remove rows turn an APPEND into an OVERWRITE;
+    a request of kind COMPACT has only a compaction.
 
-    `seen` is the latest snapshot on which the caller judged, None for the empty table; those published since are
-    searched for this same commit. With `judged`, the first attempt builds on what the caller saw, if that was a moment
-    ago. `beside` is done once, while the first staging is written and before any snapshot is put; its errors end the
-    commit. `after` is done while the snapshot is confirmed, and must not raise. `fence` is called if that window has a
-    gap: nobody else can have committed this identifier (True). `is_newest` is called after a slow put: a later run of
-    this writer has begun and may have removed what this one had staged (False). `checked` asks for a check that every
-    file exists and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a fresh append does not need.
-    `renumber` assigns the sequence numbers of files in fixed buckets, in message order. `numbering` says at which
-    snapshot the numbers for a primary key were taken, None if that is not known. `stage_uuid` is part of the name of
-    all metadata that any attempt writes. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even
-    without changes, and `statistics` names an existing file. `merge` has limits of manifest merging that replace the
-    table's; then there is a snapshot only if there are changes or a merge was due."""
+    `seen` is the latest snapshot on which the caller judged, None for the empty table; those
+    published since are searched for this same commit. With `judged`, the first attempt builds on
+    what the caller saw, if that was a moment ago. `beside` is done once, while the first staging is
+    written and before any snapshot is put; its errors end the commit. `after` is done while the
+    snapshot is confirmed, and must not raise. `fence` is called if that window has a gap: nobody
+    else can have committed this identifier (True). `is_newest` is called after a slow put: a later
+    run of this writer has begun and may have removed what this one had staged (False). `checked`
+    asks for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2,
+    §3.1), which a fresh append does not need. `renumber` assigns the sequence numbers of files in
+    fixed buckets, in message order. `numbering` says at which snapshot the numbers for a primary
+    key were taken, None if that is not known. `stage_uuid` is part of the name of all metadata that
+    any attempt writes. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even
+    without changes, and `statistics` names an existing file. `merge` has limits of manifest merging
+    that replace the table's; then there is a snapshot only if there are changes or a merge was due.
+    """
 
     user: str
     identifier: int
@@ -87,10 +93,12 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The commit is part of the table, as this snapshot. `attempts` counts all attempts, and `phases` are their
-    milliseconds by step. `compact` is the snapshot of the compaction, which may be `snapshot` itself. `compact_failed`
-    says why the compaction was left out; its files belong to nobody. `changes` and `compact_changes` are those of the
-    two snapshots. `manifests_merged` counts the manifests that were merged into others."""
+    """The commit is part of the table, as this snapshot. `attempts` counts all attempts, and
+    `phases` are their milliseconds by step. `compact` is the snapshot of the compaction, which may
+    be `snapshot` itself. `compact_failed` says why the compaction was left out; its files belong to
+    nobody. `changes` and `compact_changes` are those of the two snapshots. `manifests_merged`
+    counts the manifests that were merged into others.
+    """
 
     snapshot: Snapshot
     attempts: int
@@ -109,16 +117,18 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """Nothing was published, because since `seen` somebody else has published this snapshot under the same user with
-    the same or a later identifier. The caller decides what that means."""
+    """Nothing was published, because since `seen` somebody else has published this snapshot under
+    the same user with the same or a later identifier. The caller decides what that means.
+    """
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """Nothing was published: there was nothing to publish, or only a compaction that conflicts with what others have
-    done since (`compact_failed`)."""
+    """Nothing was published: there was nothing to publish, or only a compaction that conflicts with
+    what others have done since (`compact_failed`).
+    """
 
     compact_failed: PaimonStreamError | None = None
 

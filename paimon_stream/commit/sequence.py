@@ -1,8 +1,11 @@
-"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are still
-valid at the commit (docs/format-notes.md says where the table's largest number is kept).
+"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its
+numbers are still valid at the commit (docs/format-notes.md says where the table's largest number is
+kept).
 
-Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A batch is not
-published if others have meanwhile used its numbers in a bucket of it, or if that is not known (semantics.md R6.2)."""
+Invariants: a number handed out is above all numbers of the table at the snapshot at which it was
+taken. A batch is not published if others have meanwhile used its numbers in a bucket of it, or if
+that is not known (semantics.md R6.2).
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -26,8 +29,10 @@ _Bucket = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """The numbers of one batch. They begin at `first`, which is above all numbers of the table at `base`. `base` is
-    None if the table was empty then. `index` is its index manifest, by which keys get dynamic buckets."""
+    """The numbers of one batch. They begin at `first`, which is above all numbers of the table at
+    `base`. `base` is None if the table was empty then. `index` is its index manifest, by which keys
+    get dynamic buckets.
+    """
 
     base: SnapshotRef | None
     first: int = 0
@@ -58,11 +63,14 @@ class Sequences:
         self._is_dynamic = table.has_dynamic_buckets
         self._is_indexed = not self._is_dynamic  # or it was checked
 
-    # -- numbers ------------------------------------------------------------------------------------
+    # -- numbers
+    # ------------------------------------------------------------------------------------
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
-        """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the latest, or
-        of the one that is the latest now. A batch that `replaces` what is there gets no index: keys that go do not keep
-        their buckets. Raises `CorruptMetadata`, also for a bucket without its index, `StorageError`."""
+        """Numbers for a batch that is about to be written, above those of a snapshot that is known
+        to be the latest, or of the one that is the latest now. A batch that `replaces` what is
+        there gets no index: keys that go do not keep their buckets. Raises `CorruptMetadata`, also
+        for a bucket without its index, `StorageError`.
+        """
         while True:
             latest, known = known or self._snapshots.latest(), None
             try:
@@ -79,8 +87,9 @@ class Sequences:
             return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=index)
 
     def _check_indexed(self, latest: Snapshot) -> None:
-        """Raises `CorruptMetadata` if a bucket has files and no hash index: its keys would be written a second time
-        (table-kinds.md K1.5). Reads all manifests, once in a run."""
+        """Raises `CorruptMetadata` if a bucket has files and no hash index: its keys would be
+        written a second time (table-kinds.md K1.5). Reads all manifests, once in a run.
+        """
         lacking = self._cache.manifests.unindexed(latest)
         if lacking:
             (partition, bucket), others = lacking[0], len(lacking) - 1
@@ -94,8 +103,9 @@ class Sequences:
         self._is_indexed = True
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
-        """The properties with the largest sequence number, for the snapshot of these changes on this base. Empty if
-        finding the number would mean reading the whole table."""
+        """The properties with the largest sequence number, for the snapshot of these changes on
+        this base. Empty if finding the number would mean reading the whole table.
+        """
         knows = self._cache.knows_highest(base.snapshot)
         if not knows and not self._for_java:
             return {}
@@ -105,10 +115,13 @@ class Sequences:
         recorded = {MAX_SEQUENCE: str(highest)}
         return {**recorded, _GENERATED: str(highest)} if self._for_java else recorded
 
-    # -- conflicts ----------------------------------------------------------------------------------
+    # -- conflicts
+    # ----------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `SequenceConflict` if others have added rows with such numbers to a bucket of these changes since they
-        were taken: it would be unknown which row of a key is newer. Reads each delta committed since only once."""
+        """Raises `SequenceConflict` if others have added rows with such numbers to a bucket of
+        these changes since they were taken: it would be unknown which row of a key is newer. Reads
+        each delta committed since only once.
+        """
         if numbering is None:
             return
         if self._is_dynamic:
@@ -140,8 +153,10 @@ class Sequences:
             ).of_table(self._location)
 
     def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash index of a partition of
-        these changes (table-kinds.md K1.4). A key could then be in two buckets."""
+        """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash
+        index of a partition of these changes (table-kinds.md K1.4). A key could then be in two
+        buckets.
+        """
         now = None if base is None else SnapshotRef.of(base)
         if now == numbering.base:
             return

@@ -1,9 +1,10 @@
 """Staging: writes everything that a snapshot refers to, before the snapshot itself.
 
-Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is drawn from the
-commit's `NameSource` before its file is written, so that `NameSource.drawn` covers all files that may exist. The
-resulting snapshot refers only to durable files, and takes over from its base what the commit does not change
-(semantics.md §1.5, §2.3 steps 6-11)."""
+Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is
+drawn from the commit's `NameSource` before its file is written, so that `NameSource.drawn` covers
+all files that may exist. The resulting snapshot refers only to durable files, and takes over from
+its base what the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
+"""
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence
@@ -41,9 +42,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A snapshot that is ready to be published: its value and bytes, its base and changes, its manifests (base list
-    before delta list), the names of its delta manifests, the manifests of its changelog, the merge in its base list,
-    and the time at which its staging began (epoch milliseconds)."""
+    """A snapshot that is ready to be published: its value and bytes, its base and changes, its
+    manifests (base list before delta list), the names of its delta manifests, the manifests of its
+    changelog, the merge in its base list, and the time at which its staging began (epoch
+    milliseconds).
+    """
 
     snapshot: Snapshot
     content: bytes
@@ -93,11 +96,13 @@ class Stager:
     def stage(
         self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts"
     ) -> Staged | None:
-        """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only to merge
-        manifests and no merge was due. The merge of an earlier attempt is used again if it still fits. The schema is
-        the newest one, whatever that of the files (semantics.md §2.3 step 10). `beside` is done while the files are
-        written. Raises what that raises, and `StorageError`, `FormatError`, `DeletedFiles`; the files written so far
-        are among `names.drawn`."""
+        """Writes manifests and lists, and makes the snapshot that follows `base`. None if the
+        request is only to merge manifests and no merge was due. The merge of an earlier attempt is
+        used again if it still fits. The schema is the newest one, whatever that of the files
+        (semantics.md §2.3 step 10). `beside` is done while the files are written. Raises what that
+        raises, and `StorageError`, `FormatError`, `DeletedFiles`; the files written so far are
+        among `names.drawn`.
+        """
         names, schema_id = attempts.names, attempts.schema_id
         since = self._clock.now_millis()
         files = Bundle(self._storage)
@@ -195,9 +200,10 @@ class Stager:
 
 # -- the index files ------------------------------------------------------------------------------
 #
-# The rules are Java's. HASH indexes, and deletion vectors of tables with buckets, have at most one file per bucket: a
-# new file replaces the old one. All other indexes, and deletion vectors of tables without buckets, are identified by
-# file name. In the latter, no data file has two deletion vectors.
+# The rules are Java's. HASH indexes, and deletion vectors of tables with buckets, have at most one
+# file per bucket: a new file replaces the old one. All other indexes, and deletion vectors of
+# tables without buckets, are identified by file name. In the latter, no data file has two deletion
+# vectors.
 
 
 def _applied(
@@ -207,8 +213,10 @@ def _applied(
     bucketed: bool,
     location: str,
 ) -> tuple[IndexManifestEntry, ...]:
-    """The live index files after the changes. `bucketed` says whether the table has buckets. Raises `DeletedFiles` if
-    deletion vectors of a table without buckets contradict those present: another writer has changed them meanwhile."""
+    """The live index files after the changes. `bucketed` says whether the table has buckets. Raises
+    `DeletedFiles` if deletion vectors of a table without buckets contradict those present: another
+    writer has changed them meanwhile.
+    """
     _check_deletion_vectors(present := tuple(present), changes, bucketed, location)
     live = {_key(entry, bucketed): entry for entry in present}
     for change in changes:

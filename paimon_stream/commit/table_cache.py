@@ -1,9 +1,12 @@
-"""The committer's cache of table state, kept from attempt to attempt and from commit to commit. It makes the cost of a
-commit depend on what it changes, not on the size of the table (semantics.md §3.4; docs/architecture.md).
+"""The committer's cache of table state, kept from attempt to attempt and from commit to commit. It
+makes the cost of a commit depend on what it changes, not on the size of the table (semantics.md
+§3.4; docs/architecture.md).
 
-Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete deltas in one
-lineage, or is emptied. An OVERWRITE by others may replace files without a delta that says so (R3.4), so buckets and
-files are then forgotten. Partitions that no commit touches are never read. The size of the cache is bounded."""
+Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete
+deltas in one lineage, or is emptied. An OVERWRITE by others may replace files without a delta that
+says so (R3.4), so buckets and files are then forgotten. Partitions that no commit touches are never
+read. The size of the cache is bounded.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -50,10 +53,12 @@ class TableCache:
         self._highest: int | None = None
         self._added: dict[str, Mapping[_Bucket, int]] = {}
 
-    # -- moving -------------------------------------------------------------------------------------
+    # -- moving
+    # -------------------------------------------------------------------------------------
     def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
-        """Moves over a commit of our own: `published` was made on the base with these entries. If the
-        position is an earlier snapshot than the base, it stays there until the next query."""
+        """Moves over a commit of our own: `published` was made on the base with these entries. If
+        the position is an earlier snapshot than the base, it stays there until the next query.
+        """
         self._own = published
         self._added.clear()
         self._files_of = None
@@ -101,7 +106,9 @@ class TableCache:
         self._at = latest
 
     def _follow(self, latest: Snapshot | None) -> bool:
-        """Takes in what was committed since. False if some of it is missing or not in one lineage."""
+        """Takes in what was committed since. False if some of it is missing or not in one
+        lineage.
+        """
         at = self._at
         if latest is None or (
             at is not None and (latest.id <= at.id or not self.snapshots.stands(at))
@@ -143,27 +150,33 @@ class TableCache:
         try:
             self.buckets.take(entries)
         except BucketCountChanged:
-            self.buckets.forget()  # the next query for that partition reads it anew and reports this
+            # the next query for that partition reads it anew and reports this
+            self.buckets.forget()
 
-    # -- our own last commit, manifests --------------------------------------------------------------
+    # -- our own last commit, manifests
+    # --------------------------------------------------------------
     @property
     def last(self) -> Snapshot | None:
         """Our own last snapshot; None if it was forgotten."""
         return None if self._own is None else self._own.snapshot
 
     def base(self, latest: Snapshot | None) -> Base:
-        """The snapshot with its manifests. Those of our own last snapshot are known and are not read. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The snapshot with its manifests. Those of our own last snapshot are known and are not
+        read. Raises `CorruptMetadata`, `StorageError`.
+        """
         if latest is None:
             return Base(snapshot=None, metas=())
         if self._own is not None and self._own.snapshot == latest:
             return self._own
         return Base(snapshot=latest, metas=self.manifests.base_and_delta(latest))
 
-    # -- buckets and files --------------------------------------------------------------------------
+    # -- buckets and files
+    # --------------------------------------------------------------------------
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
-        """The buckets of these partitions, and of others in the cache, at the base. Raises `BucketCountChanged` if a
-        partition has files for different bucket counts, `CorruptMetadata`, `StorageError`."""
+        """The buckets of these partitions, and of others in the cache, at the base. Raises
+        `BucketCountChanged` if a partition has files for different bucket counts,
+        `CorruptMetadata`, `StorageError`.
+        """
         self._move(base.snapshot)
         missing = self.buckets.missing(partitions)
         if missing:
@@ -171,9 +184,10 @@ class TableCache:
         return self.buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
-        """The files of these partitions at the base, not to be changed or kept. Those that an earlier commit has read
-        are read anew, unless `conflict-detection-mode` is `row_incremental`. After `CorruptMetadata` or `StorageError`
-        the cache is as before."""
+        """The files of these partitions at the base, not to be changed or kept. Those that an
+        earlier commit has read are read anew, unless `conflict-detection-mode` is
+        `row_incremental`. After `CorruptMetadata` or `StorageError` the cache is as before.
+        """
         if not self._keeps_files and self._files_of is not commit:
             self._files = {}
         self._files_of = commit
@@ -191,9 +205,10 @@ class TableCache:
         return KnownFiles.of([self._files[partition] for partition in partitions])
 
     def watch(self, base: Base, partitions: Collection[bytes], below: int | None) -> WatchedFiles:
-        """The live files of these partitions at the base, each with its whole entry; only those of less than
-        `below` bytes if that is given. From then on they follow every commit, and no manifest of the table is
-        read again for them. Raises `CorruptMetadata`, `StorageError`."""
+        """The live files of these partitions at the base, each with its whole entry; only those of
+        less than `below` bytes if that is given. From then on they follow every commit, and no
+        manifest of the table is read again for them. Raises `CorruptMetadata`, `StorageError`.
+        """
         self._move(base.snapshot)
         missing = self._watched.missing(partitions, below)
         if missing:
@@ -201,14 +216,16 @@ class TableCache:
         return self._watched
 
     def watched_at(self, base: Base, entries: Collection[ManifestEntry]) -> KnownFiles | None:
-        """The files of the buckets of these entries at the base. None if they are not watched. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The files of the buckets of these entries at the base. None if they are not watched.
+        Raises `CorruptMetadata`, `StorageError`.
+        """
         if not self._watched.partitions:
             return None
         self._move(base.snapshot)
         return self._watched.known({(entry.partition, entry.bucket) for entry in entries})
 
-    # -- sequence numbers ---------------------------------------------------------------------------
+    # -- sequence numbers
+    # ---------------------------------------------------------------------------
     def knows_highest(self, latest: Snapshot | None) -> bool:
         """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
         if latest is None or recorded_number(latest) is not None:
@@ -216,8 +233,9 @@ class TableCache:
         return self._highest is not None and self._at is not None and self._at.id <= latest.id
 
     def highest_at(self, latest: Snapshot | None) -> int:
-        """The largest sequence number of the table at a snapshot, -1 if there is none. Raises `NotFound`,
-        `CorruptMetadata`, `StorageError`."""
+        """The largest sequence number of the table at a snapshot, -1 if there is none. Raises
+        `NotFound`, `CorruptMetadata`, `StorageError`.
+        """
         if latest is None:
             return -1
         self._move(latest)
@@ -226,8 +244,9 @@ class TableCache:
         return self._highest
 
     def added(self, snapshot: Snapshot) -> Mapping[_Bucket, int]:
-        """The largest number that a snapshot has added to each bucket. Each snapshot is read only once
-        between two commits of our own. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+        """The largest number that a snapshot has added to each bucket. Each snapshot is read only
+        once between two commits of our own. Raises `NotFound`, `CorruptMetadata`, `StorageError`.
+        """
         found = self._added.get(snapshot.nonce)
         if found is None:
             highest: dict[_Bucket, int] = {}
@@ -243,8 +262,9 @@ class TableCache:
         return found
 
     def _found(self, latest: Snapshot) -> int:
-        """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads the whole
-        table if there is no such snapshot."""
+        """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads
+        the whole table if there is no such snapshot.
+        """
         above: list[Snapshot] = []
         for snapshot in self.snapshots.walk_down(latest.id):
             known = recorded_number(snapshot)

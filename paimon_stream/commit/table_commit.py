@@ -1,8 +1,9 @@
 """Commits without Spark: makes the files of commit messages part of a table.
 
-`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure with messages that may
-already have been published (semantics.md §1.2). `overwrite` replaces what is in the table. `abort` removes the files of
-messages that will never be published."""
+`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure
+with messages that may already have been published (semantics.md §1.2). `overwrite` replaces what is
+in the table. `abort` removes the files of messages that will never be published.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -44,9 +45,11 @@ AfterPublishing = Callable[[Table, Snapshot], None]
 
 
 class TableCommit:
-    """Commits to one table under one commit user; made by `PaimonTable.new_commit`. Messages may come from any engine.
-    Raises `UnsupportedFeature` for a table to which this release cannot commit. Its methods raise `InvalidOption` for
-    arguments of a wrong type, with nothing published or deleted."""
+    """Commits to one table under one commit user; made by `PaimonTable.new_commit`. Messages may
+    come from any engine. Raises `UnsupportedFeature` for a table to which this release cannot
+    commit. Its methods raise `InvalidOption` for arguments of a wrong type, with nothing published
+    or deleted.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,9 @@ class TableCommit:
         after_commit: AfterPublishing | None = None,
         digest: str | None = None,
     ) -> None:
-        """`digest` is that of the table's first schema when the rows were written, if that was earlier."""
+        """`digest` is that of the table's first schema when the rows were written, if that was
+        earlier.
+        """
         check_committable(table)
         self._table = table
         self._user = user
@@ -86,13 +91,16 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes the messages as one snapshot, and their compaction, if any, as a second one after it. Without files
-        there is no snapshot, unless the table's options ask for one. `watermark` is epoch milliseconds.
+        """Publishes the messages as one snapshot, and their compaction, if any, as a second one
+        after it. Without files there is no snapshot, unless the table's options ask for one.
+        `watermark` is epoch milliseconds.
 
-        It does not check whether the identifier was used before the call; after a failure, call `filter_and_commit`.
-        Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the last snapshot that this object
-        has published was replaced or rolled back; and `SharedCheckpoint` if somebody else publishes this identifier or
-        a later one under the same user meanwhile."""
+        It does not check whether the identifier was used before the call; after a failure, call
+        `filter_and_commit`. Raises the errors of `Committer.commit`; `CommitLost` or
+        `TableRolledBack` if the last snapshot that this object has published was replaced or rolled
+        back; and `SharedCheckpoint` if somebody else publishes this identifier or a later one under
+        the same user meanwhile.
+        """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
         watermark, properties = self._taken_marks(watermark, properties)
         given = self._taken_messages(messages)
@@ -108,8 +116,9 @@ class TableCommit:
         )
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
-        """The first sequence number for rows that are about to be written. None for a table without primary key. For
-        `replaces` see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
+        """The first sequence number for rows that are about to be written. None for a table without
+        primary key. For `replaces` see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`.
+        """
         return self._committer.numbers(replaces=replaces)
 
     def append(
@@ -119,9 +128,10 @@ class TableCommit:
         properties: Mapping[str, str] | None = None,
         identifier: int | None = None,
     ) -> CommitReport:
-        """Publishes rows that were just written with this numbering, as a batch commit under this user. With an
-        identifier it is safe to repeat, as for `overwrite`. Raises the errors of `commit`, and `SequenceConflict` if
-        others have used these numbers meanwhile."""
+        """Publishes rows that were just written with this numbering, as a batch commit under this
+        user. With an identifier it is safe to repeat, as for `overwrite`. Raises the errors of
+        `commit`, and `SequenceConflict` if others have used these numbers meanwhile.
+        """
         more: dict[str, Any] = {
             "renumber": True,
             "numbering": numbering,
@@ -135,13 +145,15 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Publishes the committables that are newer than the last commit of this user, in the order of their
-        identifiers. Returns how many it published. Every file must still exist, also of compactions, changelogs and
-        indexes, and none may be in the table.
+        """Publishes the committables that are newer than the last commit of this user, in the order
+        of their identifiers. Returns how many it published. Every file must still exist, also of
+        compactions, changelogs and indexes, and none may be in the table.
 
-        Raises the errors of `commit`; with nothing published `FormatError` for messages that do not fit the table, and
-        `DeletedFiles` for a file of any committable that is gone or already in the table; `HistoryUnknown` if the last
-        commit of this user is not known, because snapshots have expired (option `paimon-stream.on-unknown-history`)."""
+        Raises the errors of `commit`; with nothing published `FormatError` for messages that do not
+        fit the table, and `DeletedFiles` for a file of any committable that is gone or already in
+        the table; `HistoryUnknown` if the last commit of this user is not known, because snapshots
+        have expired (option `paimon-stream.on-unknown-history`).
+        """
         watermark, properties = self._taken_marks(watermark, properties)
         taken = self._taken_committables(committables)
         latest = self._latest()
@@ -183,18 +195,21 @@ class TableCommit:
     ) -> CommitReport:
         """Replaces files of the table with the messages' files, in one snapshot.
 
-        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches the whole
-        table. All files must lie in these partitions, and without files they are cleared. Without a `partition`,
-        `dynamic` or else the table's option `dynamic-partition-overwrite` decides whether only the partitions that get
-        files are replaced, or the whole table. If a dynamic overwrite has nothing to replace, there is no snapshot.
-        Earlier snapshots keep their files.
+        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}`
+        matches the whole table. All files must lie in these partitions, and without files they are
+        cleared. Without a `partition`, `dynamic` or else the table's option
+        `dynamic-partition-overwrite` decides whether only the partitions that get files are
+        replaced, or the whole table. If a dynamic overwrite has nothing to replace, there is no
+        snapshot. Earlier snapshots keep their files.
 
-        With an identifier it is safe to repeat: if this user has published the identifier or a later one, nothing is
-        done. Without one it is a batch commit under a new user (semantics.md R1.2), and a repetition is another
-        overwrite.
+        With an identifier it is safe to repeat: if this user has published the identifier or a
+        later one, nothing is done. Without one it is a batch commit under a new user (semantics.md
+        R1.2), and a repetition is another overwrite.
 
-        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
-        `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`."""
+        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the
+        table cannot have, `OutsidePartition` for files outside it, and the errors of `commit` and
+        `filter_and_commit`.
+        """
         # Not the identifier that all batch commits share: what has it cannot be repeated.
         most = BATCH_IDENTIFIER - 1
         identifier = self._arguments.whole(
@@ -210,18 +225,23 @@ class TableCommit:
         return self._overwrite(planned, identifier, watermark, properties)
 
     def truncate(self) -> CommitReport:
-        """Clears the whole table in a batch commit under a new user. Raises the errors of `overwrite`."""
+        """Clears the whole table in a batch commit under a new user. Raises the errors of
+        `overwrite`.
+        """
         return self.overwrite({})
 
     def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
-        """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in one batch commit
-        under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
+        """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in
+        one batch commit under a new user. Raises the errors of `overwrite`, and `InvalidOption` if
+        no spec is given.
+        """
         manifests = ManifestStore(self._storage)
         return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
 
     def clear(self, source: OverwriteSource) -> CommitReport:
-        """Publishes this overwrite without rows in one batch commit under a new user; if nothing is to be removed any
-        more, there is no snapshot. Raises the errors of `overwrite`."""
+        """Publishes this overwrite without rows in one batch commit under a new user; if nothing is
+        to be removed any more, there is no snapshot. Raises the errors of `overwrite`.
+        """
         return self._overwrite(
             Overwrite(source=source, messages=(), always=False), None, None, None
         )
@@ -253,8 +273,9 @@ class TableCommit:
         properties: Mapping[str, str] | None,
         **more: Any,
     ) -> CommitReport:
-        """A batch commit, or with an identifier one that is made only if the user has not published it or a later one.
-        Raises `SharedCheckpoint` if somebody publishes a later one meanwhile."""
+        """A batch commit, or with an identifier one that is made only if the user has not published
+        it or a later one. Raises `SharedCheckpoint` if somebody publishes a later one meanwhile.
+        """
         latest, number = self._latest(), BATCH_IDENTIFIER if identifier is None else identifier
         newest = None if identifier is None else self._newest_of_user(latest, identifier)
         known: dict[str, Any] = {
@@ -276,10 +297,12 @@ class TableCommit:
         raise self._refusals(number).shared_checkpoint(outcome.snapshot)
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
-        """Deletes the files of messages that were not and will not be committed. Returns how many. Raises, and deletes
-        nothing, `DeletedFiles` if a snapshot, tag or long-lived changelog of the table or of a branch refers to one of
-        them, or a journal, whose run may still commit it; `CorruptMetadata` or `StorageError` if any of these cannot be
-        read; `FormatError` for messages that do not fit the table."""
+        """Deletes the files of messages that were not and will not be committed. Returns how many.
+        Raises, and deletes nothing, `DeletedFiles` if a snapshot, tag or long-lived changelog of
+        the table or of a branch refers to one of them, or a journal, whose run may still commit it;
+        `CorruptMetadata` or `StorageError` if any of these cannot be read; `FormatError` for
+        messages that do not fit the table.
+        """
         given = self._taken_messages(messages)
         check_messages(self._table.layout, given, self._storage.location)
         paths = data_files(self._table.layout, given)
@@ -300,7 +323,9 @@ class TableCommit:
     def _taken_marks(
         self, watermark: int | None, properties: Mapping[str, str] | None
     ) -> tuple[int | None, dict[str, str]]:
-        """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping of texts."""
+        """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping
+        of texts.
+        """
         return (
             self._arguments.whole(
                 "watermark", watermark, least=LONG[0], most=LONG[1], optional=True
@@ -353,7 +378,9 @@ class TableCommit:
         user: str | None = None,
         **more: Any,
     ) -> Outcome:
-        """Publishes, then runs the table's maintenance, which cannot fail the commit. `more` is for the request."""
+        """Publishes, then runs the table's maintenance, which cannot fail the commit. `more` is for
+        the request.
+        """
         request = CommitRequest(
             user=user or self._user,
             identifier=identifier,
@@ -371,8 +398,9 @@ class TableCommit:
         return outcome
 
     def _latest(self) -> Snapshot | None:
-        """The newest snapshot. Raises `CommitLost` or `TableRolledBack` if the last snapshot that this object has
-        published was lost."""
+        """The newest snapshot. Raises `CommitLost` or `TableRolledBack` if the last snapshot that
+        this object has published was lost.
+        """
         latest = self._snapshots.latest()
         if not self._guarded:
             guard_commit(self._table, latest, self._runtime.clock)
@@ -381,8 +409,10 @@ class TableCommit:
         return latest
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
-        """The identifier of this user's newest stream commit, None if there is none. Batch commits are skipped: their
-        identifier is larger than any other, so every stream commit would count as committed (semantics.md §1.3)."""
+        """The identifier of this user's newest stream commit, None if there is none. Batch commits
+        are skipped: their identifier is larger than any other, so every stream commit would count
+        as committed (semantics.md §1.3).
+        """
         if latest is None:
             return None
         user, batch = self._user, BATCH_IDENTIFIER
@@ -405,7 +435,9 @@ def batch_user(
     options: Options,
     ids: IdSource,
 ) -> str:
-    """A commit user for one batch commit, as Java makes it: `commit.user-prefix`, if set, plus a UUID."""
+    """A commit user for one batch commit, as Java makes it: `commit.user-prefix`, if set, plus a
+    UUID.
+    """
     if not options.is_set(COMMIT_USER_PREFIX):
         return ids.uuid()
     return f"{options.value(COMMIT_USER_PREFIX)}_{ids.uuid()}"

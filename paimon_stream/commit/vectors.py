@@ -1,10 +1,11 @@
-"""Changes of deletion vectors: the index files that follow when data files go, or when rows of them are deleted
-(table-kinds.md §1.3).
+"""Changes of deletion vectors: the index files that follow when data files go, or when rows of them
+are deleted (table-kinds.md §1.3).
 
-An index file never changes. If a data file goes or gets another vector, the index file that has its vector is replaced
-by new ones, which have the other vectors byte for byte. Invariant: a new index file belongs to nobody until a snapshot
-names it, and is removed only after a commit that is surely not published. An attempt that lost may leave its index
-files as orphans."""
+An index file never changes. If a data file goes or gets another vector, the index file that has its
+vector is replaced by new ones, which have the other vectors byte for byte. Invariant: a new index
+file belongs to nobody until a snapshot names it, and is removed only after a commit that is surely
+not published. An attempt that lost may leave its index files as orphans.
+"""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,7 +29,9 @@ DataFile: TypeAlias = tuple[bytes, int, str]
 Marked: TypeAlias = Mapping[DataFile, Positions]
 
 _Record: TypeAlias = tuple[bytes, DeletionRange]
-"""The vector of a data file, as index files have it, and its entry in the index file that had it, if there is one."""
+"""The vector of a data file, as index files have it, and its entry in the index file that had it,
+if there is one.
+"""
 
 
 class VectorChanges:
@@ -53,9 +56,11 @@ class VectorChanges:
         gone: Collection[DataFile],
         marked: Marked | None = None,
     ) -> tuple[IndexChange, ...]:
-        """The changes that make the snapshot's index files with vectors, `entries`, forget the data files that are
-        `gone`, and mark rows of others: all deleted positions of each, ascending. Writes the new index files, which
-        are durable on return. The same question has the same answer. Raises `CorruptMetadata`, `StorageError`."""
+        """The changes that make the snapshot's index files with vectors, `entries`, forget the data
+        files that are `gone`, and mark rows of others: all deleted positions of each, ascending.
+        Writes the new index files, which are durable on return. The same question has the same
+        answer. Raises `CorruptMetadata`, `StorageError`.
+        """
         marked = marked or {}
         named = {*gone, *marked}
         touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {
@@ -80,7 +85,9 @@ class VectorChanges:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """For the time of a commit. If it is surely not published, the index files that were written are removed."""
+        """For the time of a commit. If it is surely not published, the index files that were
+        written are removed.
+        """
         try:
             yield
         except CommitUnknown:
@@ -132,7 +139,9 @@ class VectorChanges:
             yield record_of(content, one, path), one
 
     def _rolled(self, records: list[_Record]) -> Iterator[list[_Record]]:
-        """The vectors of each new file. A bucket has one file, even if it has no vector any more."""
+        """The vectors of each new file. A bucket has one file, even if it has no vector any
+        more.
+        """
         if self._bucketed:
             yield records
             return

@@ -1,6 +1,8 @@
-"""What is known of live files: the facts that the conflict rules need about a commit's partitions (semantics.md §3.4),
-and whole entries by bucket for the partitions that a stream compacts. Watched files are read once, and then follow the
-commits of the table (`commit/table_cache.py`). So neither the plan of a compaction nor its check reads manifests."""
+"""What is known of live files: the facts that the conflict rules need about a commit's partitions
+(semantics.md §3.4), and whole entries by bucket for the partitions that a stream compacts. Watched
+files are read once, and then follow the commits of the table (`commit/table_cache.py`). So neither
+the plan of a compaction nor its check reads manifests.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,8 +27,10 @@ class LiveFile:
 
 @dataclass(slots=True)
 class KnownFiles:
-    """The files of one or more partitions: the `live` ones; the `removed` ones, as far as manifests still
-    name them; and those that are listed `twice`, which no table should have (semantics.md §3.5)."""
+    """The files of one or more partitions: the `live` ones; the `removed` ones, as far as manifests
+    still name them; and those that are listed `twice`, which no table should have (semantics.md
+    §3.5).
+    """
 
     live: dict[FileIdentity, LiveFile] = field(default_factory=dict)
     removed: set[FileIdentity] = field(default_factory=set)
@@ -45,8 +49,9 @@ class KnownFiles:
         return whole
 
     def replay(self, entry: ManifestEntry) -> None:
-        """Takes in an entry. Entries come in the order of their snapshots. As for readers, a file that a
-        DELETE names is not live, even if an ADD follows."""
+        """Takes in an entry. Entries come in the order of their snapshots. As for readers, a file
+        that a DELETE names is not live, even if an ADD follows.
+        """
         identity = entry.identity
         if entry.kind is FileKind.DELETE:
             self.live.pop(identity, None)
@@ -58,8 +63,9 @@ class KnownFiles:
 
     @classmethod
     def replaced_by(cls, entries: Iterable[ManifestEntry]) -> "KnownFiles":
-        """The files that must have been live before an overwrite with these entries, because an overwrite
-        removes every live file that it has found."""
+        """The files that must have been live before an overwrite with these entries, because an
+        overwrite removes every live file that it has found.
+        """
         known = cls()
         for entry in entries:
             if entry.kind is FileKind.DELETE:
@@ -71,8 +77,9 @@ class KnownFiles:
 
 
 class WatchedFiles:
-    """Files by partition and bucket, in the order of commits. `below` limits the size of those that are kept, in
-    bytes. The memory is bounded: if there are more than `MOST`, all are forgotten."""
+    """Files by partition and bucket, in the order of commits. `below` limits the size of those that
+    are kept, in bytes. The memory is bounded: if there are more than `MOST`, all are forgotten.
+    """
 
     MOST: Final = 100_000
 
@@ -93,8 +100,9 @@ class WatchedFiles:
         return self._count > self.MOST
 
     def missing(self, partitions: Collection[bytes], below: int | None) -> list[bytes]:
-        """The given partitions that are not watched. All are, if files of other sizes are wanted from now on or
-        there are too many."""
+        """The given partitions that are not watched. All are, if files of other sizes are wanted
+        from now on or there are too many.
+        """
         if below != self.below or self.too_many:
             self.forget()
             self.below = below
@@ -126,7 +134,9 @@ class WatchedFiles:
         return self._files.get(partition, {}).get(bucket, {}).values()
 
     def known(self, buckets: Collection[tuple[bytes, int]]) -> KnownFiles | None:
-        """What the conflict rules need to know of these buckets. None if one of them is not watched."""
+        """What the conflict rules need to know of these buckets. None if one of them is not
+        watched.
+        """
         if not all(partition in self._files for partition, _ in buckets):
             return None
         live = {one.identity: LiveFile.of(one) for where in buckets for one in self.of(*where)}

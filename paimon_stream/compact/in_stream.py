@@ -1,13 +1,15 @@
-"""Compacts the buckets that a stream's batches touch, behind each batch (compaction.md §12, RC12.4).
+"""Compacts the buckets that a stream's batches touch, behind each batch (compaction.md §12,
+RC12.4).
 
     batch N is published ──► plan its buckets ──► units go to threads ──► wait, at most a share of the interval
                                                                              │
     batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
 
-Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published between batches only, in
-the stream's thread, with its user and the id of its last published batch. So the ids of a stream never go back, and a
-replayed batch finds itself published. Until a unit is in a commit, its new files belong to nobody, and they are removed
-if it is given up."""
+Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published
+between batches only, in the stream's thread, with its user and the id of its last published batch.
+So the ids of a stream never go back, and a replayed batch finds itself published. Until a unit is
+in a commit, its new files belong to nobody, and they are removed if it is given up.
+"""
 
 import atexit
 import logging
@@ -60,7 +62,9 @@ Count = Callable[[str, int], object]
 
 
 class Host(Protocol):
-    """The stream writer, as its compaction sees it. `conflicts` counts the units that lost to others."""
+    """The stream writer, as its compaction sees it. `conflicts` counts the units that lost to
+    others.
+    """
 
     conflicts: int
 
@@ -78,12 +82,15 @@ class Host(Protocol):
         """See `Committer.watch`."""
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
-        """Publishes these changes as COMPACT of the last published batch. None if nothing was published."""
+        """Publishes these changes as COMPACT of the last published batch. None if nothing was
+        published.
+        """
 
 
 def compacts(table: Table) -> bool:
-    """Whether a stream compacts this table: its options ask for that, and this release can. Rows that wait for their
-    buckets are for a job."""
+    """Whether a stream compacts this table: its options ask for that, and this release can. Rows
+    that wait for their buckets are for a job.
+    """
     return _is_asked_for(table) and not table.is_postponed and refusal(table) is None
 
 
@@ -102,7 +109,9 @@ def shows_rows(table: Table) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A unit that is being rewritten, or is done and waits to be published. `fresh` until a batch has waited for it."""
+    """A unit that is being rewritten, or is done and waits to be published. `fresh` until a batch
+    has waited for it.
+    """
 
     unit: Unit
     future: Future[Rewritten]
@@ -121,8 +130,9 @@ class StreamCompaction:
         pool: Executor | None = None,
         count: Count = lambda *_: None,
     ) -> None:
-        """`pool` carries out the units. Without it, threads of the driver do. `count` is called with the name of a
-        metric and what is added to it."""
+        """`pool` carries out the units. Without it, threads of the driver do. `count` is called
+        with the name of a metric and what is added to it.
+        """
         self._count = count
         self._host = host
         self._runtime = runtime or system()
@@ -147,8 +157,9 @@ class StreamCompaction:
         _OPEN.add(self)
 
     def after_batch(self, batch_id: int, changes: Changes | None) -> None:
-        """Does what the changes of a published batch ask for, and publishes what is done. `changes` is None if this run
-        did not publish the batch. Never raises an `Exception`."""
+        """Does what the changes of a published batch ask for, and publishes what is done. `changes`
+        is None if this run did not publish the batch. Never raises an `Exception`.
+        """
         interval = self._clock.monotonic() - self._ended
         table = self._host.table
         try:
@@ -183,8 +194,9 @@ class StreamCompaction:
         self._ended -= max(0, self._clock.now_millis() - millis) / 1000
 
     def close(self) -> list[Future[Rewritten]]:
-        """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the units
-        that had begun. Any thread may call it."""
+        """Gives up what is pending. New files are removed, here or by the threads that write them.
+        Returns the units that had begun. Any thread may call it.
+        """
         with self._lock:
             pending, self._pending = self._pending, []
         self._due.clear()
@@ -203,7 +215,8 @@ class StreamCompaction:
                 _LOG.warning("The stream does not compact: %s", why.message)
         return self._wanted[1]
 
-    # -- plan -----------------------------------------------------------------------------------------
+    # -- plan
+    # -----------------------------------------------------------------------------------------
     def _note(self, entries: Iterable[ManifestEntry]) -> None:
         """The buckets of these files are due."""
         touched = dict.fromkeys(map(bucket_of, entries), False)
@@ -212,15 +225,19 @@ class StreamCompaction:
             self._shallow |= touched.keys()
 
     def _note_turn(self, batch_id: int, table: Table) -> None:
-        """If it is the turn of this batch, what was touched since the last turn is due for a full compaction."""
+        """If it is the turn of this batch, what was touched since the last turn is due for a full
+        compaction.
+        """
         every = _batches_between_full(table)
         if every and (batch_id + 1) % every == 0:
             self._due.update(dict.fromkeys(self._shallow, True))
             self._shallow.clear()
 
     def _note_earlier(self, table: Table) -> None:
-        """The buckets with files that no compaction has processed are due: an earlier run may have ended before that.
-        Reads the manifests of the newest snapshot, once in a run. Raises `CorruptMetadata`, `StorageError`."""
+        """The buckets with files that no compaction has processed are due: an earlier run may have
+        ended before that. Reads the manifests of the newest snapshot, once in a run. Raises
+        `CorruptMetadata`, `StorageError`.
+        """
         files = snapshot_files(table, SnapshotStore(table.storage).latest())
         below = (
             top_level(table.options)
@@ -231,8 +248,9 @@ class StreamCompaction:
         self._knows_earlier = True
 
     def _plan(self, table: Table) -> None:
-        """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is pending,
-        or while it rests after a failure."""
+        """Hands the units of the buckets that are due to the threads. A bucket waits while one of
+        its units is pending, or while it rests after a failure.
+        """
         busy = {one.unit.bucket for one in self._pending}
         wanted = [
             one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls
@@ -274,7 +292,9 @@ class StreamCompaction:
             self._begin(scan_of(table, snapshot, files), full=full, early=early)
 
     def _is_early(self, bucket: Bucket, table: Table) -> bool:
-        """Whether `compaction.optimization-interval` has passed for the bucket, as far as this run knows."""
+        """Whether `compaction.optimization-interval` has passed for the bucket, as far as this run
+        knows.
+        """
         if not table.options.is_set(opt.COMPACTION_INTERVAL):
             return False
         last = self._optimized.get(bucket)
@@ -300,7 +320,8 @@ class StreamCompaction:
         if early:
             self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
 
-    # -- wait, publish ----------------------------------------------------------------------------------
+    # -- wait, publish
+    # ----------------------------------------------------------------------------------
     def _wait(self, seconds: float) -> None:
         """Waits for new units, and for those of deep buckets. The others have had their time."""
         until = self._clock.monotonic() + seconds
@@ -313,7 +334,9 @@ class StreamCompaction:
             one.fresh = False
 
     def _publish(self, table: Table) -> None:
-        """Publishes what is done. Units that do not fit any more are given up. Raises the errors of the commit."""
+        """Publishes what is done. Units that do not fit any more are given up. Raises the errors of
+        the commit.
+        """
         with self._lock:
             done = [one for one in self._pending if one.future.done()]
             self._pending = [
@@ -357,15 +380,19 @@ class StreamCompaction:
             _LOG.info(text, table.location, outcome.snapshot.id, before, after)
 
     def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]], *, remove: bool = True) -> None:
-        """Removes the new files of units that are in no snapshot. Their buckets are planned again."""
+        """Removes the new files of units that are in no snapshot. Their buckets are planned
+        again.
+        """
         for one, rewritten in lost:
             one.rewriter.remove([rewritten] if remove else [])
             self._rest(one.unit.bucket, full=one.full)
 
-    # -- failures ---------------------------------------------------------------------------------------
+    # -- failures
+    # ---------------------------------------------------------------------------------------
     def _rest(self, bucket: Bucket, *, full: bool) -> None:
-        """The bucket is due again after some batches, after more each time: an outage passes, others end their
-        compaction, and what is damaged stays damaged."""
+        """The bucket is due again after some batches, after more each time: an outage passes,
+        others end their compaction, and what is damaged stays damaged.
+        """
         self._failed[bucket] += 1
         self._rests[bucket] = self._calls + min(_LONGEST_REST, 2 ** self._failed[bucket])
         self._due[bucket] = full or self._due.get(bucket, False)
@@ -423,5 +450,7 @@ os.register_at_fork(after_in_child=_OPEN.clear)  # the files are the parent's
 
 @atexit.register
 def _close() -> None:
-    """The threads end with the process. They get some time to remove what they have not finished."""
+    """The threads end with the process. They get some time to remove what they have not
+    finished.
+    """
     wait([future for one in list(_OPEN) for future in one.close()], EXIT_SECONDS)

@@ -1,11 +1,12 @@
-"""Compacts a table once: plans on the newest snapshot, rewrites several units at a time, and publishes them
-(compaction.md §12, RC12.1).
+"""Compacts a table once: plans on the newest snapshot, rewrites several units at a time, and
+publishes them (compaction.md §12, RC12.1).
 
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
-Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are removed if the unit is
-given up, except after a `CommitUnknown`. What was published stays, whatever happens then, so an interrupted compaction
-goes on where it ended when it is run again."""
+Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are
+removed if the unit is given up, except after a `CommitUnknown`. What was published stays, whatever
+happens then, so an interrupted compaction goes on where it ended when it is run again.
+"""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,8 +42,9 @@ from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. No cleaner of orphans takes files that are so young, and little
-is lost if the process is killed."""
+"""What was rewritten is published at least this often. No cleaner of orphans takes files that are
+so young, and little is lost if the process is killed.
+"""
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
 """How long jemalloc keeps memory that was given back, as Arrow sets it."""
@@ -69,13 +71,15 @@ def compact(
     runtime: Runtime | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> CompactReport:
-    """Compacts the buckets that need it, of the partitions that match one of the specs if any is given. `load` gives
-    the table as it is now, with the options of this call. A dry run writes nothing. Threads of this process rewrite the
-    units, unless `elsewhere` takes them.
+    """Compacts the buckets that need it, of the partitions that match one of the specs if any is
+    given. `load` gives the table as it is now, with the options of this call. A dry run writes
+    nothing. Threads of this process rewrite the units, unless `elsewhere` takes them.
 
-    Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and `InvalidData`
-    for a partition that the table cannot have, `InvalidOption`, `TableRolledBack`, and the errors of reading, writing
-    and committing. Of damaged files the first error is raised when all others have been published."""
+    Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema`
+    and `InvalidData` for a partition that the table cannot have, `InvalidOption`,
+    `TableRolledBack`, and the errors of reading, writing and committing. Of damaged files the first
+    error is raised when all others have been published.
+    """
     run = _Run(load, full, partitions, runtime or system(), progress or silent, elsewhere)
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
@@ -93,8 +97,10 @@ def compact(
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """Has Arrow take memory from jemalloc for the time of a run, unless the process has chosen: mimalloc, Arrow's
-    default, keeps about 100 MiB more of what was given back (docs/compaction.md). Meanwhile jemalloc keeps nothing."""
+    """Has Arrow take memory from jemalloc for the time of a run, unless the process has chosen:
+    mimalloc, Arrow's default, keeps about 100 MiB more of what was given back (docs/compaction.md).
+    Meanwhile jemalloc keeps nothing.
+    """
     before, there = pa.default_memory_pool(), "jemalloc" in pa.supported_memory_backends()
     if there:
         pa.jemalloc_set_decay_ms(0)
@@ -110,9 +116,10 @@ def _little_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What one look at the table asks for. `stale` are units with files of a schema that is newer than the table that
-    was loaded: their rows would lose what is new in it. With `distributes`, rows that wait get their buckets, which are
-    then planned."""
+    """What one look at the table asks for. `stale` are units with files of a schema that is newer
+    than the table that was loaded: their rows would lose what is new in it. With `distributes`,
+    rows that wait get their buckets, which are then planned.
+    """
 
     scan: Scan
     limits: Thresholds | KeyedThresholds
@@ -203,8 +210,9 @@ class _Run:
         return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
 
     def expected(self, plan: _Plan) -> CompactReport:
-        """What a run would do with these units. New files are about as large as the target. Raises the first error of
-        the plan, and what keeps the new files from being written."""
+        """What a run would do with these units. New files are about as large as the target. Raises
+        the first error of the plan, and what keeps the new files from being written.
+        """
         if self.failed:
             raise self.failed[0]
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
@@ -290,8 +298,10 @@ class _Part:
         self._live: tuple[int, set[FileIdentity]] | None = None
 
     def carry_out(self, rewriter: Rewriter, at_once: int) -> list[Unit]:
-        """Returns the units that others have changed. Files that are not published are removed, except after a
-        `CommitUnknown` and after what is no error of ours, because a snapshot may name them then."""
+        """Returns the units that others have changed. Files that are not published are removed,
+        except after a `CommitUnknown` and after what is no error of ours, because a snapshot may
+        name them then.
+        """
         units, clock = self._plan.units, self._run.runtime.clock
         running: dict[Future[Rewritten], int] = {}
         with ThreadPoolExecutor(
@@ -318,7 +328,9 @@ class _Part:
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
-        """Takes what was rewritten. A unit whose files are damaged is left out, and the others are published."""
+        """Takes what was rewritten. A unit whose files are damaged is left out, and the others are
+        published.
+        """
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
@@ -329,8 +341,9 @@ class _Part:
                 self._run.failed.append(self._run.named(why, unit.files[0]))
 
     def _is_live(self, unit: Unit) -> bool:
-        """Whether all files of the unit are in the newest snapshot. If not, an expiry may have removed them after
-        somebody else had replaced them (RC11.3)."""
+        """Whether all files of the unit are in the newest snapshot. If not, an expiry may have
+        removed them after somebody else had replaced them (RC11.3).
+        """
         table = self._plan.scan.table
         latest = SnapshotStore(table.storage).latest()
         if latest is None:
@@ -340,7 +353,9 @@ class _Part:
         return all(one.identity in self._live[1] for one in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:
-        """Publishes what waits, in the order of the plan. The new files of units that were left out are removed."""
+        """Publishes what waits, in the order of the plan. The new files of units that were left out
+        are removed.
+        """
         made = [self._waiting[number] for number in sorted(self._waiting)]
         self._waiting.clear()
         if not made:

@@ -1,6 +1,8 @@
-"""Which files of a bucket with a primary key are merged, and onto which level (compaction.md §4, §5.1), by sizes,
-levels and key ranges only; no storage is touched. The files form sorted *runs*, the newest data first: each file of
-level 0, then each level from 1 on. A unit takes the first runs, never some in the middle, and all of level 0."""
+"""Which files of a bucket with a primary key are merged, and onto which level (compaction.md §4,
+§5.1), by sizes, levels and key ranges only; no storage is touched. The files form sorted *runs*,
+the newest data first: each file of level 0, then each level from 1 on. A unit takes the first runs,
+never some in the middle, and all of level 0.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,9 +45,11 @@ class Pick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedThresholds:
-    """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the highest level. With
-    `always_full`, every pick of several runs takes all. With `force`, level 0 is always emptied. With `as_whole`, no
-    part of a bucket is merged alone. `older` says what is done with older rows, `expiry` drops old rows."""
+    """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the
+    highest level. With `always_full`, every pick of several runs takes all. With `force`, level 0
+    is always emptied. With `as_whole`, no part of a bucket is merged alone. `older` says what is
+    done with older rows, `expiry` drops old rows.
+    """
 
     target: int
     small: int
@@ -73,7 +77,9 @@ class KeyedThresholds:
         as_whole: bool = False,
         expiry: RecordExpiry | None = None,
     ) -> "KeyedThresholds":
-        """The thresholds at this hour of the local day, for a table with these columns. Raises `InvalidOption`."""
+        """The thresholds at this hour of the local day, for a table with these columns. Raises
+        `InvalidOption`.
+        """
         target = target_bytes(options, keyed=True)
         off_peak = options.value(opt.COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
         total, more = opt.COMPACTION_TOTAL_SIZE, opt.COMPACTION_INCREMENTAL_SIZE
@@ -97,7 +103,9 @@ class KeyedThresholds:
         )
 
     def drops_rows_of(self, entry: ManifestEntry) -> bool:
-        """Whether rows of this file are dropped when it is rewritten. Raises `CorruptMetadata`, `StorageError`."""
+        """Whether rows of this file are dropped when it is rewritten. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         return self.expiry is not None and self.expiry.is_due(entry)
 
 
@@ -120,9 +128,11 @@ def next_unit(
     full: bool,
     vectors: Collection[str] = (),
 ) -> KeyedUnit | None:
-    """What is to be done next in one bucket; None if nothing is. `files` are all of its files, in the order
-    of commits, and `types` are the types of the key. `vectors` are the names of the files with deletion vectors.
-    Raises `FormatError` for keys that cannot be decoded and for a level whose files overlap."""
+    """What is to be done next in one bucket; None if nothing is. `files` are all of its files, in
+    the order of commits, and `types` are the types of the key. `vectors` are the names of the files
+    with deletion vectors. Raises `FormatError` for keys that cannot be decoded and for a level
+    whose files overlap.
+    """
     runs = runs_of(files, types)
     highest = max([limits.top, *(one.level for one in runs)])
     if highest > limits.top and limits.older.full:
@@ -164,7 +174,8 @@ def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
     return replace(merge, sections=tuple(with_older(merge.sections, above, types)))
 
 
-# -- runs -------------------------------------------------------------------------------------------
+# -- runs
+# -------------------------------------------------------------------------------------------
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[Run]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
     runs, order = _runs(files), row_order(types)
@@ -205,13 +216,18 @@ def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
 
 
 def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
-    """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is cheap."""
+    """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is
+    cheap.
+    """
     return pick(_runs(files), limits) is not None
 
 
-# -- picks ------------------------------------------------------------------------------------------
+# -- picks
+# ------------------------------------------------------------------------------------------
 def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
-    """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to do."""
+    """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to
+    do.
+    """
     count, trigger = len(runs), limits.trigger
     if not count:
         return None
@@ -230,7 +246,9 @@ def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
 def pick_full(
     runs: Sequence[Run], limits: KeyedThresholds, vectors: Collection[str] = ()
 ) -> Pick | None:
-    """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or deleted rows are."""
+    """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or
+    deleted rows are.
+    """
     if not runs:
         return None
     done = len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all
@@ -242,8 +260,9 @@ def pick_full(
 
 
 def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
-    """Whether all runs are merged before they are many. When the last full compaction was is not known, so an
-    interval between these has always passed (RC4.1)."""
+    """Whether all runs are merged before they are many. When the last full compaction was is not
+    known, so an interval between these has always passed (RC4.1).
+    """
     size = sum(one.size for one in runs)
     below = sum(one.size for one in runs if one.level != limits.top)
     return (
@@ -254,7 +273,9 @@ def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
 
 
 def _grown(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> int:
-    """How many runs are taken if at least `taken` are: more as long as the next is not much larger."""
+    """How many runs are taken if at least `taken` are: more as long as the next is not much
+    larger.
+    """
     size = sum(one.size for one in runs[:taken])
     for one in runs[taken:]:
         if size * (100.0 + limits.ratio) / 100.0 < one.size:
@@ -274,9 +295,11 @@ def _onto(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> Pick:
 
 
 def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
-    """Whether rows could change if the first `count` runs are merged without the older ones (RC5.6). A merged
-    row of these engines cannot say what a delete took away, nor between which older rows its parts belong.
-    Products are rounded, and a long delimiter can be found across two values."""
+    """Whether rows could change if the first `count` runs are merged without the older ones
+    (RC5.6). A merged row of these engines cannot say what a delete took away, nor between which
+    older rows its parts belong. Products are rounded, and a long delimiter can be found across two
+    values.
+    """
     if spec.engine not in (PARTIAL_UPDATE, AGGREGATION):
         return False
     rules = spec.rules.values()
@@ -298,7 +321,8 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
     return not exact and any(one.delete_row_count != 0 for one in taken)
 
 
-# -- sections ---------------------------------------------------------------------------------------
+# -- sections
+# ---------------------------------------------------------------------------------------
 def _split(
     found: Iterable[Section],
     chosen: Pick,
@@ -307,8 +331,9 @@ def _split(
     *,
     keep: bool,
 ) -> tuple[list[Merge], list[ManifestEntry]]:
-    """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is rewritten on its
-    own, and so are these files in any case. `keep`: deletes stay."""
+    """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file
+    is rewritten on its own, and so are these files in any case. `keep`: deletes stay.
+    """
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
     level = chosen.level
@@ -319,7 +344,8 @@ def _split(
             or limits.rewrite_all
             or (level == limits.top and entry.file.delete_row_count != 0)
             or limits.drops_rows_of(entry)
-            # A row that is too old on arrival goes, whatever the statistics say: its key was not looked up.
+            # A row that is too old on arrival goes, whatever the statistics say: its key was not
+            # looked up.
             or (entry.file.level == 0 and limits.older.marks and limits.expiry is not None)
             or (alone is not None and entry.file.file_name in alone)
         ):
@@ -329,7 +355,8 @@ def _split(
         elif entry.file.level != level:
             comparison, writes = limits.older.upgrading(level, entry)
             if comparison is not None:
-                # As in Java, deletes stay in what takes the place of an upgrade, without deletion vectors (§7.3).
+                # As in Java, deletes stay in what takes the place of an upgrade, without deletion
+                # vectors (§7.3).
                 stay = not limits.older.marks
                 merges.append(
                     Merge(
@@ -344,7 +371,9 @@ def _split(
 
 
 def _neighbours(found: Iterable[Section], small: int) -> Iterator[list[Section]]:
-    """Neighbours that are small files or share keys, together. Each large file between them, alone."""
+    """Neighbours that are small files or share keys, together. Each large file between them,
+    alone.
+    """
     waiting: list[Section] = []
     for section in found:
         entry = section.single

@@ -1,5 +1,6 @@
-"""What compactions of a table do with the rows that a key has had: look them up, write a changelog (compaction.md
-§6-§8), and drop what is older than `record-level.expire-time` (§10)."""
+"""What compactions of a table do with the rows that a key has had: look them up, write a changelog
+(compaction.md §6-§8), and drop what is older than `record-level.expire-time` (§10).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ _LEAST_MILLIS: Final = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderRows:
-    """The rules of one table. `looks_up`: a row takes in what higher levels have of its key, as soon as it leaves level
-    0. With `marks`, that is marked as deleted there. `full`: what reaches the highest level, `top`, is compared with
-    what was there, for the changelog. `logs`: what leaves level 0 is, instead."""
+    """The rules of one table. `looks_up`: a row takes in what higher levels have of its key, as
+    soon as it leaves level
+    0. With `marks`, that is marked as deleted there. `full`: what reaches the highest level, `top`,
+       is compared with
+    what was there, for the changelog. `logs`: what leaves level 0 is, instead.
+    """
 
     spec: MergeSpec
     top: int
@@ -43,7 +47,9 @@ class OlderRows:
     def of(
         cls, spec: MergeSpec, options: opt.Options, columns: Iterable[str], top: int
     ) -> "OlderRows":
-        """The rules of a table with these columns and the highest level `top`. Raises `InvalidOption`."""
+        """The rules of a table with these columns and the highest level `top`. Raises
+        `InvalidOption`.
+        """
         producer, ignored = (
             options.value(opt.CHANGELOG_PRODUCER),
             options.value(opt.CHANGELOG_IGNORED_COLUMNS),
@@ -74,9 +80,10 @@ class OlderRows:
         return Comparison(spec=self.spec, level=level, known=known, compared=self.compared, **how)
 
     def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
-        """The same for a file that needs no merging, and whether it is rewritten instead of upgraded: if rows of higher
-        levels may change its rows, or if its format is not that of the level (§7.3). With deletion vectors, also if it
-        has deletes, which no level but 0 has then."""
+        """The same for a file that needs no merging, and whether it is rewritten instead of
+        upgraded: if rows of higher levels may change its rows, or if its format is not that of the
+        level (§7.3). With deletion vectors, also if it has deletes, which no level but 0 has then.
+        """
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
             return comparison, False
@@ -90,7 +97,9 @@ class OlderRows:
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """Rows whose `field` is before `since`, in epoch seconds, are dropped. NULL stays. `schema` gives that of an id."""
+    """Rows whose `field` is before `since`, in epoch seconds, are dropped. NULL stays. `schema`
+    gives that of an id.
+    """
 
     field: DataField
     since: int
@@ -100,7 +109,9 @@ class RecordExpiry:
     def of(
         cls, schema: TableSchema, options: opt.Options, schemas: SchemaStore, millis: int
     ) -> "RecordExpiry | None":
-        """What the options ask for at this time in milliseconds; None if rows do not expire. Raises `InvalidOption`."""
+        """What the options ask for at this time in milliseconds; None if rows do not expire. Raises
+        `InvalidOption`.
+        """
         if not options.is_set(opt.RECORD_EXPIRE_TIME):
             return None
         since = millis // 1000 - options.value(opt.RECORD_EXPIRE_TIME) // 1000
@@ -108,8 +119,9 @@ class RecordExpiry:
         return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that stay. This comes before merging, as in Java, so an older version that is fresh counts if the
-        newest one is too old (RC10.1)."""
+        """The rows that stay. This comes before merging, as in Java, so an older version that is
+        fresh counts if the newest one is too old (RC10.1).
+        """
         column = batch.column(self.field.name)
         if pa.types.is_timestamp(column.type):
             old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])
@@ -119,8 +131,9 @@ class RecordExpiry:
         return batch.filter(pc.invert(pc.fill_null(old, False)))
 
     def is_due(self, entry: ManifestEntry) -> bool:
-        """Whether the file has rows that are dropped, according to its statistics. Without statistics, it counts as
-        having none, as in Java. Raises `CorruptMetadata`, `StorageError`."""
+        """Whether the file has rows that are dropped, according to its statistics. Without
+        statistics, it counts as having none, as in Java. Raises `CorruptMetadata`, `StorageError`.
+        """
         file = entry.file
         written = self.schema(file.schema_id)
         name = next((one.name for one in written.fields if one.id == self.field.id), None)

@@ -1,6 +1,8 @@
-"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's live files, and finds
-what carries the units out. Without buckets, the small files of a partition are packed into units (compaction.md §2.1).
-In a fixed bucket the order of rows counts, so a unit has neighbours (§3.1). Plans depend on their input only."""
+"""Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's
+live files, and finds what carries the units out. Without buckets, the small files of a partition
+are packed into units (compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit
+has neighbours (§3.1). Plans depend on their input only.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,8 +61,9 @@ def refusal(table: Table) -> UnsupportedFeature | None:
 
 
 def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
-    """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the compacted files, and what
-    reading its index manifest raises."""
+    """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the
+    compacted files, and what reading its index manifest raises.
+    """
     if snapshot is None or snapshot.index_manifest is None:
         return
     for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
@@ -81,8 +84,9 @@ _FULL_LEAST: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What decides which files are rewritten. Sizes are bytes. Files below `small` are small. Without buckets, so
-    are files of whose rows more than `deleted_share` is deleted."""
+    """What decides which files are rewritten. Sizes are bytes. Files below `small` are small.
+    Without buckets, so are files of whose rows more than `deleted_share` is deleted.
+    """
 
     target: int
     small: int
@@ -114,8 +118,10 @@ def plan_append(
     *,
     full: bool,
 ) -> list[Unit]:
-    """The units of one call, at most one for each fixed bucket. `files` are live files in the order of the
-    manifests, `vectors` their deletion vectors by name. `full` matters for fixed buckets only."""
+    """The units of one call, at most one for each fixed bucket. `files` are live files in the order
+    of the manifests, `vectors` their deletion vectors by name. `full` matters for fixed buckets
+    only.
+    """
     vectors = vectors or {}
     found: dict[Bucket, list[ManifestEntry]] = {}
     candidates = 0
@@ -146,7 +152,9 @@ def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: T
 
 
 def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
-    """Packs files, the smallest first. Within a unit they are read in the order in which they were written (RC2.1)."""
+    """Packs files, the smallest first. Within a unit they are read in the order in which they were
+    written (RC2.1).
+    """
     ascending = sorted(
         files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one))
     )
@@ -160,7 +168,9 @@ def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
 def _with_vectors(
     files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: Thresholds
 ) -> list[Unit]:
-    """Packs files with deletion vectors. Files that share an index file stay together, and even one file is enough."""
+    """Packs files with deletion vectors. Files that share an index file stay together, and even one
+    file is enough.
+    """
     groups: dict[str, list[ManifestEntry]] = {}
     for one in files:
         groups.setdefault(vectors[one.file.file_name][0].file.file_name, []).append(one)
@@ -186,7 +196,9 @@ def _bins(
 
 
 def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
-    """The first neighbours that are enough files. The oldest leave the window if it becomes too large."""
+    """The first neighbours that are enough files. The oldest leave the window if it becomes too
+    large.
+    """
     window: list[list[ManifestEntry]] = []
     for block in _blocks(files):
         window.append(block)
@@ -201,7 +213,9 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
 def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
-    """All files behind the leading large ones, if most of these are small or any has a deletion vector."""
+    """All files behind the leading large ones, if most of these are small or any has a deletion
+    vector.
+    """
     blocks = _blocks(files)
     if limits.rewrite_all:
         return list(chain.from_iterable(blocks))
@@ -221,9 +235,11 @@ def _full(
 
 
 def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """The files in the order of their sequence numbers. Files whose numbers overlap are one block, which is
-    taken as a whole: an earlier compaction of Java may have left such files (RC3.3). Rewritten, a block needs
-    as many numbers as it has rows, so it also takes the files that begin within these."""
+    """The files in the order of their sequence numbers. Files whose numbers overlap are one block,
+    which is taken as a whole: an earlier compaction of Java may have left such files (RC3.3).
+    Rewritten, a block needs as many numbers as it has rows, so it also takes the files that begin
+    within these.
+    """
     blocks: list[list[ManifestEntry]] = []
     highest = needed = -1
     for entry in sorted(files, key=lambda one: one.file.min_sequence_number):
@@ -253,9 +269,11 @@ def plan_units(
     waiting: bool = False,
 ) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
     """The units of the scan's files; with `only`, just those of these buckets. Without `early`,
-    `compaction.optimization-interval` has not passed. With `waiting`, rows that wait for their buckets come first: if
-    there are any, there are no other units. Where keys or levels are wrong, or waiting rows may be older than those in
-    buckets, there is none, and `wrong` is called with the error and a file of the bucket. Raises as `check_indexes`."""
+    `compaction.optimization-interval` has not passed. With `waiting`, rows that wait for their
+    buckets come first: if there are any, there are no other units. Where keys or levels are wrong,
+    or waiting rows may be older than those in buckets, there is none, and `wrong` is called with
+    the error and a file of the bucket. Raises as `check_indexes`.
+    """
     check_indexes(scan.table, scan.snapshot)
     options, spec = scan.table.options, scan.merge
     if spec is None:
@@ -286,8 +304,10 @@ def _waiting(
     only: Collection[Bucket] | None,
     wrong: Callable[[PaimonStreamError, ManifestEntry], object],
 ) -> list[Unit]:
-    """A unit for the files that wait in each partition, in the order of their times (table-kinds.md §4.3). In a table
-    that is not postponed any more, writers have put rows into buckets meanwhile, which these rows must not replace."""
+    """A unit for the files that wait in each partition, in the order of their times (table-kinds.md
+    §4.3). In a table that is not postponed any more, writers have put rows into buckets meanwhile,
+    which these rows must not replace.
+    """
     units: list[Unit] = []
     default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(
         opt.POSTPONE_BUCKETS
@@ -314,7 +334,9 @@ def _waiting(
 
 
 def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedThresholds:
-    """The thresholds of a table with a primary key, now. See `plan_units`. Raises `InvalidOption`."""
+    """The thresholds of a table with a primary key, now. See `plan_units`. Raises
+    `InvalidOption`.
+    """
     options, spec = scan.table.options, scan.merge
     assert spec is not None
     hour = runtime.clock.local_millis() // _MILLIS_OF_HOUR % 24

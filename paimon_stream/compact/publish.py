@@ -1,5 +1,6 @@
-"""Publishes rewritten units as one COMPACT snapshot, without those that others have changed (compaction.md
-§11.3, RC11.2), and reports what a compaction has done, or would do."""
+"""Publishes rewritten units as one COMPACT snapshot, without those that others have changed
+(compaction.md §11.3, RC11.2), and reports what a compaction has done, or would do.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +36,9 @@ Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
 
 class CompactionSource:
-    """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its files is
-    not live any more, because then its rows are elsewhere or gone."""
+    """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its
+    files is not live any more, because then its rows are elsewhere or gone.
+    """
 
     def __init__(
         self,
@@ -46,8 +48,10 @@ class CompactionSource:
         uuid: str,
         watch: Watch | None = None,
     ) -> None:
-        """The units were planned on the snapshot `planned`, or on several. `uuid` is for the names of index files.
-        `watch` gives the live files of some partitions at a base; without it they are read."""
+        """The units were planned on the snapshot `planned`, or on several. `uuid` is for the names
+        of index files. `watch` gives the live files of some partitions at a base; without it they
+        are read.
+        """
         self._table = table
         self._manifests = ManifestStore(table.storage)
         self._planned = planned
@@ -57,8 +61,9 @@ class CompactionSource:
         self.vectors = VectorChanges(table, uuid)
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each file of the remaining units, then an ADD for each new file, and their changelog.
-        Raises `CorruptMetadata`, `StorageError`."""
+        """A DELETE for each file of the remaining units, then an ADD for each new file, and their
+        changelog. Raises `CorruptMetadata`, `StorageError`.
+        """
         made, table = self._made, self._table
         keyed, changed = bool(table.schema.primary_keys), base.snapshot != self._planned
         if changed:
@@ -85,10 +90,12 @@ class CompactionSource:
     def publish(
         self, committer: Committer, planned: Snapshot, user: str
     ) -> tuple[Snapshot | None, set[int]]:
-        """Publishes the changes as a snapshot of its own. `planned` is the snapshot whose files were rewritten. Nobody
-        else may have the `user`: it must not count as a commit of a stream (RC11.1). Returns the new snapshot, None if
-        there is none, and the positions of the units in it. Raises the errors of `Committer.commit`. Only after a
-        `CommitUnknown` may anything be published."""
+        """Publishes the changes as a snapshot of its own. `planned` is the snapshot whose files
+        were rewritten. Nobody else may have the `user`: it must not count as a commit of a stream
+        (RC11.1). Returns the new snapshot, None if there is none, and the positions of the units in
+        it. Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything be
+        published.
+        """
         request = CommitRequest(
             user=user,
             identifier=BATCH_IDENTIFIER,
@@ -105,8 +112,10 @@ class CompactionSource:
         return outcome.snapshot, landed(outcome, self._made)
 
     def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:
-        """Whether the deletion vectors of the files from which the unit was planned are those that were read. They may
-        be in another index file meanwhile. With a primary key, others may so have marked rows of any file (RC9.2)."""
+        """Whether the deletion vectors of the files from which the unit was planned are those that
+        were read. They may be in another index file meanwhile. With a primary key, others may so
+        have marked rows of any file (RC9.2).
+        """
         names = {one.file.file_name for one in made.unit.known}
         there = {name: now[name] for name in names & now.keys()}
         if there.keys() != made.vectors.keys():
@@ -165,8 +174,9 @@ def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFileM
 
 
 def _is_alone(unit: KeyedUnit, there: Iterable[FileIdentity]) -> bool:
-    """Whether nobody else has compacted the bucket. A new file from level 1 on could have keys of the unit's,
-    on its level or on an older one. What was looked up must still be there, too."""
+    """Whether nobody else has compacted the bucket. A new file from level 1 on could have keys of
+    the unit's, on its level or on an older one. What was looked up must still be there, too.
+    """
     known = {one.identity for one in unit.in_bucket if one.file.level > 0}
     now = {one for one in there if one.level > 0}
     return known == now if unit.looks_up else now <= known
@@ -180,9 +190,11 @@ def landed(outcome: Published, made: Sequence[Rewritten]) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedBucket(Report):
-    """The files of one bucket that a compaction takes: their partition, number, rows and bytes. *Reads* count
-    the files that a reader opens in place of these before and after, or with a primary key the sorted runs
-    that it merges in the bucket. `skipped` says why the files were left as they are, if they were."""
+    """The files of one bucket that a compaction takes: their partition, number, rows and bytes.
+    *Reads* count the files that a reader opens in place of these before and after, or with a
+    primary key the sorted runs that it merges in the bucket. `skipped` says why the files were left
+    as they are, if they were.
+    """
 
     partition: Mapping[str, Any] = field(hash=False)
     bucket: int
@@ -196,12 +208,14 @@ class CompactedBucket(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The numbers of one compaction. `snapshot_id` is that of its last snapshot, None if there was nothing to do, and
-    in a dry run. *Before* and *after* count the files that were replaced and the new ones; in a dry run, *after* is
-    what is to be expected, without the rows that merging leaves out. `files_upgraded` counts the files of tables with a
-    primary key that only changed their level; they are not counted elsewhere but in the buckets. `changelog_rows`
-    counts the rows of changelog files, which the changelog producers lookup and full-compaction have compactions write;
-    it is 0 in a dry run. `conflicts` counts how often files could not be replaced because others had just changed them.
+    """The numbers of one compaction. `snapshot_id` is that of its last snapshot, None if there was
+    nothing to do, and in a dry run. *Before* and *after* count the files that were replaced and the
+    new ones; in a dry run, *after* is what is to be expected, without the rows that merging leaves
+    out. `files_upgraded` counts the files of tables with a primary key that only changed their
+    level; they are not counted elsewhere but in the buckets. `changelog_rows` counts the rows of
+    changelog files, which the changelog producers lookup and full-compaction have compactions
+    write; it is 0 in a dry run. `conflicts` counts how often files could not be replaced because
+    others had just changed them.
     """
 
     table: str
@@ -222,8 +236,9 @@ class CompactReport(Report):
 
     @property
     def read_amplification(self) -> float:
-        """How many files or sorted runs a reader goes through in these buckets for one that it needs, before
-        the compaction. 1 where nothing is compacted."""
+        """How many files or sorted runs a reader goes through in these buckets for one that it
+        needs, before the compaction. 1 where nothing is compacted.
+        """
         before, after = (
             sum(one.reads_before for one in self.buckets),
             sum(one.reads_after for one in self.buckets),

@@ -1,8 +1,11 @@
-"""Rewrites units in other processes, which have the table's storage and no more (compaction.md RC12.1).
+"""Rewrites units in other processes, which have the table's storage and no more (compaction.md
+RC12.1).
 
-A unit travels as Java's commit message, with the files of its bucket as those before a compaction. The other process
-plans the bucket again, and finds the same unit, because a plan depends on files and thresholds only. Its answer is a
-message, too. Files of an answer that does not arrive, or comes a second time, are orphans."""
+A unit travels as Java's commit message, with the files of its bucket as those before a compaction.
+The other process plans the bucket again, and finds the same unit, because a plan depends on files
+and thresholds only. Its answer is a message, too. Files of an answer that does not arrive, or comes
+a second time, are orphans.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +29,9 @@ from paimon_stream.write.task import WriteSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTask:
-    """Rewrites one unit, which is in `message`, in any process. Can be pickled: the expiry of the `limits` stays
-    behind, and `since` says which rows expire, in seconds since 1970."""
+    """Rewrites one unit, which is in `message`, in any process. Can be pickled: the expiry of the
+    `limits` stays behind, and `since` says which rows expire, in seconds since 1970.
+    """
 
     spec: WriteSpec
     limits: Thresholds | KeyedThresholds
@@ -50,7 +54,9 @@ class UnitTask:
         return replace(self, message=message.serialize())
 
     def __call__(self) -> CommitMessage:
-        """The files that were replaced, and those that replace them. Raises what `Rewriter.rewrite` raises."""
+        """The files that were replaced, and those that replace them. Raises what `Rewriter.rewrite`
+        raises.
+        """
         spec, asked = self.spec, CommitMessage.deserialize(self.message)
         schema, options = spec.schema, spec.options
         layout = layout_of(spec.storage, schema, options)
@@ -112,7 +118,9 @@ class Elsewhere(Protocol):
         """How many of these units are rewritten at the same time; 0 if this process shall do it."""
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """The answer of the task. Raises what the task raises, and any error if it was cancelled."""
+        """The answer of the task. Raises what the task raises, and any error if it was
+        cancelled.
+        """
 
     def cancel(self) -> None:
         """Gives up all that runs now."""

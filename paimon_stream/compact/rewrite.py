@@ -1,6 +1,8 @@
-"""Rewrites the files of one unit in threads (compaction.md §2.2, §3.2), so that no file of a unit that is given up
-stays. Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks, the second planned
-on what the first has made; what it merges again is removed, and is in no snapshot."""
+"""Rewrites the files of one unit in threads (compaction.md §2.2, §3.2), so that no file of a unit
+that is given up stays. Files of tables with a primary key are merged (§5, RC5.7). One call may
+carry out two picks, the second planned on what the first has made; what it merges again is removed,
+and is in no snapshot.
+"""
 
 import logging
 import threading
@@ -55,10 +57,12 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A unit and the files that replace its files, in reading order. A file that only changes its level is in both.
-    `changelog` are the files that tell what has changed. `vectors` are the deletion vectors of the files from which the
-    unit was planned, by the name of the data file. With a primary key, `index` is the bucket's new index file if these
-    have changed. `homes` are the buckets of files with rows that have waited."""
+    """A unit and the files that replace its files, in reading order. A file that only changes its
+    level is in both. `changelog` are the files that tell what has changed. `vectors` are the
+    deletion vectors of the files from which the unit was planned, by the name of the data file.
+    With a primary key, `index` is the bucket's new index file if these have changed. `homes` are
+    the buckets of files with rows that have waited.
+    """
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
@@ -94,8 +98,10 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewrites these units of one scan, several at a time if it is called in several threads. `scan` has all columns of
-    the schema with which the new files are written. This class is for append tables."""
+    """Rewrites these units of one scan, several at a time if it is called in several threads.
+    `scan` has all columns of the schema with which the new files are written. This class is for
+    append tables.
+    """
 
     def __init__(
         self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]
@@ -118,8 +124,10 @@ class Rewriter:
         self._stopped = threading.Event()
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Writes the unit's rows to new files, which are durable on return. Before any error is raised, they are
-        removed (best effort). Raises `Stopped`, and the errors of reading and writing."""
+        """Writes the unit's rows to new files, which are durable on return. Before any error is
+        raised, they are removed (best effort). Raises `Stopped`, and the errors of reading and
+        writing.
+        """
         partition, bucket, _ = unit.bucket
         folder = self._layout.bucket_folder(partition, bucket)
         writer = BucketWriter(self._settings, self._storage, self._runtime, folder)
@@ -153,7 +161,9 @@ class Rewriter:
     def _watched(
         self, batches: Iterable[pa.RecordBatch], size: int, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, `NullInNotNull`."""
+        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`,
+        `NullInNotNull`.
+        """
         told = 0.0
         for batch in batches:
             if self._stopped.is_set():
@@ -183,8 +193,9 @@ class Rewriter:
 def _numbered(
     files: Iterable[DataFileMeta], first: int, columns: tuple[str, ...] | None
 ) -> tuple[DataFileMeta, ...]:
-    """The files with sequence numbers that run on over all of them from the first input's (RC3.2). `columns` are their
-    written columns, if these are not the table's."""
+    """The files with sequence numbers that run on over all of them from the first input's (RC3.2).
+    `columns` are their written columns, if these are not the table's.
+    """
     made = []
     for file in files:
         last = first + file.row_count - 1
@@ -217,7 +228,9 @@ class KeyedRewriter(Rewriter):
             self._settings_of(one.level)
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Carries out the unit, then what is due in its bucket after that. See `Rewriter.rewrite`."""
+        """Carries out the unit, then what is due in its bucket after that. See
+        `Rewriter.rewrite`.
+        """
         assert isinstance(unit, KeyedUnit)
         live = {one.identity: one for one in unit.in_bucket}
         written: list[str] = []
@@ -246,8 +259,10 @@ class KeyedRewriter(Rewriter):
     def _index(
         self, unit: KeyedUnit, scan: Scan, live: Iterable[ManifestEntry]
     ) -> tuple[IndexFileMeta, ...]:
-        """The bucket's new index file, durable, if its `live` files have other deletion vectors than before, or if it
-        names other files (RC9.1). A rewritten file has none any more, and one that only changes its level keeps its."""
+        """The bucket's new index file, durable, if its `live` files have other deletion vectors
+        than before, or if it names other files (RC9.1). A rewritten file has none any more, and one
+        that only changes its level keeps its.
+        """
         where, names = unit.bucket[:2], {one.file.file_name for one in live}
         entries = {entry.file.file_name: entry for entry, _ in self._applied(unit).values()}
         if not (entries or scan.marked):
@@ -270,8 +285,10 @@ class KeyedRewriter(Rewriter):
         *,
         share: int,
     ) -> None:
-        """Carries out one pick, which changes the live files and the rows that are marked in the scan. Adds the paths
-        of new files to `written`, and the changelog. With `share` 0, the progress does not count its bytes."""
+        """Carries out one pick, which changes the live files and the rows that are marked in the
+        scan. Adds the paths of new files to `written`, and the changelog. With `share` 0, the
+        progress does not count its bytes.
+        """
         made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
         self._report(share * size_of(unit.upgrades))
         for merge in unit.merges:
@@ -321,8 +338,9 @@ class KeyedRewriter(Rewriter):
 
     @contextmanager
     def _few_runs(self, runs: int) -> Iterator[None]:
-        """Waits until another thread merges no runs, or so few that these may be merged beside them. Memory grows with
-        the runs of all threads."""
+        """Waits until another thread merges no runs, or so few that these may be merged beside
+        them. Memory grows with the runs of all threads.
+        """
         with self._fewer:
             self._fewer.wait_for(lambda: not self._open_runs or self._open_runs + runs <= MOST_RUNS)
             self._open_runs += runs
@@ -353,7 +371,9 @@ class KeyedRewriter(Rewriter):
 
 
 class Distributor(Rewriter):
-    """Gives rows that wait their buckets: writes them as any other rows are written (table-kinds.md §4.3)."""
+    """Gives rows that wait their buckets: writes them as any other rows are written (table-kinds.md
+    §4.3).
+    """
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """See `Rewriter.rewrite`."""
@@ -384,8 +404,9 @@ class Distributor(Rewriter):
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end with the process,
-    and there is none while nothing is to be done."""
+    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end
+    with the process, and there is none while nothing is to be done.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most

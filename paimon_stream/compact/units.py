@@ -14,8 +14,9 @@ Bucket = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Files of one bucket that are replaced together, in reading order. Of these, the `upgrades` are not
-    rewritten and only change their level."""
+    """Files of one bucket that are replaced together, in reading order. Of these, the `upgrades`
+    are not rewritten and only change their level.
+    """
 
     files: tuple[ManifestEntry, ...]
     upgrades: tuple[ManifestEntry, ...] = ()
@@ -50,15 +51,18 @@ class Unit:
         return math.ceil(self.size / target)
 
     def reads(self, target: int) -> tuple[int, int]:
-        """What a reader goes through, before and after: files, or with a primary key sorted runs."""
+        """What a reader goes through, before and after: files, or with a primary key sorted
+        runs.
+        """
         return len(self.files), self.files_after(target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Neighbouring sections that are merged into new files. Without `keep_deletes`, rows that delete are not
-    written. With a `comparison`, older values are looked up, or a changelog is written. Without `writes`,
-    nothing else is: the file only changes its level."""
+    """Neighbouring sections that are merged into new files. Without `keep_deletes`, rows that
+    delete are not written. With a `comparison`, older values are looked up, or a changelog is
+    written. Without `writes`, nothing else is: the file only changes its level.
+    """
 
     sections: tuple[Section, ...]
     keep_deletes: bool
@@ -73,8 +77,9 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedUnit(Unit):
-    """Files of a bucket with a primary key that are placed on `level`. `in_bucket` are all files of the
-    bucket, in the order of commits."""
+    """Files of a bucket with a primary key that are placed on `level`. `in_bucket` are all files of
+    the bucket, in the order of commits.
+    """
 
     level: int
     merges: tuple[Merge, ...]
@@ -103,8 +108,9 @@ class KeyedUnit(Unit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingUnit(Unit):
-    """The files of a partition that wait in bucket -2. Their rows go to `buckets` buckets, and get sequence numbers
-    from `first` on."""
+    """The files of a partition that wait in bucket -2. Their rows go to `buckets` buckets, and get
+    sequence numbers from `first` on.
+    """
 
     buckets: int
     first: int
@@ -114,7 +120,9 @@ class WaitingUnit(Unit):
         return 0, self.buckets
 
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
-        """Whether the bucket of its partition has newer rows than the plan knew, or is one of another number."""
+        """Whether the bucket of its partition has newer rows than the plan knew, or is one of
+        another number.
+        """
         newest = max(file.max_sequence_number for file in files.values())
         return (
             bucket[0] == self.bucket[0]

@@ -1,4 +1,6 @@
-"""Arrow schemas and arrays of Paimon types, and the types of a new table's Arrow columns (format.md §2.5)."""
+"""Arrow schemas and arrays of Paimon types, and the types of a new table's Arrow columns (format.md
+§2.5).
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -37,8 +39,9 @@ def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
 
 
 def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
-    """The Paimon type that a new table gets for an Arrow column (format.md §2.5). Raises `UnsupportedFeature` for Arrow
-    types without a counterpart (unsigned integers, intervals, …)."""
+    """The Paimon type that a new table gets for an Arrow column (format.md §2.5). Raises
+    `UnsupportedFeature` for Arrow types without a counterpart (unsigned integers, intervals, …).
+    """
 
     def made(root: TypeRoot, **facts: Any) -> DataType:
         return DataType(root=root, nullable=nullable, **facts)
@@ -77,7 +80,9 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
 
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
-    """The same lists, as `wanted`, over other elements. Offsets and NULLs are shared, not copied."""
+    """The same lists, as `wanted`, over other elements. Offsets and NULLs are shared, not
+    copied.
+    """
     return pa.Array.from_buffers(
         wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements]
     )
@@ -101,8 +106,10 @@ _UTF8: Final = (
 
 
 def count_not_utf8(column: pa.Array) -> int:
-    """The number of values that are not UTF-8 in a column of text or bytes. Arrow checks each value when it
-    casts bytes to text. The values are counted only if that cast fails, because counting costs much more."""
+    """The number of values that are not UTF-8 in a column of text or bytes. Arrow checks each value
+    when it casts bytes to text. The values are counted only if that cast fails, because counting
+    costs much more.
+    """
     raw = column.cast(pa.binary())
     try:
         raw.cast(pa.string())

@@ -1,5 +1,7 @@
-"""The Avro object container file: header, blocks and codecs, whatever its records are (format.md §4.1). Arrow and the
-standard library do the compression, so no codec package is needed, whichever fastavro decodes the records."""
+"""The Avro object container file: header, blocks and codecs, whatever its records are (format.md
+§4.1). Arrow and the standard library do the compression, so no codec package is needed, whichever
+fastavro decodes the records.
+"""
 
 import bz2
 import hashlib
@@ -15,20 +17,26 @@ from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeat
 from paimon_stream.format.raw_bytes import CODECS, RAW_DEFLATE, ByteCursor, decompressed, unzigzag
 
 MOST_PLAIN: Final = 16 << 20
-"""The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this package after
-8 MiB at the latest; only the last record can be beyond that."""
+"""The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this
+package after 8 MiB at the latest; only the last record can be beyond that.
+"""
 
 _MOST_WHOLE: Final = 256 << 20
 _RATIO: Final = 2048
-"""The most plain bytes in all blocks of a metadata file are `_MOST_WHOLE`, and `_RATIO` for each of its own
-bytes. Statistics of 5,000 columns compress 300 to 1 if 20 have values, and 2,600 to 1 if none has."""
+"""The most plain bytes in all blocks of a metadata file are `_MOST_WHOLE`, and `_RATIO` for each of
+its own bytes. Statistics of 5,000 columns compress 300 to 1 if 20 have values, and 2,600 to 1 if
+none has.
+"""
 
 _MOST_DATA: Final = 1 << 30
-"""The most plain bytes in a block of a data file, where one row may be as large as a column of Arrow."""
+"""The most plain bytes in a block of a data file, where one row may be as large as a column of
+Arrow.
+"""
 
 _MOST_RECORDS: Final = 100_000
-"""The most records in a metadata file, and one more for each of its bytes. Java writes some hundred in a
-block; the names in them make each take several bytes, however well they compress."""
+"""The most records in a metadata file, and one more for each of its bytes. Java writes some hundred
+in a block; the names in them make each take several bytes, however well they compress.
+"""
 
 _MAGIC: Final = b"Obj\x01"
 SYNC_SIZE: Final = 16
@@ -41,7 +49,9 @@ _LAST: Final = _ONES[:128] + [low + high for high in _ONES[1:128] for low in _ON
 
 
 class AvroBlock(NamedTuple):
-    """A block: the number of its records, and their bytes (compressed in a file, plain once read)."""
+    """A block: the number of its records, and their bytes (compressed in a file, plain once
+    read).
+    """
 
     records: int
     data: bytes
@@ -55,8 +65,10 @@ class Compressor(NamedTuple):
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`: `zstd` (Avro's `zstandard`, of this `level`) or Avro's own
-    name. Raises `InvalidOption` for names that Java cannot read, among them `none` and `lz4` (format.md §4.1)."""
+    """The compressor for a value of `manifest.compression`: `zstd` (Avro's `zstandard`, of this
+    `level`) or Avro's own name. Raises `InvalidOption` for names that Java cannot read, among them
+    `none` and `lz4` (format.md §4.1).
+    """
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
         zstd = pa.Codec("zstd", compression_level=level)
@@ -91,7 +103,9 @@ _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 
 def zigzag(number: int) -> bytes:
-    """A number as Avro writes an int or long: zig-zag, then seven bits per byte, lowest bits first."""
+    """A number as Avro writes an int or long: zig-zag, then seven bits per byte, lowest bits
+    first.
+    """
     left = (number << 1) ^ (number >> 63)
     if left < _PAIR:
         return _LAST[left]
@@ -104,7 +118,9 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file from compressed blocks. The sync marker is a hash of the content: same content, same bytes."""
+    """A whole file from compressed blocks. The sync marker is a hash of the content: same content,
+    same bytes.
+    """
     kept = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
     for block in kept:
@@ -129,27 +145,34 @@ def encode_block(block: AvroBlock, sync: bytes) -> bytes:
 
 
 def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a metadata file given as bytes, in any of Avro's codecs, and its blocks, decompressed one at a
-    time. `path` is for messages. Raises `CorruptMetadata` if the bytes are not a whole Avro file or would hold far more
-    than their size allows, `UnsupportedFeature` for an unknown codec, also while the blocks are iterated."""
+    """The schema of a metadata file given as bytes, in any of Avro's codecs, and its blocks,
+    decompressed one at a time. `path` is for messages. Raises `CorruptMetadata` if the bytes are
+    not a whole Avro file or would hold far more than their size allows, `UnsupportedFeature` for an
+    unknown codec, also while the blocks are iterated.
+    """
     schema, codec, cursor, sync = _opened(pa.BufferReader(data), path)
     return schema, _metadata_blocks(cursor, codec, sync)
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
-    """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises `CorruptMetadata`."""
+    """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises
+    `CorruptMetadata`.
+    """
     schema, codec, cursor, sync = _opened(pa.BufferReader(data), path)
     return schema, codec, list(_packed(cursor, sync))
 
 
 def decompress(codec: str, data: bytes, path: str) -> bytes:
-    """The plain bytes of a block. Raises `CorruptMetadata`, and `UnsupportedFeature` for an unknown codec."""
+    """The plain bytes of a block. Raises `CorruptMetadata`, and `UnsupportedFeature` for an unknown
+    codec.
+    """
     return _plain(codec, data, _Cursor(pa.BufferReader(data), path), MOST_PLAIN)
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file. Raises what
-    `blocks_of` raises, also while the blocks are iterated."""
+    """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow
+    file. Raises what `blocks_of` raises, also while the blocks are iterated.
+    """
     schema, codec, cursor, sync = _opened(source, path)
     return schema, _data_blocks(cursor, codec, sync)
 
@@ -198,7 +221,9 @@ def _packed(cursor: "_Cursor", sync: bytes) -> Iterator[AvroBlock]:
 
 
 class _Cursor(ByteCursor):
-    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond their end."""
+    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond their
+    end.
+    """
 
     cut_off = "it is cut off or damaged"
     damaged = "a number in it is too long"

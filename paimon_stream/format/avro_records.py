@@ -1,5 +1,7 @@
-"""Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found by name. Unknown ones
-are skipped, missing nullable ones are not in the dict. A file without a required field is refused before it is used."""
+"""Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found
+by name. Unknown ones are skipped, missing nullable ones are not in the dict. A file without a
+required field is refused before it is used.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,9 +21,10 @@ _MOST_SMALL: Final = 16 << 20
 _SMALL_PER_BYTE: Final = 16
 _SMALL_PER_RECORD: Final = 64
 _SMALL_PER_INNER: Final = 16
-"""The most bytes of small values in a metadata file are `_MOST_SMALL`, and `_SMALL_PER_BYTE` for each of its
-own bytes. Texts and bytes cost nothing, because one of them is read at once. A record counts as
-`_SMALL_PER_RECORD` of them, a record in an array as `_SMALL_PER_INNER`."""
+"""The most bytes of small values in a metadata file are `_MOST_SMALL`, and `_SMALL_PER_BYTE` for
+each of its own bytes. Texts and bytes cost nothing, because one of them is read at once. A record
+counts as `_SMALL_PER_RECORD` of them, a record in an array as `_SMALL_PER_INNER`.
+"""
 
 _MOST_EMPTY: Final = 1
 """The most values without bytes in a record. Paimon writes none."""
@@ -47,9 +50,10 @@ _BROKEN: Final = (
 def read_records(
     data: bytes, path: str, wanted: bytes, version: int
 ) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts. `wanted` is the schema to read them as (JSON), `version` the value that
-    `_VERSION` must have, `path` is for messages. Only one block is in memory at a time. Raises `CorruptMetadata`,
-    `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
+    """The records of all blocks as dicts. `wanted` is the schema to read them as (JSON), `version`
+    the value that `_VERSION` must have, `path` is for messages. Only one block is in memory at a
+    time. Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
+    """
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     budget = _Budget(len(data), path)
@@ -67,9 +71,11 @@ def read_rows(
     wants: Holds = None,
     of_interest: Blocks = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for a field that the
-    writer did not have. `read_entries` reads blocks whose schema is `wanted`. `wants` chooses records by their first
-    value, `of_interest` blocks. Raises what `read_records` raises."""
+    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for
+    a field that the writer did not have. `read_entries` reads blocks whose schema is `wanted`.
+    `wants` chooses records by their first value, `of_interest` blocks. Raises what `read_records`
+    raises.
+    """
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     budget = _Budget(len(data), path)
@@ -89,7 +95,9 @@ def read_rows(
 
 
 class _Budget:
-    """The bytes of small values that are left to a file. They bound the time and the memory to read it."""
+    """The bytes of small values that are left to a file. They bound the time and the memory to read
+    it.
+    """
 
     def __init__(self, size: int, path: str) -> None:
         self.size, self.path = size, path
@@ -112,8 +120,9 @@ def _at(record: Any, names: Sequence[str]) -> Any:
 
 
 class _Schemas(NamedTuple):
-    """The schemas of an array of a file's records: as they were written, and as they are read (None if every
-    field is wanted). `exact` means that the records have the wanted schema and no other."""
+    """The schemas of an array of a file's records: as they were written, and as they are read (None
+    if every field is wanted). `exact` means that the records have the wanted schema and no other.
+    """
 
     written: Any
     read: Any
@@ -136,8 +145,9 @@ def _checked_schemas(text: str, wanted: bytes, size: int, path: str) -> _Schemas
 
 @lru_cache(maxsize=32)
 def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
-    """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files of a table
-    have few different schemas, and checking one takes longer than reading a small file."""
+    """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files
+    of a table have few different schemas, and checking one takes longer than reading a small file.
+    """
     items, meant = _without(parse_json(text)), json.loads(wanted)
     written = parsed_array(items, _MOST_EMPTY)
     problem = _misfit(meant, written["items"])
@@ -151,8 +161,10 @@ def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
 def _records(
     block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
 ) -> Iterator[Mapping[str, Any]]:
-    """Reads a block in one call, as an Avro array: it only lacks the count before the items and the end mark. How many
-    of its bytes are small values is known only afterwards, so the last block may have more than are left."""
+    """Reads a block in one call, as an Avro array: it only lacks the count before the items and the
+    end mark. How many of its bytes are small values is known only afterwards, so the last block may
+    have more than are left.
+    """
     count, packed = block
     if not count:
         return
@@ -246,25 +258,29 @@ def _family(type_: Any) -> Any:
     return "long" if type_ == "int" else type_
 
 
-# -- schemas of any file ------------------------------------------------------------------------------
+# -- schemas of any file
+# ------------------------------------------------------------------------------
 #
-# A decoder follows the schema of the file, so a crafted schema can let a few bytes stand for any number of
-# values. Such schemas are refused before anything is decoded.
+# A decoder follows the schema of the file, so a crafted schema can let a few bytes stand for any
+# number of values. Such schemas are refused before anything is decoded.
 
 SCHEMA_ERRORS: Final = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 """What fastavro raises on a schema that is not valid, besides Python's own errors."""
 
 _MOST_EMPTY_IN_DATA: Final = 16
-"""The most values without bytes in a row of data. Paimon writes none, except for a ROW without members."""
+"""The most values without bytes in a row of data. Paimon writes none, except for a ROW without
+members.
+"""
 
 _NAMED: Final = ("record", "error", "fixed", "enum")
 
 
 def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
-    """The parsed schema of an array of such records. `most_empty` is the most values without bytes in one. Raises
-    `ValueError` for a type that holds itself (its values could nest without end), and for an array of values or many
-    members without bytes (nothing but their number says how many there are). Raises one of `SCHEMA_ERRORS`, or an error
-    of Python, for an invalid schema."""
+    """The parsed schema of an array of such records. `most_empty` is the most values without bytes
+    in one. Raises `ValueError` for a type that holds itself (its values could nest without end),
+    and for an array of values or many members without bytes (nothing but their number says how many
+    there are). Raises one of `SCHEMA_ERRORS`, or an error of Python, for an invalid schema.
+    """
     parsed = fastavro.parse_schema({"type": "array", "items": items})
     _weigh(parsed["items"], {"null": (True, 1)}, most_empty)
     return parsed
@@ -280,8 +296,9 @@ def _without(node: Any) -> Any:
 def _weigh(
     node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int
 ) -> tuple[bool, int]:
-    """Whether all values of a type have no bytes, and how many values without bytes one value of it holds.
-    `known` says so of named types; None for those that are not finished."""
+    """Whether all values of a type have no bytes, and how many values without bytes one value of it
+    holds. `known` says so of named types; None for those that are not finished.
+    """
     if isinstance(node, str):
         found = known.get(node, (False, 0))
         if found is None:

@@ -1,6 +1,8 @@
-"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row. The bytes are those of
-`binary_row.encode_row`. A row is treated as 64-bit little-endian words: header, one slot per column, then the variable
-part. Only text and bytes make that part differ in size between rows. Layout and rules: format.md §5."""
+"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row. The
+bytes are those of `binary_row.encode_row`. A row is treated as 64-bit little-endian words: header,
+one slot per column, then the variable part. Only text and bytes make that part differ in size
+between rows. Layout and rules: format.md §5.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ _WordColumn = int | Words
 """One word of every row: a single number if it is the same in all rows, else one number per row."""
 
 FEW_ROWS: Final = 16
-"""Below this many rows a numpy call per word does not pay: the longest rows are finished one by one."""
+"""Below this many rows a numpy call per word does not pay: the longest rows are finished one by
+one.
+"""
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 COMPACT_DECIMAL: Final = 18
@@ -44,7 +48,9 @@ _VIEWED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRows:
-    """Rows back to back, without arity. Row i is `data[offsets[i]:offsets[i + 1]]`, a multiple of 8 bytes."""
+    """Rows back to back, without arity. Row i is `data[offsets[i]:offsets[i + 1]]`, a multiple of 8
+    bytes.
+    """
 
     data: npt.NDArray[np.uint8]
     offsets: Ints
@@ -63,14 +69,18 @@ def header_size(columns: int) -> int:
 
 
 def is_reserved(type_: DataType) -> bool:
-    """Whether a row reserves space in its variable part even for a NULL of this type (format.md §5.2)."""
+    """Whether a row reserves space in its variable part even for a NULL of this type (format.md
+    §5.2).
+    """
     if type_.root is TypeRoot.DECIMAL:
         return type_.precision > COMPACT_DECIMAL
     return type_.is_timestamp and type_.precision > COMPACT_TIMESTAMP
 
 
 class _Text(NamedTuple):
-    """Where the bytes of each row are. `near` has the 8 bytes from each position on, zeros after the last text."""
+    """Where the bytes of each row are. `near` has the 8 bytes from each position on, zeros after
+    the last text.
+    """
 
     raw: npt.NDArray[np.uint8]
     near: Words
@@ -79,7 +89,9 @@ class _Text(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One column: its slots (without offsets), its NULLs, and its variable part: words that every row has, or text."""
+    """One column: its slots (without offsets), its NULLs, and its variable part: words that every
+    row has, or text.
+    """
 
     slot: Words
     null: Flags | None
@@ -88,8 +100,10 @@ class _Part(NamedTuple):
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
-    """The rows of these columns, which have equal lengths and atomic types. A column is cast to the in-memory type of
-    its Paimon type if needed. Raises `InvalidData` if that loses something, `UnsupportedFeature` for nested types."""
+    """The rows of these columns, which have equal lengths and atomic types. A column is cast to the
+    in-memory type of its Paimon type if needed. Raises `InvalidData` if that loses something,
+    `UnsupportedFeature` for nested types.
+    """
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
     header, rows = _header(parts), len(columns[0]) if columns else 0
     end: int | Ints = 8 * (len(header) + len(parts))
@@ -138,7 +152,9 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
 
 
 def _scatter(words: Words, targets: Ints, text: _Text) -> None:
-    """Writes the texts that do not fit into a slot, word by word, for all rows that have such a word."""
+    """Writes the texts that do not fit into a slot, word by word, for all rows that have such a
+    word.
+    """
     rows = np.flatnonzero(text.lengths > INLINE)
     sources, targets, left = text.starts[rows], targets[rows], text.lengths[rows]
     while len(left) >= FEW_ROWS:
@@ -154,7 +170,8 @@ def _scatter(words: Words, targets: Ints, text: _Text) -> None:
         data[8 * target : 8 * target + length] = text.raw[source : source + length]
 
 
-# -- columns to words ---------------------------------------------------------------------------------
+# -- columns to words
+# ---------------------------------------------------------------------------------
 def _cast(column: pa.Array, type_: DataType) -> pa.Array:
     """The column, cast to the Arrow type that its Paimon type has in memory."""
     wanted = arrow_type(type_)
@@ -220,7 +237,8 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
         return _Part(slot=_zeroed(low, null), null=null)
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     size = _byte_length(low ^ sign, high ^ sign)
-    # The digits go to the front, big endian: shift them up as one number of 128 bits, then swap bytes.
+    # The digits go to the front, big endian: shift them up as one number of 128 bits, then swap
+    #     bytes.
     shift = (16 - size) * 8
     across, within = shift >= 64, (shift % 64).astype(np.uint64)
     top, rest = np.where(across, low, high), np.where(across, np.uint64(0), low)
@@ -273,8 +291,10 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
 
 
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:
-    """The column as values in the internal form (see `binary_row`), for any type. It runs Python code per
-    value, so it is for partitions, keys and statistics, not for data. Raises `InvalidData`."""
+    """The column as values in the internal form (see `binary_row`), for any type. It runs Python
+    code per value, so it is for partitions, keys and statistics, not for data. Raises
+    `InvalidData`.
+    """
     column = _cast(column, type_)
     match type_.root:
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
@@ -307,7 +327,9 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
 
 
 def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
-    """An atomic value in internal form as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for too fine a timestamp."""
+    """An atomic value in internal form as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for too
+    fine a timestamp.
+    """
     wanted = arrow_type(type_)
     match type_.root:
         case TypeRoot.DATE | TypeRoot.TIME:

@@ -1,9 +1,12 @@
-"""BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages (format.md §5).
+"""BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages
+(format.md §5).
 
-Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and DOUBLE float;
-DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days since 1970-01-01; TIME int
-milliseconds of the day; both TIMESTAMPs int nanoseconds since 1970-01-01T00:00 (an unbounded Python int); ARRAY list;
-MAP and MULTISET list of pairs; ROW tuple; NULL None. `encode_columns` encodes whole columns to the same bytes."""
+Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and
+DOUBLE float; DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int
+days since 1970-01-01; TIME int milliseconds of the day; both TIMESTAMPs int nanoseconds since
+1970-01-01T00:00 (an unbounded Python int); ARRAY list; MAP and MULTISET list of pairs; ROW tuple;
+NULL None. `encode_columns` encodes whole columns to the same bytes.
+"""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -46,8 +49,9 @@ _SHOWN: Final = 64
 
 
 def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) -> bytes:
-    """The row of these values. `kind` is 0 for +I, 1 for -U, 2 for +U, 3 for -D (format.md §5.1, §5.2). Raises
-    `InvalidData` for a value that its type cannot hold."""
+    """The row of these values. `kind` is 0 for +I, 1 for -U, 2 for +U, 3 for -D (format.md §5.1,
+    §5.2). Raises `InvalidData` for a value that its type cannot hold.
+    """
     if len(types) != len(values):
         raise InvalidData(f"A row of {len(types)} columns got {len(values)} values.")
     slots = header_size(len(types))
@@ -67,7 +71,9 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) 
 
 
 def serialize(types: Sequence[DataType], values: Sequence[Any]) -> bytes:
-    """The row preceded by its arity, as manifests hold it (format.md §5.6). Raises `InvalidData`."""
+    """The row preceded by its arity, as manifests hold it (format.md §5.6). Raises
+    `InvalidData`.
+    """
     return _ARITY.pack(len(types)) + encode_row(types, values)
 
 
@@ -86,7 +92,9 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
-    """The values of a row preceded by its arity. Raises `FormatError`, also if the arity differs."""
+    """The values of a row preceded by its arity. Raises `FormatError`, also if the arity
+    differs.
+    """
     if len(data) < _ARITY.size:
         raise FormatError(
             f"{len(data)} bytes are too short for a row with its arity.", size=len(data)
@@ -100,7 +108,9 @@ def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[Any, ...]:
-    """The values of the partition of a manifest entry or commit message. Raises `FormatError`, with the cure."""
+    """The values of the partition of a manifest entry or commit message. Raises `FormatError`, with
+    the cure.
+    """
     try:
         return deserialize(types, partition)
     except FormatError as wrong:
@@ -112,7 +122,9 @@ def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[
 
 
 def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    """Puts one value (not None) into its slot of 8 bytes; what does not fit goes to the end of the row."""
+    """Puts one value (not None) into its slot of 8 bytes; what does not fit goes to the end of the
+    row.
+    """
     try:
         _PUT[type_.root](out, slot, type_, value)
     except (

@@ -1,6 +1,8 @@
-"""Commit messages: what a writer reports to the committer about one bucket of one partition. The bytes are those of
-Java Paimon, so either side can commit what the other wrote (format.md §8). Version 11 is written; versions 11 and 12
-are read. The version is not part of the bytes; it travels beside them."""
+"""Commit messages: what a writer reports to the committer about one bucket of one partition. The
+bytes are those of Java Paimon, so either side can commit what the other wrote (format.md §8).
+Version 11 is written; versions 11 and 12 are read. The version is not part of the bytes; it travels
+beside them.
+"""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -30,9 +32,11 @@ _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
-    """The changes of one bucket. `partition` is a serialized row. `total_buckets` is the bucket count that the files
-    were written for, None if the writer did not record it. The `compact_` fields belong to a compaction, the others to
-    a write. A message that was read keeps its bytes, and they are written again unchanged."""
+    """The changes of one bucket. `partition` is a serialized row. `total_buckets` is the bucket
+    count that the files were written for, None if the writer did not record it. The `compact_`
+    fields belong to a compaction, the others to a write. A message that was read keeps its bytes,
+    and they are written again unchanged.
+    """
 
     VERSION: ClassVar[int] = 11
 
@@ -52,7 +56,9 @@ class CommitMessage:
     _read_from: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Takes lists and iterators of files once, as tuples. Raises `InvalidData` for anything else."""
+        """Takes lists and iterators of files once, as tuples. Raises `InvalidData` for anything
+        else.
+        """
         if {type(one) for one in _FILES_OF(self)} == {tuple}:
             return
         for name in _FILE_FIELDS:
@@ -66,7 +72,9 @@ class CommitMessage:
             object.__setattr__(self, name, files)
 
     def file_names(self) -> Iterator[str]:
-        """The names of all files that the message adds or removes, of those beside them, and of its index files."""
+        """The names of all files that the message adds or removes, of those beside them, and of its
+        index files.
+        """
         for file in chain.from_iterable(_FILES_OF(self)):
             yield file.file_name
             if isinstance(file, DataFileMeta):
@@ -117,7 +125,9 @@ class CommitMessage:
         data: bytes,
         version: int = VERSION,
     ) -> "tuple[CommitMessage, ...]":
-        """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
+        """The messages in the bytes that `serialize_all` made. Raises `FormatError`,
+        `UnknownVersion`.
+        """
         source = _Input(data, version)
         messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
         source.finish()
@@ -130,8 +140,9 @@ _FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 
 class _Input(ByteCursor):
-    """Bytes that hold messages of one version, and the current position. Every step checks that enough bytes are left
-    before it creates anything from them, else it raises `FormatError`."""
+    """Bytes that hold messages of one version, and the current position. Every step checks that
+    enough bytes are left before it creates anything from them, else it raises `FormatError`.
+    """
 
     cut_off = "A commit message is cut off: {size} bytes at {at} of {length}."
 
@@ -149,7 +160,9 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes: a wrong number is noticed at once."""
+        """The number of entries that follow, each of at least `smallest` bytes: a wrong number is
+        noticed at once.
+        """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:
             raise FormatError(

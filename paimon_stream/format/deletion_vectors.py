@@ -1,5 +1,6 @@
-"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Nothing in one is believed: a vector
-that cannot be read is an error, because without it deleted rows would come back."""
+"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Nothing in one is
+believed: a vector that cannot be read is an error, because without it deleted rows would come back.
+"""
 
 import struct
 from typing import Final, TypeAlias
@@ -28,8 +29,9 @@ _MOST_IN_ARRAY: Final = 4096
 
 
 def deleted_positions(data: bytes, one: DeletionRange, rows: int, path: str) -> Positions:
-    """The deleted rows of a data file with `rows` rows. `data` is the whole index file, `path` is for messages. Raises
-    `CorruptMetadata` for anything but a vector of this file."""
+    """The deleted rows of a data file with `rows` rows. `data` is the whole index file, `path` is
+    for messages. Raises `CorruptMetadata` for anything but a vector of this file.
+    """
     try:
         return _positions(data, one, rows)
     except (ValueError, IndexError, struct.error) as why:
@@ -45,7 +47,9 @@ def _unreadable(one: DeletionRange, path: str, why: str) -> CorruptMetadata:
 
 
 def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:
-    """The record of one data file, and the length that its entry has. `positions` ascend, each once."""
+    """The record of one data file, and the length that its entry has. `positions` ascend, each
+    once.
+    """
     if bits64:
         parts = _split(positions, 32)
         pieces = [_MAGIC_64, struct.pack("<q", len(parts))]
@@ -85,7 +89,9 @@ def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
 
 
 def record_of(data: bytes, one: DeletionRange, path: str) -> bytes:
-    """The whole record of a vector, as it is in the index file `data`. Raises `CorruptMetadata` if it is cut off."""
+    """The whole record of a vector, as it is in the index file `data`. Raises `CorruptMetadata` if
+    it is cut off.
+    """
     record = data[one.offset : one.offset + max(one.length, 0) + 8]
     size = 8 + int.from_bytes(record[:4], "big")
     if len(record) < size or size < 16 or data[:1] != VERSION:

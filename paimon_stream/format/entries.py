@@ -1,5 +1,7 @@
-"""The content of manifests and commit messages, as values (format.md §4.2–§4.4, §8.2). Partitions, keys and the rows of
-statistics are *serialized* BinaryRows as on disk: four bytes of arity, big endian, then the row (format.md §5.6)."""
+"""The content of manifests and commit messages, as values (format.md §4.2–§4.4, §8.2). Partitions,
+keys and the rows of statistics are *serialized* BinaryRows as on disk: four bytes of arity, big
+endian, then the row (format.md §5.6).
+"""
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -7,7 +9,9 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 EMPTY_ROW: Final = bytes(12)
-"""The serialized row without fields: the partition of an unpartitioned table, the key of append files."""
+"""The serialized row without fields: the partition of an unpartitioned table, the key of append
+files.
+"""
 
 
 class FileKind(IntEnum):
@@ -25,7 +29,9 @@ class FileSource(IntEnum):
 
 
 class SimpleStats(NamedTuple):
-    """Bounds and null counts of columns: two serialized rows, and one count per column, None if unknown."""
+    """Bounds and null counts of columns: two serialized rows, and one count per column, None if
+    unknown.
+    """
 
     min_values: bytes
     max_values: bytes
@@ -37,8 +43,9 @@ EMPTY_STATS: Final = SimpleStats(min_values=EMPTY_ROW, max_values=EMPTY_ROW, nul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileMeta:
-    """A data file. format.md §4.4 gives the order and meaning of the fields. `creation_time` is milliseconds
-    of the local wall clock, `file_size` is bytes, `row_count` includes delete rows."""
+    """A data file. format.md §4.4 gives the order and meaning of the fields. `creation_time` is
+    milliseconds of the local wall clock, `file_size` is bytes, `row_count` includes delete rows.
+    """
 
     file_name: str
     file_size: int
@@ -75,7 +82,9 @@ _NAMES: Final = tuple(one.name for one in fields(DataFileMeta))
 
 
 class DeletionRange(NamedTuple):
-    """The position of one data file's deletion vector in an index file; `offset` and `length` are bytes."""
+    """The position of one data file's deletion vector in an index file; `offset` and `length` are
+    bytes.
+    """
 
     data_file: str
     offset: int
@@ -84,7 +93,9 @@ class DeletionRange(NamedTuple):
 
 
 class GlobalIndexMeta(NamedTuple):
-    """The rows and the column that a global index file covers. `source_meta` exists from message version 12 on."""
+    """The rows and the column that a global index file covers. `source_meta` exists from message
+    version 12 on.
+    """
 
     row_range_start: int
     row_range_end: int
@@ -100,7 +111,9 @@ HASH: Final = "HASH"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileMeta:
-    """An index file: bucket hashes, deletion vectors (`deletions` has their positions), or a global index."""
+    """An index file: bucket hashes, deletion vectors (`deletions` has their positions), or a global
+    index.
+    """
 
     index_type: str
     file_name: str
@@ -112,7 +125,9 @@ class IndexFileMeta:
 
 
 class FileIdentity(NamedTuple):
-    """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is part of it."""
+    """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is
+    part of it.
+    """
 
     partition: bytes
     bucket: int
@@ -153,8 +168,9 @@ class IndexManifestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileMeta:
-    """A manifest, as a manifest list records it. `file_size` is exact. The ranges of buckets, levels and row
-    ids are None if the writer did not record them."""
+    """A manifest, as a manifest list records it. `file_size` is exact. The ranges of buckets,
+    levels and row ids are None if the writer did not record them.
+    """
 
     file_name: str
     file_size: int

@@ -1,5 +1,7 @@
-"""The formats of data files: their compressions, and what each format cannot hold. Rules: format.md §7.1, §7.5, §7.6.
-What Java accepts but reads back as other values is refused here (docs/format-notes.md)."""
+"""The formats of data files: their compressions, and what each format cannot hold. Rules: format.md
+§7.1, §7.5, §7.6. What Java accepts but reads back as other values is refused here
+(docs/format-notes.md).
+"""
 
 import re
 import warnings
@@ -13,7 +15,9 @@ from paimon_stream.options import FILE_COMPRESSION, FILE_FORMAT, ORC_LTZ_LEGACY,
 
 
 class FileFormat(Enum):
-    """A format of data files; the value is the word in the option and the extension of file names."""
+    """A format of data files; the value is the word in the option and the extension of file
+    names.
+    """
 
     PARQUET = "parquet"
     ORC = "orc"
@@ -25,7 +29,8 @@ _COMPRESSIONS: Final = {
     FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
-# Java needs native libraries for these, which are rarely installed; without them it cannot read the files either.
+# Java needs native libraries for these, which are rarely installed; without them it cannot read the
+# files either.
 _NATIVE: Final = {
     FileFormat.PARQUET: ("lzo", "brotli"),
     FileFormat.ORC: ("lzo",),
@@ -60,7 +65,9 @@ _ORC_LTZ_PROBLEM: Final = (
 
 
 def file_format(options: Options) -> FileFormat:
-    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any other name."""
+    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any
+    other name.
+    """
     word = options.value(FILE_FORMAT).strip().lower()
     for one in FileFormat:
         if word == one.value:
@@ -71,8 +78,9 @@ def file_format(options: Options) -> FileFormat:
 
 
 def compression(options: Options, format_: FileFormat) -> str:
-    """`file.compression` in lower case. Raises `InvalidOption` for a compression that Java refuses in this format,
-    `UnsupportedFeature` for one that needs native libraries (format.md §7.1)."""
+    """`file.compression` in lower case. Raises `InvalidOption` for a compression that Java refuses
+    in this format, `UnsupportedFeature` for one that needs native libraries (format.md §7.1).
+    """
     word = options.value(FILE_COMPRESSION).strip().lower()
     legal = _COMPRESSIONS[format_]
     if word in legal:
@@ -91,8 +99,9 @@ def compression(options: Options, format_: FileFormat) -> str:
 def check_columns(
     format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
 ) -> None:
-    """Raises `UnsupportedFeature` for the first column that files of this format cannot hold in such a way
-    that Java reads back the written values. `table` is for the message."""
+    """Raises `UnsupportedFeature` for the first column that files of this format cannot hold in
+    such a way that Java reads back the written values. `table` is for the message.
+    """
     for one in fields:
         for name, type_ in _inside(one.name, one.type):
             problem = None
@@ -106,7 +115,9 @@ def check_columns(
 
 
 def waiting_format(fields: Sequence[DataField], options: Options) -> FileFormat:
-    """The format of files in bucket -2: Avro, or that of the table if Avro cannot hold these columns."""
+    """The format of files in bucket -2: Avro, or that of the table if Avro cannot hold these
+    columns.
+    """
     fits = not any(
         _avro_problem(*inside) for one in fields for inside in _inside(one.name, one.type)
     )
@@ -143,7 +154,9 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
-    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect here."""
+    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have
+    no effect here.
+    """
     prefix = f"{format_.value}."
     honoured = {prefix + name for name in _HONOURED[format_]}
     given = (key for key in options if key.startswith(prefix))

@@ -1,6 +1,8 @@
-"""Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4, §8.2). A commit
-carries thousands of data files, so one call of `struct` encodes or decodes all slots of a row. The bytes are those of
-the general `format/binary_row.py`. Index files are few, so they use that module."""
+"""Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4,
+§8.2). A commit carries thousands of data files, so one call of `struct` encodes or decodes all
+slots of a row. The bytes are those of the general `format/binary_row.py`. Index files are few, so
+they use that module.
+"""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -57,7 +59,9 @@ class _Row:
 
 
 def encode_data_file(file: entries.DataFileMeta) -> bytes:
-    """The row of a data file. Raises `InvalidData` for numbers that are too large for their columns."""
+    """The row of a data file. Raises `InvalidData` for numbers that are too large for their
+    columns.
+    """
     row = _Row(_FIELDS)
     try:
         for value, (_, null, write, _) in zip(_VALUES(file), _COLUMNS, strict=True):
@@ -78,7 +82,9 @@ def _put_names(row: _Row, names: tuple[str, ...]) -> None:
 
 
 def _narrow(value: int, bits: int) -> int:
-    """A number for a slot without sign extension. Raises `OverflowError` if it needs more than `bits` bits."""
+    """A number for a slot without sign extension. Raises `OverflowError` if it needs more than
+    `bits` bits.
+    """
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise OverflowError(f"{value} does not fit into {bits} bits")
     return value & (1 << bits) - 1
@@ -105,7 +111,9 @@ _NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
 
 
 def decode_data_file(data: bytes) -> entries.DataFileMeta:
-    """The data file that a row describes. Raises `FormatError` for bytes that are not such a row."""
+    """The data file that a row describes. Raises `FormatError` for bytes that are not such a
+    row.
+    """
     try:
         header, *slots = _SLOTS.unpack_from(data)
         if header & _NEVER_NULL:
@@ -243,7 +251,9 @@ _INDEX: Final = {
 
 
 def encode_index_file(file: entries.IndexFileMeta) -> bytes:
-    """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot hold."""
+    """The row of an index file in message version 11. Raises `InvalidData` for what that version
+    cannot hold.
+    """
     covered = file.global_index
     if covered is not None and covered.source_meta is not None:
         raise InvalidData(
@@ -266,7 +276,9 @@ def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
 
 
 def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
-    """The index file that a row describes, in a message of version 11 or 12. Raises `FormatError`."""
+    """The index file that a row describes, in a message of version 11 or 12. Raises
+    `FormatError`.
+    """
     values = decode_row(_INDEX[version], data)
     try:
         return index_file_of(*values)
@@ -283,8 +295,9 @@ def index_file_of(
     path: str | None,
     covered: Sequence[Any] | None,
 ) -> entries.IndexFileMeta:
-    """The index file with these values. `deletions` and `covered` are the values of deletion ranges and of a global
-    index. Raises `ValueError` for a value that must not be NULL."""
+    """The index file with these values. `deletions` and `covered` are the values of deletion ranges
+    and of a global index. Raises `ValueError` for a value that must not be NULL.
+    """
     _require("index file", kind, name, size, rows)
     ranges = [one or (None,) * 4 for one in deletions or ()]
     for one in ranges:

@@ -24,7 +24,8 @@ _FULL_BLOCK: Final = 1 << 20
 _TEXT: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
 _PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
 
-# The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of their values.
+# The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of
+# their values.
 _FILE: Final = (
     "_INDEX_TYPE",
     "_FILE_NAME",
@@ -47,7 +48,9 @@ _COVERED: Final = (
 def encode_index_manifest(
     entries: Sequence[IndexManifestEntry], *, compression: str, level: int
 ) -> bytes:
-    """A whole index manifest. Without entries it is an Avro file without blocks. Raises `InvalidOption`."""
+    """A whole index manifest. Without entries it is an Avro file without blocks. Raises
+    `InvalidOption`.
+    """
     codec = compressor(compression, level)
     blocks, packed, records = [], BytesIO(), 0
     for entry in entries:
@@ -78,8 +81,9 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
 
 
 def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
-    """The live index files, in the order of the file. `path` is for messages. Raises `CorruptMetadata`,
-    `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
+    """The live index files, in the order of the file. `path` is for messages. Raises
+    `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
+    """
     try:
         return tuple([_entry(one) for one in read_records(data, path, _TEXT, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:

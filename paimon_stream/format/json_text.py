@@ -1,6 +1,7 @@
-"""JSON of any origin, parsed in memory and time that its size bounds. `parse_json` reads snapshots, schemas, tags,
-consumers, journals, Avro schemas and Spark's checkpoints. What is wrong is a `ValueError`, which `understanding` puts
-into words, as for other content."""
+"""JSON of any origin, parsed in memory and time that its size bounds. `parse_json` reads snapshots,
+schemas, tags, consumers, journals, Avro schemas and Spark's checkpoints. What is wrong is a
+`ValueError`, which `understanding` puts into words, as for other content.
+"""
 
 import hashlib
 import json
@@ -20,15 +21,19 @@ _MOST_VALUES: Final = 1_000_000
 """The most values in one file. An empty list takes three bytes of text and 64 bytes of memory."""
 
 _DEEPEST: Final = 250
-"""How deep values may be nested. A type that is nested 100 deep (`format/types.py`) needs 200 and a few."""
+"""How deep values may be nested. A type that is nested 100 deep (`format/types.py`) needs 200 and a
+few.
+"""
 
 _MOST_DIGITS: Final = 100
 _LARGEST: Final = 2**63 - 1
 
 
 def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decimal] = float) -> Any:
-    """The value of a JSON text. Raises `ValueError` for whatever is not one, or is beyond the limits above:
-    also for `Infinity` and `NaN`, and for text with half of a surrogate pair, which no file could hold."""
+    """The value of a JSON text. Raises `ValueError` for whatever is not one, or is beyond the
+    limits above: also for `Infinity` and `NaN`, and for text with half of a surrogate pair, which
+    no file could hold.
+    """
     text = data if isinstance(data, str) else data.decode()
     brackets = text.count("[") + text.count("{")
     if brackets + text.count(",") > _MOST_VALUES:
@@ -95,7 +100,8 @@ def _check_depth(node: Any) -> None:
     raise ValueError(_TOO_DEEP)
 
 
-# -- what is wrong with content -----------------------------------------------------------------------
+# -- what is wrong with content
+# -----------------------------------------------------------------------
 BROKEN: Final = (
     ValueError,
     LookupError,
@@ -106,13 +112,17 @@ BROKEN: Final = (
     EOFError,
     struct.error,
 )
-"""What Python and its libraries raise while they make values of bytes that are not what they should be."""
+"""What Python and its libraries raise while they make values of bytes that are not what they should
+be.
+"""
 
 
 @contextmanager
 def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
-    """Makes whatever goes wrong inside, while a file of `size` bytes is decoded, a `CorruptMetadata` that
-    names the file. `what` is what the file should be, `cure` a sentence. An `UnknownVersion` stays one."""
+    """Makes whatever goes wrong inside, while a file of `size` bytes is decoded, a
+    `CorruptMetadata` that names the file. `what` is what the file should be, `cure` a sentence. An
+    `UnknownVersion` stays one.
+    """
     try:
         yield
     except FormatError as wrong:
@@ -148,10 +158,12 @@ def in_words(error: Exception) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-# -- small private files ------------------------------------------------------------------------------
+# -- small private files
+# ------------------------------------------------------------------------------
 #
-# They hold what the sink keeps beside a table (`_paimon_stream/`), and are fully valid or refused: a single wrong
-# byte makes the whole file invalid. They are versioned text that a person can read, never pickles.
+# They hold what the sink keeps beside a table (`_paimon_stream/`), and are fully valid or refused:
+# a single wrong byte makes the whole file invalid. They are versioned text that a person can read,
+# never pickles.
 
 
 _VERSION: Final = 1
@@ -166,8 +178,9 @@ def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
 
 
 def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
-    """The JSON of a checksummed file; `path` is for the message. Raises `CorruptMetadata` if the file is incomplete,
-    damaged or of another kind, `UnknownVersion` if a newer release wrote it."""
+    """The JSON of a checksummed file; `path` is for the message. Raises `CorruptMetadata` if the
+    file is incomplete, damaged or of another kind, `UnknownVersion` if a newer release wrote it.
+    """
     header, _, rest = data.partition(b"\n")
     words = header.decode("utf-8", "replace").split(" ")
     if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):

@@ -1,5 +1,7 @@
-"""Manifests and manifest lists as Avro (format.md §4.1–§4.4). They are written with exactly Java's schemas. When read,
-fields are found by name in the file's schema: unknown fields are skipped, missing nullable fields are None."""
+"""Manifests and manifest lists as Avro (format.md §4.1–§4.4). They are written with exactly Java's
+schemas. When read, fields are found by name in the file's schema: unknown fields are skipped,
+missing nullable fields are None.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,7 +47,9 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 def _record(name: str, text: str, **records: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a text such as `_BUCKET int, _LEVEL int?` (nullable). Types are Avro's, `_TYPES` or `records`."""
+    """The fields of a text such as `_BUCKET int, _LEVEL int?` (nullable). Types are Avro's,
+    `_TYPES` or `records`.
+    """
     made = []
     for field, word in map(str.split, text.split(",")):
         core = word.removesuffix("?")
@@ -105,7 +109,9 @@ INDEX_MANIFEST_SCHEMA: Final = _record(
 
 
 ENTRIES_PER_BLOCK: Final = 1000
-"""Entries in one Avro block. A manifest can end only with a block, and Java checks its size every 1000 entries."""
+"""Entries in one Avro block. A manifest can end only with a block, and Java checks its size every
+1000 entries.
+"""
 
 FULL_BLOCK: Final = 8 << 20
 """The plain size in bytes from which entries are divided among several blocks."""
@@ -116,8 +122,10 @@ _MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 
 # -- writing --------------------------------------------------------------------------------------
 def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[AvroBlock]:
-    """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one, or several if it would be
-    larger than `FULL_BLOCK`. Raises `InvalidData` for an entry that no reader would accept."""
+    """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one, or several if it
+    would be larger than `FULL_BLOCK`. Raises `InvalidData` for an entry that no reader would
+    accept.
+    """
     plain = entries_bytes(entries)
     if len(plain) > FULL_BLOCK and len(entries) > 1:
         half = len(entries) // 2
@@ -138,7 +146,9 @@ def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
 def encode_manifest_list(
     metas: Sequence[ManifestFileMeta], *, compression: str, level: int
 ) -> bytes:
-    """A whole manifest list. Without manifests it is an Avro file without blocks. Raises `InvalidOption`."""
+    """A whole manifest list. Without manifests it is an Avro file without blocks. Raises
+    `InvalidOption`.
+    """
     codec = compressor(compression, level)
     groups = [
         metas[start : start + ENTRIES_PER_BLOCK]
@@ -150,8 +160,9 @@ def encode_manifest_list(
     return encode_file(_MANIFEST_LIST_TEXT, codec.codec, blocks)
 
 
-# The schemas never change, so a record is joined from ready-made pieces. That is several times faster than a generic
-# writer, which searches for the branch of every union. Parts that many entries share are encoded once.
+# The schemas never change, so a record is joined from ready-made pieces. That is several times
+# faster than a generic writer, which searches for the branch of every union. Parts that many
+# entries share are encoded once.
 
 RECORD_VERSION: Final = 2
 """The `_VERSION` of every record."""
@@ -294,9 +305,11 @@ _META: Final = {
 def decode_manifest(
     data: bytes, path: str, holds: Holds = None, of_interest: Blocks = None
 ) -> list[ManifestEntry]:
-    """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is decoded only if it
-    is `of_interest`. Other entries are read only as far as is needed to find the next one. `path` is for messages.
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
+    """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is
+    decoded only if it is `of_interest`. Other entries are read only as far as is needed to find the
+    next one. `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`, and
+    `UnsupportedFeature` for an unknown codec.
+    """
     shared = _Shared(len(data))
     try:
         return [
@@ -311,8 +324,10 @@ def decode_manifest(
 def read_manifest(
     data: bytes, path: str, paths: tuple[str, ...], of_interest: Blocks = None
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a time.
-    Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows are iterated."""
+    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one
+    block at a time. Blocks that are not `of_interest` are skipped. Raises what `decode_manifest`
+    raises, while the rows are iterated.
+    """
     return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, of_interest=of_interest))
 
 
@@ -320,8 +335,10 @@ _rows: Final = partial(read_rows, wanted=_MANIFEST_TEXT, version=RECORD_VERSION)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
-    """The manifests that a manifest list names, in order. `path` is for messages. Raises `CorruptMetadata`, also for a
-    name that no file can have, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
+    """The manifests that a manifest list names, in order. `path` is for messages. Raises
+    `CorruptMetadata`, also for a name that no file can have, `UnknownVersion`, and
+    `UnsupportedFeature` for an unknown codec.
+    """
     try:
         metas = [
             _meta(record)
@@ -341,8 +358,10 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 
 class _Shared(dict[Any, Any]):
-    """Values that several entries have, each kept once. The bytes of different long values in a manifest of
-    `size` bytes are limited, because values that compress well take many times more memory than bytes."""
+    """Values that several entries have, each kept once. The bytes of different long values in a
+    manifest of `size` bytes are limited, because values that compress well take many times more
+    memory than bytes.
+    """
 
     def __init__(self, size: int) -> None:
         self.left = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size

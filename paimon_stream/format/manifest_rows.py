@@ -1,9 +1,11 @@
-"""The entries of a manifest as rows of values, decoded from a block of Avro bytes whose schema is Java's (format.md
-§4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
+"""The entries of a manifest as rows of values, decoded from a block of Avro bytes whose schema is
+Java's (format.md §4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
 
-Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or `IndexError` (the bytes do
-not fit the schema, use an allowed but unusual encoding, or have another version). The caller then reads the block with
-the generic reader, which judges it. docs/architecture.md ("Maintenance") says why there are two."""
+Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or
+`IndexError` (the bytes do not fit the schema, use an allowed but unusual encoding, or have another
+version). The caller then reads the block with the generic reader, which judges it.
+docs/architecture.md ("Maintenance") says why there are two.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -42,7 +44,9 @@ PATHS: Final = (
 
 _RUN: Final = 64
 _CHEAPER: Final = 8
-"""As many null counts are read at once if they are equal, as most are, and count as this part of their bytes."""
+"""As many null counts are read at once if they are equal, as most are, and count as this part of
+their bytes.
+"""
 
 
 def read_entries(
@@ -52,8 +56,9 @@ def read_entries(
     wants: Callable[[bytes], bool] | None,
     spend: Callable[[int], None],
 ) -> list[tuple[Any, ...]]:
-    """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their partition.
-    `spend` is called with the bytes of the arrays and raises if there are too many."""
+    """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their
+    partition. `spend` is called with the bytes of the arrays and raises if there are too many.
+    """
     at = 0
 
     def number() -> int:

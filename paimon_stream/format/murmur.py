@@ -1,5 +1,6 @@
-"""The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3). The length of a row is a
-multiple of 8 bytes, so its hash has no tail. Results are signed, as in Java."""
+"""The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3). The
+length of a row is a multiple of 8 bytes, so its hash has no tail. Results are signed, as in Java.
+"""
 
 import struct
 from typing import Final

@@ -1,6 +1,8 @@
-"""The one rule for the names of files and folders in a table (format.md §1). Others may have written metadata, messages
-and journals, so whatever turns a name into a path to read or delete asks here. Names of buckets and partitions are
-fixed (format.md §1.1, §1.4). Those of data files are open: options give prefixes, and tables from Hive keep theirs."""
+"""The one rule for the names of files and folders in a table (format.md §1). Others may have
+written metadata, messages and journals, so whatever turns a name into a path to read or delete asks
+here. Names of buckets and partitions are fixed (format.md §1.1, §1.4). Those of data files are
+open: options give prefixes, and tables from Hive keep theirs.
+"""
 
 import math
 import re
@@ -25,7 +27,9 @@ _SHOWN: Final = 80
 
 
 def wrong_with(name: str) -> str | None:
-    """Why no file or folder of a table can have this name, as the end of a sentence; None if one can."""
+    """Why no file or folder of a table can have this name, as the end of a sentence; None if one
+    can.
+    """
     if _PLAIN.fullmatch(name):
         return None
     if name in ("", ".", ".."):
@@ -42,8 +46,9 @@ def wrong_with(name: str) -> str | None:
 
 
 def checked_name(name: str, path: str, source: str | None = None) -> str:
-    """Returns the name if a file or folder of a table can have it. `path` is the file or folder that names it; `source`
-    says the same in words for the message. Raises `CorruptMetadata`."""
+    """Returns the name if a file or folder of a table can have it. `path` is the file or folder
+    that names it; `source` says the same in words for the message. Raises `CorruptMetadata`.
+    """
     wrong = wrong_with(name)
     if wrong is not None:
         cure = f"{wrong}. No such file was read or deleted. Run verify, which lists such entries."
@@ -58,7 +63,9 @@ def shown_name(name: str) -> str:
 
 
 def is_bucket(bucket: int, total_buckets: int | None = None) -> bool:
-    """Whether a table can have this bucket: below the number of buckets if that is fixed, or `POSTPONE_BUCKET`."""
+    """Whether a table can have this bucket: below the number of buckets if that is fixed, or
+    `POSTPONE_BUCKET`.
+    """
     if bucket == POSTPONE_BUCKET:
         return True
     most = total_buckets if total_buckets is not None and total_buckets > 0 else _LARGEST_BUCKET
@@ -66,7 +73,9 @@ def is_bucket(bucket: int, total_buckets: int | None = None) -> bool:
 
 
 def is_bucket_folder(name: str) -> bool:
-    """Whether Paimon gives this name to the folder of a bucket: `bucket-<number>` or `bucket-postpone`."""
+    """Whether Paimon gives this name to the folder of a bucket: `bucket-<number>` or
+    `bucket-postpone`.
+    """
     return _BUCKET_FOLDER.fullmatch(name) is not None
 
 
@@ -75,7 +84,8 @@ def is_partition_folder(name: str, key: str) -> bool:
     return name.startswith(f"{escape(key)}=")
 
 
-# -- names in the bytes of manifests ------------------------------------------------------------------
+# -- names in the bytes of manifests
+# ------------------------------------------------------------------
 PREFIX_BYTES: Final = 5
 """How many bytes at the beginning of a name are compared."""
 
@@ -84,15 +94,18 @@ MAX_PREFIXES: Final = 16
 
 
 class Mentions:
-    """Finds names that begin like one of `names` in the bytes of a manifest, without decoding its records.
+    """Finds names that begin like one of `names` in the bytes of a manifest, without decoding its
+    records.
 
-    Avro stores a string as its length and its plain bytes, so a manifest's blocks have every name in full. Looking for
-    the wanted beginnings is many times faster than decoding 25 fields of every record. Invariant: every name with one
-    of the prefixes is found, in any field. Bytes that merely look like a name may be found, too: callers ask which
-    files are still in use, so that does no harm.
+    Avro stores a string as its length and its plain bytes, so a manifest's blocks have every name
+    in full. Looking for the wanted beginnings is many times faster than decoding 25 fields of every
+    record. Invariant: every name with one of the prefixes is found, in any field. Bytes that merely
+    look like a name may be found, too: callers ask which files are still in use, so that does no
+    harm.
 
     >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
-    True"""
+    True
+    """
 
     def __init__(self, names: Iterable[bytes]) -> None:
         prefixes = {name[:PREFIX_BYTES] for name in names}
@@ -101,7 +114,9 @@ class Mentions:
         self._prefixes = sorted(prefixes)
 
     def hashes(self, block: bytes) -> list[int]:
-        """The hashes of the names in a decompressed block, and perhaps of bytes that are not names."""
+        """The hashes of the names in a decompressed block, and perhaps of bytes that are not
+        names.
+        """
         found: list[int] = []
         for prefix in self._prefixes:
             start = block.find(prefix, 1)
@@ -114,8 +129,9 @@ class Mentions:
 
 
 def _note(block: bytes, start: int, found: list[int]) -> None:
-    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag, seven bits per
-    byte). Two bytes of length are enough for every file name."""
+    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag,
+    seven bits per byte). Two bytes of length are enough for every file name.
+    """
     last = block[start - 1]
     if last > 0x7F:
         return
@@ -128,9 +144,11 @@ def _note(block: bytes, start: int, found: list[int]) -> None:
             found.append(hash(block[start : start + size]))
 
 
-# -- the folder of a partition, `dt=19782/region=x` (format.md §1.4) ----------------------------------
+# -- the folder of a partition, `dt=19782/region=x` (format.md §1.4)
+# ----------------------------------
 #
-# Other engines find a partition's files by this text alone, so it must equal theirs, even Java's text for a float.
+# Other engines find a partition's files by this text alone, so it must equal theirs, even Java's
+# text for a float.
 
 _ESCAPED: Final = {
     code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))
@@ -153,7 +171,9 @@ _NULL: Final = "__DEFAULT_PARTITION__"
 
 
 def escape(text: str) -> str:
-    """The text as a part of a path: characters that have a meaning in file systems or URIs become `%XX`."""
+    """The text as a part of a path: characters that have a meaning in file systems or URIs become
+    `%XX`.
+    """
     return text.translate(_ESCAPED)
 
 
@@ -169,10 +189,12 @@ def partition_path(
     default: str = _NULL,
     legacy: bool = True,
 ) -> str:
-    """The folder of a partition, relative to the table, without a slash at its end; empty without keys. `values` are in
-    the internal form of `format/binary_row.py`; NULL, empty and blank ones become `default`. `legacy` is
-    `partition.legacy-name`. Raises `UnsupportedFeature` for nested types, BINARY, and without `legacy` for TIMESTAMP
-    WITH LOCAL TIME ZONE, which Java writes in the zone of its machine."""
+    """The folder of a partition, relative to the table, without a slash at its end; empty without
+    keys. `values` are in the internal form of `format/binary_row.py`; NULL, empty and blank ones
+    become `default`. `legacy` is `partition.legacy-name`. Raises `UnsupportedFeature` for nested
+    types, BINARY, and without `legacy` for TIMESTAMP WITH LOCAL TIME ZONE, which Java writes in the
+    zone of its machine.
+    """
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
         check_partition_key(key, type_, legacy)
@@ -182,12 +204,16 @@ def partition_path(
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text is empty or only white space by Java's rules. Such text shares the folder of NULL."""
+    """Whether the text is empty or only white space by Java's rules. Such text shares the folder of
+    NULL.
+    """
     return all(char in _JAVA_WHITESPACE for char in text)
 
 
 def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
-    """Raises `UnsupportedFeature` for a type whose folder other engines would not find; see `partition_path`."""
+    """Raises `UnsupportedFeature` for a type whose folder other engines would not find; see
+    `partition_path`.
+    """
     if type_.is_nested or type_.is_binary:
         why = "Paimon has no folder name for it"
     elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
@@ -199,7 +225,9 @@ def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = ""
 
 
 def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
-    """The text of a partition value in internal form. With `legacy` it is the one of Java's `toString`."""
+    """The text of a partition value in internal form. With `legacy` it is the one of Java's
+    `toString`.
+    """
     match type_.root:
         case TypeRoot.BOOLEAN:
             return "true" if value else "false"
@@ -223,8 +251,10 @@ def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
 
 
 def _java_float(value: float, single: bool) -> str:
-    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the same number, with
-    at least one digit after the point. Below 0.001 and from ten million on, the text has an exponent."""
+    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the
+    same number, with at least one digit after the point. Below 0.001 and from ten million on, the
+    text has an exponent.
+    """
     if math.isnan(value):
         return "NaN"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
@@ -249,7 +279,9 @@ def _java_float(value: float, single: bool) -> str:
 
 
 def _date(days: int) -> str:
-    """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000 on."""
+    """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000
+    on.
+    """
     text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     year = int(text)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
@@ -268,7 +300,9 @@ def _split_timestamp(nanos: int) -> tuple[str, str, str]:
 
 
 def _local_date_time(nanos: int) -> str:
-    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits of fraction."""
+    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits
+    of fraction.
+    """
     date, clock, fraction = _split_timestamp(nanos)
     while fraction.endswith("000"):
         fraction = fraction[:-3]

@@ -1,6 +1,8 @@
-"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow writes and reads
-Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this module changes that (format.md §7.4). A
-footer is encoded in Thrift's compact protocol and is kept as numbered fields."""
+"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow
+writes and reads Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this
+module changes that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is kept
+as numbered fields.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,7 +14,9 @@ TAIL: Final = 8
 """Bytes at the end of a Parquet file: the length of the footer, and the magic number."""
 
 MOST_FOOTER: Final = 64 << 20
-"""The most bytes in a footer that is changed here. Each column of each row group has some 60 bytes in it."""
+"""The most bytes in a footer that is changed here. Each column of each row group has some 60 bytes
+in it.
+"""
 _DEEPEST: Final = 32
 """How deep the values of a footer may be nested. Parquet's own nest 8 deep."""
 
@@ -20,7 +24,8 @@ _INT96: Final = 3
 _FIXED_LENGTH: Final = 7
 MAGIC: Final = b"PAR1"
 
-# Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's footer.
+# Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's
+# footer.
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
     0,
     1,
@@ -42,7 +47,9 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def footer_start(size: int, tail: bytes) -> int:
-    """Where the footer begins in a file of `size` bytes with `tail` as its last `TAIL` bytes. Raises `FormatError`."""
+    """Where the footer begins in a file of `size` bytes with `tail` as its last `TAIL` bytes.
+    Raises `FormatError`.
+    """
     start = size - TAIL - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or start < 0 or size - TAIL - start > MOST_FOOTER:
         raise FormatError("it does not end like a Parquet file")
@@ -50,18 +57,23 @@ def footer_start(size: int, tail: bytes) -> int:
 
 
 def declare_twelve_bytes(footer: bytes) -> bytes:
-    """The end of a file, from its footer on, with INT96 columns declared as twelve bytes. Raises `FormatError`."""
+    """The end of a file, from its footer on, with INT96 columns declared as twelve bytes. Raises
+    `FormatError`.
+    """
     return _retyped(footer, lambda _, struct: struct.get(_TYPE) == (_I32, _INT96), _FIXED_LENGTH)
 
 
 def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
-    """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96. `columns`
-    are numbers of leaves, in file order. Raises `FormatError`."""
+    """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96.
+    `columns` are numbers of leaves, in file order. Raises `FormatError`.
+    """
     return _retyped(footer, lambda leaf, _: leaf in columns, _INT96)
 
 
 def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -> bytes:
-    """Changes the type of the schema's leaves, and of their column chunks, that are `chosen` by number and struct."""
+    """Changes the type of the schema's leaves, and of their column chunks, that are `chosen` by
+    number and struct.
+    """
     known = _Reader(footer).struct()
     leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):

@@ -1,5 +1,6 @@
-"""Bytes of any origin: blocks are decompressed up to a bound, whatever they claim to hold, and a cursor, which the
-readers of Avro, Thrift and ORC share, advances over what is there."""
+"""Bytes of any origin: blocks are decompressed up to a bound, whatever they claim to hold, and a
+cursor, which the readers of Avro, Thrift and ORC share, advances over what is there.
+"""
 
 import bz2
 import lzma
@@ -24,8 +25,10 @@ _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of a block; `snappy` is Snappy's own format, without Avro's checksum. Holds not much more than
-    `limit` bytes. Raises `ValueError` for a block with more, or a damaged one, `LookupError` for an unknown codec."""
+    """The plain bytes of a block; `snappy` is Snappy's own format, without Avro's checksum. Holds
+    not much more than `limit` bytes. Raises `ValueError` for a block with more, or a damaged one,
+    `LookupError` for an unknown codec.
+    """
     try:
         match codec:
             case "null":
@@ -56,7 +59,9 @@ def _check(size: int, limit: int) -> None:
 
 
 def _streamed(stream: Any, packed: bytes, limit: int, *, alone: bool = True) -> bytes:
-    """If `alone`, nothing may come after the end. Some writers of deflate leave part of a checksum there."""
+    """If `alone`, nothing may come after the end. Some writers of deflate leave part of a checksum
+    there.
+    """
     plain: bytes = stream.decompress(packed, limit + 1)
     if (not stream.eof and len(plain) <= limit) or (alone and stream.eof and stream.unused_data):
         raise EOFError
@@ -80,7 +85,9 @@ def _zstd(packed: bytes, limit: int) -> bytes:
 
 
 def _zstd_size(packed: bytes) -> int | None:
-    """The size that the first frame notes for its content, None if it notes none (RFC 8878, chapter 3.1)."""
+    """The size that the first frame notes for its content, None if it notes none (RFC 8878, chapter
+    3.1).
+    """
     if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
         return None
     kind = packed[4]
@@ -93,8 +100,10 @@ def _zstd_size(packed: bytes) -> int | None:
 
 
 class ByteCursor:
-    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes and an endless number,
-    here of a footer; subclasses may have their own. `cut_off` may say where: `{size}` bytes at `{at}` of `{length}`."""
+    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes
+    and an endless number, here of a footer; subclasses may have their own. `cut_off` may say where:
+    `{size}` bytes at `{at}` of `{length}`.
+    """
 
     cut_off: ClassVar[str] = "its footer is cut off"
     damaged: ClassVar[str] = "its footer is damaged"
@@ -113,7 +122,9 @@ class ByteCursor:
         return taken
 
     def varint(self) -> int:
-        """The next number, stored as seven bits per byte, lowest bits first. Raises `FormatError`."""
+        """The next number, stored as seven bits per byte, lowest bits first. Raises
+        `FormatError`.
+        """
         made = shift = 0
         while True:
             byte = self.take(1)[0]

@@ -17,7 +17,9 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of a table's schema, made at `time_millis` (epoch milliseconds). `options` are strings as stored."""
+    """One version of a table's schema, made at `time_millis` (epoch milliseconds). `options` are
+    strings as stored.
+    """
 
     id: int
     fields: tuple[DataField, ...]
@@ -67,7 +69,9 @@ class TableSchema:
 
     @property
     def bucket_keys(self) -> tuple[str, ...]:
-        """The columns of the bucket hash (format.md §6.2): `bucket-key`, *not* trimmed, or the trimmed primary key."""
+        """The columns of the bucket hash (format.md §6.2): `bucket-key`, *not* trimmed, or the
+        trimmed primary key.
+        """
         given = self.options.get("bucket-key")
         return tuple(given.split(",")) if given else self.trimmed_primary_keys
 
@@ -90,9 +94,11 @@ def encode_schema(schema: TableSchema) -> bytes:
 
 
 def decode_schema(data: bytes, path: str) -> TableSchema:
-    """Reads a schema file; `path` is for the message. Unknown keys are ignored. In old versions, a missing `bucket`
-    means 1 (version 1 and below), a missing `file.format` orc (2 and below). Raises `CorruptMetadata`,
-    `UnknownVersion`, and `UnsupportedFeature`, which does not name the file, for a type that cannot be read."""
+    """Reads a schema file; `path` is for the message. Unknown keys are ignored. In old versions, a
+    missing `bucket` means 1 (version 1 and below), a missing `file.format` orc (2 and below).
+    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature`, which does not name the
+    file, for a type that cannot be read.
+    """
     with understanding(path, len(data), "a schema file", "Restore it from a backup."):
         node = parse_json(data)
         version = integer(node.get("version", 1))
@@ -126,8 +132,10 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
 def reassign_ids(
     fields: tuple[DataField, ...], first: int = 0
 ) -> tuple[tuple[DataField, ...], int]:
-    """The same columns with ids as Java numbers them, and the highest id. A column's id comes first, then those inside
-    its type, depth first; in a ROW, a member's type comes before the member itself (format.md §2.3)."""
+    """The same columns with ids as Java numbers them, and the highest id. A column's id comes
+    first, then those inside its type, depth first; in a ROW, a member's type comes before the
+    member itself (format.md §2.3).
+    """
     ids = count(first)
 
     def renumber(type_: DataType) -> DataType:

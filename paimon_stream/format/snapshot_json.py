@@ -1,4 +1,6 @@
-"""The snapshot file: its value, the conversion to and from JSON (format.md §3), and the marks of a stream."""
+"""The snapshot file: its value, the conversion to and from JSON (format.md §3), and the marks of a
+stream.
+"""
 
 import json
 import re
@@ -32,8 +34,10 @@ class CommitKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One snapshot; the fields are in Java's order. Names of lists and manifests are file names in `manifest/`. Sizes
-    are bytes, None if the writer left them out. `time_millis` and `watermark` are epoch milliseconds."""
+    """One snapshot; the fields are in Java's order. Names of lists and manifests are file names in
+    `manifest/`. Sizes are bytes, None if the writer left them out. `time_millis` and `watermark`
+    are epoch milliseconds.
+    """
 
     version: int = VERSION
     uuid: str | None = None
@@ -61,13 +65,17 @@ class Snapshot:
 
     @property
     def nonce(self) -> str:
-        """What distinguishes this snapshot from any other that had or will have the same id: the name of its
-        delta manifest list, which is unique in the snapshots of every engine (exactly-once.md)."""
+        """What distinguishes this snapshot from any other that had or will have the same id: the
+        name of its delta manifest list, which is unique in the snapshots of every engine
+        (exactly-once.md).
+        """
         return self.delta_manifest_list
 
     @property
     def manifest_lists(self) -> tuple[tuple[str, int | None], ...]:
-        """The names of its manifest lists and their sizes: base, delta and, if there is one, changelog."""
+        """The names of its manifest lists and their sizes: base, delta and, if there is one,
+        changelog.
+        """
         lists = (
             (self.base_manifest_list, self.base_manifest_list_size),
             (self.delta_manifest_list, self.delta_manifest_list_size),
@@ -97,7 +105,9 @@ def json_key(name: str) -> str:
 
 
 def _form(one: Field[Any]) -> tuple[str, str, type, bool]:
-    """The attribute, the JSON key and the JSON type of a field; True if the key is always present."""
+    """The attribute, the JSON key and the JSON type of a field; True if the key is always
+    present.
+    """
     required = one.name == "version" or (one.default is MISSING and one.default_factory is MISSING)
     return one.name, json_key(one.name), _TYPES[one.type], required
 
@@ -137,8 +147,10 @@ _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
 def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
-    """Reads a snapshot file and ignores unknown keys. The message has `path` and the sentence `cure`. Raises
-    `CorruptMetadata` if the bytes are no whole snapshot or name an impossible file, `UnknownVersion` above 3."""
+    """Reads a snapshot file and ignores unknown keys. The message has `path` and the sentence
+    `cure`. Raises `CorruptMetadata` if the bytes are no whole snapshot or name an impossible file,
+    `UnknownVersion` above 3.
+    """
     values: dict[str, Any] = {}
     with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)
@@ -167,7 +179,8 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
     return Snapshot(**values)
 
 
-# -- the marks of a stream: properties by which a later run recognizes its own snapshots, and those of another
+# -- the marks of a stream: properties by which a later run recognizes its own snapshots, and those
+# of another
 #    query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1)
 
 
@@ -200,8 +213,9 @@ class Marks:
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
-    """The properties that a snapshot's own commit wrote. When Java merges all manifests, it copies the
-    properties of the snapshot before, and those describe another commit (semantics.md R1.5)."""
+    """The properties that a snapshot's own commit wrote. When Java merges all manifests, it copies
+    the properties of the snapshot before, and those describe another commit (semantics.md R1.5).
+    """
     merged = (
         snapshot.commit_kind is CommitKind.COMPACT
         and snapshot.commit_identifier == BATCH_IDENTIFIER
@@ -211,6 +225,7 @@ def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
 
 def is_ours(snapshot: Snapshot) -> bool:
     """Whether a property shows that this package made the snapshot, not another engine. Java copies
-    properties only when it merges manifests. This package does not copy the marks of a stream then."""
+    properties only when it merges manifests. This package does not copy the marks of a stream then.
+    """
     copied = not own_properties(snapshot) and Marks.of(snapshot.properties).query_id is not None
     return not copied and any(key.startswith(MARK_PREFIX) for key in snapshot.properties)

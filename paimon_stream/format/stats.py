@@ -1,5 +1,7 @@
-"""Statistics of columns: how bounds (in the internal form of `format/binary_row.py`) are truncated, and the rows that
-hold them (format.md §4.5). Readers skip files and manifests by them, so a bound that could be wrong is left out."""
+"""Statistics of columns: how bounds (in the internal form of `format/binary_row.py`) are truncated,
+and the rows that hold them (format.md §4.5). Readers skip files and manifests by them, so a bound
+that could be wrong is left out.
+"""
 
 import math
 import re
@@ -24,8 +26,9 @@ _WHOLE: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.DAT
 
 
 def row_order(types: Sequence[DataType]) -> RowOrder:
-    """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an order. The returned
-    function raises `FormatError` for bytes that are not such a row."""
+    """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an
+    order. The returned function raises `FormatError` for bytes that are not such a row.
+    """
     for one in types:
         if one.is_nested:
             raise UnsupportedFeature(
@@ -71,7 +74,9 @@ _TRUNCATE: Final = re.compile(r"truncate\(([0-9]{1,9})\)")
 
 
 class ColumnStats(NamedTuple):
-    """The smallest value, the largest value and the number of NULLs of one column; None if unknown."""
+    """The smallest value, the largest value and the number of NULLs of one column; None if
+    unknown.
+    """
 
     min: Any
     max: Any
@@ -83,7 +88,9 @@ NO_STATS: Final = ColumnStats(min=None, max=None, null_count=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsMode:
-    """A mode of `metadata.stats-mode`: none, counts, truncate or full. `length` is that of truncate, in code points."""
+    """A mode of `metadata.stats-mode`: none, counts, truncate or full. `length` is that of
+    truncate, in code points.
+    """
 
     kind: str
     length: int = 0
@@ -105,7 +112,9 @@ class StatsMode:
 
 
 def parse_mode(text: str) -> StatsMode:
-    """Reads `none`, `counts`, `full` or `truncate(16)`, in any letter case. Raises `InvalidOption`."""
+    """Reads `none`, `counts`, `full` or `truncate(16)`, in any letter case. Raises
+    `InvalidOption`.
+    """
     word = text.strip().lower()
     truncate = _TRUNCATE.fullmatch(word)
     if truncate and int(truncate[1]) > 0:
@@ -117,8 +126,10 @@ def parse_mode(text: str) -> StatsMode:
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
-    """An upper bound of at most `length` code points; None if there is none. The last code point that can be increased
-    is increased, and the rest is cut. Surrogates are skipped; Java does not skip them, so its bound is too small."""
+    """An upper bound of at most `length` code points; None if there is none. The last code point
+    that can be increased is increased, and the rest is cut. Surrogates are skipped; Java does not
+    skip them, so its bound is too small.
+    """
     if len(value) <= length:
         return value
     for end in range(length, 0, -1):
@@ -133,8 +144,9 @@ def _truncate_upper(value: str, length: int) -> str | None:
 def encode_stats(
     fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """The statistics as they are stored, and the names of the columns that they cover (None for all). With `dense`,
-    columns without any statistics are left out (`metadata.stats-dense-store`)."""
+    """The statistics as they are stored, and the names of the columns that they cover (None for
+    all). With `dense`, columns without any statistics are left out (`metadata.stats-dense-store`).
+    """
     pairs = list(zip(fields, column_stats, strict=True))
     names: tuple[str, ...] | None = None
     if dense and NO_STATS in column_stats:
@@ -156,8 +168,10 @@ def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> Si
 def decode_stats(
     fields: Sequence[DataField], stats: SimpleStats, columns: Sequence[str] | None = None
 ) -> dict[str, ColumnStats]:
-    """The statistics of each column, by name; those not covered are absent. `fields` are the fields of the schema that
-    the file was written with, `columns` its `value_stats_cols`. Raises `FormatError`."""
+    """The statistics of each column, by name; those not covered are absent. `fields` are the fields
+    of the schema that the file was written with, `columns` its `value_stats_cols`. Raises
+    `FormatError`.
+    """
     covered = list(fields)
     if columns is not None:
         by_name = {one.name: one for one in fields}
@@ -184,13 +198,17 @@ def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
 
 
 def schema_of_statistics(data: bytes, path: str) -> int:
-    """The id of the schema of a file of table statistics (`statistics` of a snapshot). Raises `CorruptMetadata`."""
+    """The id of the schema of a file of table statistics (`statistics` of a snapshot). Raises
+    `CorruptMetadata`.
+    """
     with understanding(path, len(data), "a file of table statistics", "Run ANALYZE again."):
         return integer(parse_json(data)["schemaId"])
 
 
 def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
-    """The exact statistics of the partitions of entries, or of a `Counter` of them. Raises `FormatError`."""
+    """The exact statistics of the partitions of entries, or of a `Counter` of them. Raises
+    `FormatError`.
+    """
     rows = [
         (deserialize_partition(types, one), count) for one, count in Counter(partitions).items()
     ]
@@ -207,7 +225,9 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
-    """The statistics of each partition column in a manifest; None if it has none. Raises `FormatError`."""
+    """The statistics of each partition column in a manifest; None if it has none. Raises
+    `FormatError`.
+    """
     return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
 
 

@@ -1,5 +1,7 @@
-"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5). Every type of the
-format can be read here. The writer decides which types can be *written* (`write/conform.py`)."""
+"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5).
+Every type of the format can be read here. The writer decides which types can be *written*
+(`write/conform.py`).
+"""
 
 import re
 from collections.abc import Callable
@@ -49,8 +51,10 @@ _NESTED_KEYWORDS: Final = {root.name for root in _NESTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision of DECIMAL, TIME
-    and timestamps. `element` is that of ARRAY and MULTISET, and the value of MAP. `fields` are the members of ROW."""
+    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision
+    of DECIMAL, TIME and timestamps. `element` is that of ARRAY and MULTISET, and the value of MAP.
+    `fields` are the members of ROW.
+    """
 
     root: TypeRoot
     nullable: bool = True
@@ -87,7 +91,9 @@ class DataType:
 
     @property
     def entry(self) -> "tuple[DataType, DataType]":
-        """The types of the keys and the values of a MAP. A MULTISET is a map from its elements to counts."""
+        """The types of the keys and the values of a MAP. A MULTISET is a map from its elements to
+        counts.
+        """
         assert self.element is not None
         return (self.element, _COUNT) if self.key is None else (self.key, self.element)
 
@@ -165,8 +171,9 @@ class DataField:
 
 
 DEEPEST: Final = 100
-"""How many types a type may hold inside one another. Paimon sets no limit, and no table comes near this one;
-without it, a type of a few kilobytes would exhaust the stack."""
+"""How many types a type may hold inside one another. Paimon sets no limit, and no table comes near
+this one; without it, a type of a few kilobytes would exhaust the stack.
+"""
 
 _SHORT: Final = 40
 _ALIASES: Final = {
@@ -185,9 +192,11 @@ _DEFAULT_PRECISION: Final = {
 
 
 def parse_type(node: Any, depth: int = 0) -> "DataType":
-    """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the number of types
-    around it. Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else that is not
-    a type, and for types that are nested more than `DEEPEST` deep."""
+    """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the
+    number of types around it. Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR,
+    `CorruptMetadata` for anything else that is not a type, and for types that are nested more than
+    `DEEPEST` deep.
+    """
     _check_depth(depth)
     if isinstance(node, str):
         return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node).whole(depth)
@@ -226,7 +235,9 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
 
 @lru_cache(maxsize=1024)
 def _of_short_text(text: str) -> "DataType":
-    """The type of a text too short to nest deeply. Nearly every column has one of a few such types."""
+    """The type of a text too short to nest deeply. Nearly every column has one of a few such
+    types.
+    """
     return _SqlType(text).whole(0)
 
 
@@ -354,7 +365,9 @@ def _arrow_field(name: str, type_: "DataType") -> pa.Field:
 def arrow_type(
     type_: "DataType", inner: "Callable[[str, DataType], pa.Field]" = _arrow_field
 ) -> pa.DataType:
-    """The type in memory: the Arrow type of its columns (format.md §2.5). `inner` makes the fields inside it."""
+    """The type in memory: the Arrow type of its columns (format.md §2.5). `inner` makes the fields
+    inside it.
+    """
     match type_.root:
         case TypeRoot.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)

@@ -1,6 +1,8 @@
-"""What a committer does for its table after it has published: it creates automatic tags, and expires tags, partitions
-and snapshots. It never fails a commit, and it never delays the next one, or the end of the process, without a bound.
-docs/architecture.md (What follows a commit) says who waits for it, and for how long."""
+"""What a committer does for its table after it has published: it creates automatic tags, and
+expires tags, partitions and snapshots. It never fails a commit, and it never delays the next one,
+or the end of the process, without a bound. docs/architecture.md (What follows a commit) says who
+waits for it, and for how long.
+"""
 
 import atexit
 import logging
@@ -44,8 +46,10 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @dataclass(slots=True, kw_only=True)
 class AfterCommit:
-    """One committer's maintenance of one table, called after each commit with the new snapshot. `on_expiry` gets each
-    expiry's report, or None if it failed, in the thread that did the work. `batch`: the committer is no stream's."""
+    """One committer's maintenance of one table, called after each commit with the new snapshot.
+    `on_expiry` gets each expiry's report, or None if it failed, in the thread that did the work.
+    `batch`: the committer is no stream's.
+    """
 
     runtime: Runtime = field(default_factory=system)
     batch: bool = False
@@ -66,7 +70,9 @@ class AfterCommit:
         self._tried(table, lambda: self._maintain(table, made=snapshot))
 
     def after_nothing(self, table: Table) -> None:
-        """Like a call, after a batch that made no snapshot: others may have made some, and time has passed."""
+        """Like a call, after a batch that made no snapshot: others may have made some, and time has
+        passed.
+        """
         self._tried(table, lambda: self._maintain(table, made=None))
 
     def _maintain(self, table: Table, made: Snapshot | None) -> None:
@@ -112,7 +118,9 @@ class AfterCommit:
             self._worker.join(WAIT_SECONDS)
 
     def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
-        """Whether automatic tags are due after this snapshot. The first time it is not known, so they are."""
+        """Whether automatic tags are due after this snapshot. The first time it is not known, so
+        they are.
+        """
         mode = table.options.value(opt.TAG_AUTOMATIC_CREATION)
         if mode in ("none", "batch"):
             return mode == "batch" and self.batch
@@ -149,7 +157,9 @@ class AfterCommit:
         return bool(pins)
 
     def _snapshots(self, table: Table) -> SnapshotStore:
-        """One store for all batches. What it knows of the newest snapshot saves listing the snapshots."""
+        """One store for all batches. What it knows of the newest snapshot saves listing the
+        snapshots.
+        """
         if self._store is None or self._store[0] is not table.storage:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
@@ -163,8 +173,9 @@ class AfterCommit:
         snapshots: bool,
         *latest: int | None,
     ) -> None:
-        """Creates tags, and expires tags, partitions and snapshots. With `latest`, tags and snapshots expire only after
-        a look whether that may begin."""
+        """Creates tags, and expires tags, partitions and snapshots. With `latest`, tags and
+        snapshots expire only after a look whether that may begin.
+        """
         try:
             if self._waits_for_rollback(table):
                 return

@@ -1,6 +1,8 @@
-"""Automatic tags: when a period such as a day has ended, a snapshot is kept under its name (table-kinds.md §10). The
-first snapshot whose time is at least `tag.creation-delay` after the end of a period gets the tag of that period. What
-is due follows from the tags and snapshots that exist, so kills do no harm, and other writers may create tags, too."""
+"""Automatic tags: when a period such as a day has ended, a snapshot is kept under its name
+(table-kinds.md §10). The first snapshot whose time is at least `tag.creation-delay` after the end
+of a period gets the tag of that period. What is due follows from the tags and snapshots that exist,
+so kills do no harm, and other writers may create tags, too.
+"""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +36,10 @@ _HOUR: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomaticTagsReport(Report):
-    """The tags that were created, each with the id of its snapshot, and those that were deleted because of
-    `tag.num-retained-max`. With `dry_run`, those that would be. The next tag is due from `next_time` on, a local time
-    such as `2026-11-30T00:00:00`; None if that is not known."""
+    """The tags that were created, each with the id of its snapshot, and those that were deleted
+    because of `tag.num-retained-max`. With `dry_run`, those that would be. The next tag is due from
+    `next_time` on, a local time such as `2026-11-30T00:00:00`; None if that is not known.
+    """
 
     location: str
     dry_run: bool
@@ -48,17 +51,20 @@ class AutomaticTagsReport(Report):
 def create_automatic_tags(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> AutomaticTagsReport:
-    """Creates the tags that are due. If it creates one, it deletes automatic tags beyond `tag.num-retained-max`, the
-    oldest first. In mode `batch`, the newest snapshot is due, its tag replaces one of the same name, and all tags are
-    counted. Raises what `create_tag` and `delete_tag` raise, and `InvalidOption`."""
+    """Creates the tags that are due. If it creates one, it deletes automatic tags beyond
+    `tag.num-retained-max`, the oldest first. In mode `batch`, the newest snapshot is due, its tag
+    replaces one of the same name, and all tags are counted. Raises what `create_tag` and
+    `delete_tag` raise, and `InvalidOption`.
+    """
     snapshots = SnapshotStore(table.storage, runtime)
     with naming(table.location):
         names = TagNames.of(table.options)
     created: dict[str, int] = {}
 
     def made(wanted: Sequence[tuple[str, Snapshot]], tags: Mapping[str, Snapshot]) -> bool:
-        """Creates these tags. False if another committer has created one meanwhile, or a snapshot has expired: then
-        others are due. `created` gets those that were made until then."""
+        """Creates these tags. False if another committer has created one meanwhile, or a snapshot
+        has expired: then others are due. `created` gets those that were made until then.
+        """
         for name, snapshot in wanted:
             if name in tags:  # of a batch
                 ManifestStore(table.storage).base_and_delta(
@@ -108,7 +114,9 @@ def create_automatic_tags(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagNames:
-    """How a table names its automatic tags, and from when on one is due. Times are local ones, labelled UTC."""
+    """How a table names its automatic tags, and from when on one is due. Times are local ones,
+    labelled UTC.
+    """
 
     mode: str
     period: dt.timedelta
@@ -151,7 +159,9 @@ class TagNames:
         return self.mode == "batch" or self.time_of(name) is not None
 
     def is_wanted(self, tagged: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Whether this snapshot gets its tag, given the one that has it: a batch takes that of an earlier one."""
+        """Whether this snapshot gets its tag, given the one that has it: a batch takes that of an
+        earlier one.
+        """
         return tagged is None or (self.mode == "batch" and tagged.nonce != snapshot.nonce)
 
     def time_of(self, name: str) -> dt.datetime | None:
@@ -164,7 +174,9 @@ class TagNames:
         return time if time.strftime(self.format) == text else None
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
-        """The time of a snapshot by which tags are due: that of its commit, or its watermark, if it has one."""
+        """The time of a snapshot by which tags are due: that of its commit, or its watermark, if it
+        has one.
+        """
         millis = snapshot.watermark if self.mode == "watermark" else snapshot.time_millis
         try:
             if millis is None or millis < 0:
@@ -176,7 +188,9 @@ class TagNames:
             return None  # beyond the year 9999: the watermark of a source that has ended
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
-        """From what time on a snapshot is tagged. None if none of these tags is automatic: then the next one is."""
+        """From what time on a snapshot is tagged. None if none of these tags is automatic: then the
+        next one is.
+        """
         last = self._last(tags)
         return None if last is None or self.mode == "batch" else self._after(last[1])
 

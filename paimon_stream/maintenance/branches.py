@@ -1,6 +1,8 @@
-"""Branches: histories of their own over the files of one table (table-kinds.md §6). While one is made or deleted, a
-note `_paimon_stream/branch-<name>` says so, and this release does not open it. The same call completes a killed run.
-Fast forward makes main what a branch is: readers see states that main or the branch had, whenever it is killed."""
+"""Branches: histories of their own over the files of one table (table-kinds.md §6). While one is
+made or deleted, a note `_paimon_stream/branch-<name>` says so, and this release does not open it.
+The same call completes a killed run. Fast forward makes main what a branch is: readers see states
+that main or the branch had, whenever it is killed.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +44,9 @@ _DELETED: Final = b"delete"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchReport(Report):
-    """What was done to a branch. `snapshot` is its newest one, and `found` is false if there was none to delete."""
+    """What was done to a branch. `snapshot` is its newest one, and `found` is false if there was
+    none to delete.
+    """
 
     location: str
     branch: str
@@ -52,7 +56,9 @@ class BranchReport(Report):
 
 
 def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
-    """The finished branches but main by name, with their newest snapshots. Raises `CorruptMetadata`, `StorageError`."""
+    """The finished branches but main by name, with their newest snapshots. Raises
+    `CorruptMetadata`, `StorageError`.
+    """
     found = [
         of_branch.BranchStorage(of_branch.whole_of(storage), name)
         for name in of_branch.branch_names(storage)
@@ -149,8 +155,9 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardReport(Report):
-    """What a fast forward to `snapshot` did to main: the snapshots that were `added` after `kept`, and those, with
-    tags, that were `removed`. `streams` are as in the report of a rollback."""
+    """What a fast forward to `snapshot` did to main: the snapshots that were `added` after `kept`,
+    and those, with tags, that were `removed`. `streams` are as in the report of a rollback.
+    """
 
     location: str
     branch: str
@@ -171,7 +178,9 @@ def fast_forward(
     take_over: bool = False,
     runtime: Runtime | None = None,
 ) -> ForwardReport:
-    """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same errors."""
+    """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same
+    errors.
+    """
     used = table.storage
     of_branch.check_is_main(used, WHERE)
     of_branch.check_branch(name, used.location)
@@ -196,7 +205,9 @@ def fast_forward(
 
 
 class _Forward:
-    """One fast forward of main to a branch. `ids` are those of the branch's snapshots, without a gap."""
+    """One fast forward of main to a branch. `ids` are those of the branch's snapshots, without a
+    gap.
+    """
 
     def __init__(
         self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None
@@ -212,7 +223,9 @@ class _Forward:
             raise NotFound(text, table=main.location, branch=branch.branch)
 
     def target(self) -> Target:
-        """The newest snapshot that both have, or the oldest of the branch, which is then restored in main."""
+        """The newest snapshot that both have, or the oldest of the branch, which is then restored
+        in main.
+        """
         for one in reversed(self.ids):
             theirs, mine = self.theirs.find(one), self.ours.find(one)
             if theirs is not None and mine is not None and theirs.nonce == mine.nonce:
@@ -222,8 +235,10 @@ class _Forward:
         return Target(snapshot=oldest, kept_by=folder + snapshot_path(oldest.id))
 
     def prepare(self, target: Target, below: Sequence[int], dry_run: bool, take_over: bool) -> None:
-        """Refuses what cannot be forwarded. Removes the snapshots `below` a target that main does not have: they are
-        not what the target was built on, so no expiry may conclude anything from them later."""
+        """Refuses what cannot be forwarded. Removes the snapshots `below` a target that main does
+        not have: they are not what the target was built on, so no expiry may conclude anything from
+        them later.
+        """
         refuse_while_pinned(self.branch, "nothing was forwarded")
         nonce = target.snapshot.nonce
         foreign = [
@@ -262,13 +277,17 @@ class _Forward:
         self.main.write_hint(LATEST_HINT, str(self.ids[-1]).encode())
 
     def _require(self, path: str) -> None:
-        """Takes a snapshot or tag back that expired in the branch, or was deleted there, while main got it."""
+        """Takes a snapshot or tag back that expired in the branch, or was deleted there, while main
+        got it.
+        """
         if not self.branch.exists(path):
             self.main.delete(path)
             raise self._contended(f"{path} was deleted from the branch meanwhile")
 
     def _schemas(self) -> tuple[int, list[int], list[int]]:
-        """How many schemas both have in common from the first on, and the ids of main's and of the branch's."""
+        """How many schemas both have in common from the first on, and the ids of main's and of the
+        branch's.
+        """
         mine, theirs = SchemaStore(self.main).ids(), SchemaStore(self.branch).ids()
         both = zip(mine, theirs, strict=False)
         alike = (

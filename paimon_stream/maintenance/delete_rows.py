@@ -2,9 +2,11 @@
 
     plan on the newest snapshot ──► find the rows ──► publish, with the vectors of then ──► files gone: plan again
 
-Invariants: no data file changes. A row that others have deleted stays deleted: the new vector of a file has the
-positions of the vector that the table has when this one is published. If others have replaced a file meanwhile, all is
-planned again, so a row is never deleted by a position that means another row."""
+Invariants: no data file changes. A row that others have deleted stays deleted: the new vector of a
+file has the positions of the vector that the table has when this one is published. If others have
+replaced a file meanwhile, all is planned again, so a row is never deleted by a position that means
+another row.
+"""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +51,9 @@ _THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReport(Report):
-    """`rows` rows of `files` data files are deleted, in snapshot `snapshot_id`; None if there was no such row, and in
-    a dry run, which writes nothing. `files_read` data files were looked into."""
+    """`rows` rows of `files` data files are deleted, in snapshot `snapshot_id`; None if there was
+    no such row, and in a dry run, which writes nothing. `files_read` data files were looked into.
+    """
 
     table: str
     snapshot_id: int | None = None
@@ -68,7 +71,9 @@ def delete_rows(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> DeleteReport:
-    """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is now. Raises the same errors."""
+    """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is now. Raises
+    the same errors.
+    """
     running = runtime or system()
     plans = 0
     while True:
@@ -103,7 +108,9 @@ def _check(table: Table) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The rows to delete as of a snapshot: for each data file the positions that are not deleted yet."""
+    """The rows to delete as of a snapshot: for each data file the positions that are not deleted
+    yet.
+    """
 
     table: Table
     snapshot: Snapshot | None
@@ -162,9 +169,10 @@ class _DeleteSource:
         self._plan = plan
 
     def at(self, base: Base) -> Changes:
-        """New vectors for the files, which also mark what is deleted at this base. Vectors of files that are gone, as a
-        faulty writer may have left them, go. Raises `DeletedFiles` if one of the files is not live any more,
-        `CorruptMetadata`, `StorageError`."""
+        """New vectors for the files, which also mark what is deleted at this base. Vectors of files
+        that are gone, as a faulty writer may have left them, go. Raises `DeletedFiles` if one of
+        the files is not live any more, `CorruptMetadata`, `StorageError`.
+        """
         table, marked = self._plan.table, self._plan.marked
         touched, types = {partition for partition, _, _ in marked}, table.partition_types
         files = live_files(
@@ -203,7 +211,9 @@ class _DeleteSource:
 
 
 def _publish(plan: _Plan, runtime: Runtime) -> int | None:
-    """Publishes the deletion. Returns the id of its snapshot. Raises the errors of `Committer.commit`."""
+    """Publishes the deletion. Returns the id of its snapshot. Raises the errors of
+    `Committer.commit`.
+    """
     assert plan.snapshot is not None
     uuid = runtime.ids.uuid()
     source = _DeleteSource(plan, uuid)

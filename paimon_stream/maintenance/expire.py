@@ -1,8 +1,10 @@
-"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The range is Java's, but
-each of our streams keeps its last snapshots for a day after it prepared its newest batch (R1.7, R8.3). And consumers,
-which hold snapshots back: readers that record in `consumer/consumer-<id>` which snapshot they read next (§11). No
-engine expires the snapshots from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set. A stream can
-keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`)."""
+"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The
+range is Java's, but each of our streams keeps its last snapshots for a day after it prepared its
+newest batch (R1.7, R8.3). And consumers, which hold snapshots back: readers that record in
+`consumer/consumer-<id>` which snapshot they read next (§11). No engine expires the snapshots from
+the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set. A stream can keep its own
+last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`).
+"""
 
 import json
 import logging
@@ -41,19 +43,25 @@ _CONSUMER: Final = "consumer-"
 CONSUMER_FILE: Final = f"{_CONSUMERS}/{_CONSUMER}"
 _LOOKS: Final = 5
 _GROUP: Final = 250
-"""How many snapshots expire together: that takes seconds, and leaves a note for each if it is killed."""
+"""How many snapshots expire together: that takes seconds, and leaves a note for each if it is
+killed.
+"""
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
-"""How long a stream's last snapshots are kept after its newest batch: as long as its prepared files are usable."""
+"""How long a stream's last snapshots are kept after its newest batch: as long as its prepared files
+are usable.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport(Report):
-    """What expired. `snapshots` are ids, ascending, and so are `changelogs`, which had outlived theirs. `files`
-    counts deleted files by kind, and `left` those that could not be deleted and stay as orphans. `impossible` counts
-    the files to delete whose name, bucket or partition the table cannot have; nothing was deleted for them, and
-    `verify` lists them. `earliest` is the oldest remaining snapshot, None in an empty table. In a dry run nothing was
-    deleted. `complete` is false if a rollback began before the end."""
+    """What expired. `snapshots` are ids, ascending, and so are `changelogs`, which had outlived
+    theirs. `files` counts deleted files by kind, and `left` those that could not be deleted and
+    stay as orphans. `impossible` counts the files to delete whose name, bucket or partition the
+    table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is the
+    oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete`
+    is false if a rollback began before the end.
+    """
 
     location: str
     snapshots: tuple[int, ...] = ()
@@ -70,8 +78,9 @@ class ExpireReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long snapshots are kept: at least `least` and at most `most` of them, and all that were made at
-    `cutoff_millis` (epoch) or later; at most `limit` are removed at once."""
+    """How long snapshots are kept: at least `least` and at most `most` of them, and all that were
+    made at `cutoff_millis` (epoch) or later; at most `limit` are removed at once.
+    """
 
     least: int
     most: int
@@ -89,7 +98,9 @@ class Retention:
         older_than: opt.Moment | None = None,
         max_deletes: int | None = None,
     ) -> "Retention":
-        """The given values, else the table's options. `table` is the location, for messages. Raises `InvalidOption`."""
+        """The given values, else the table's options. `table` is the location, for messages. Raises
+        `InvalidOption`.
+        """
         least = _given(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
         most = _given(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
@@ -129,13 +140,15 @@ def expire_snapshots(
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
-    """Expires old snapshots, and deletes every file that only they need, as `PaimonTable.expire_snapshots` says. `user`
-    is a stream whose last snapshot, `last_of_user`, the caller knows. `progress` is called with the number of snapshots
-    done.
+    """Expires old snapshots, and deletes every file that only they need, as
+    `PaimonTable.expire_snapshots` says. `user` is a stream whose last snapshot, `last_of_user`, the
+    caller knows. `progress` is called with the number of snapshots done.
 
-    It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run that was
-    killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a snapshot or tag that
-    cannot be read, and `CommitContended` while a rollback is under way."""
+    It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes
+    a run that was killed. A run stops where a rollback begins. Raises the same errors,
+    `CorruptMetadata` for a snapshot or tag that cannot be read, and `CommitContended` while a
+    rollback is under way.
+    """
     used, clock = table.storage, (runtime or system()).clock
     started = clock.monotonic()
     limits = (retain_max, retain_min, older_than, max_deletes)
@@ -200,8 +213,10 @@ def expire_snapshots(
 def expiry_is_due(
     table: Table, store: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
 ) -> bool:
-    """Whether the table's options let any snapshot expire now; consumers and streams may still prevent it. If the
-    caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read. Raises `InvalidOption`, `StorageError`."""
+    """Whether the table's options let any snapshot expire now; consumers and streams may still
+    prevent it. If the caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read.
+    Raises `InvalidOption`, `StorageError`.
+    """
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
     latest = store.latest_id() if latest is None else latest
     if latest is None or latest - retention.least + 1 <= oldest.id:
@@ -212,8 +227,9 @@ def expiry_is_due(
 def _expire_changelogs(
     table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot
 ) -> tuple[int, ...]:
-    """Expires long-lived changelogs by the options of the table, and returns their ids. The newest one stays, as in
-    Java. Consumers always hold them back."""
+    """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
+    one stays, as in Java. Consumers always hold them back.
+    """
     store, earliest = cleaner.changelogs, next(iter(cleaner.snapshots.ids()), None)
     ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
@@ -259,8 +275,10 @@ def _end(
 def _least_of_streams(
     storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
 ) -> int:
-    """The first id of the last snapshots of streams that were active within a day. Each is, or follows, the one that
-    the stream's journal names: that of the batch before its newest, or the one on which the newest was judged."""
+    """The first id of the last snapshots of streams that were active within a day. Each is, or
+    follows, the one that the stream's journal names: that of the batch before its newest, or the
+    one on which the newest was judged.
+    """
     least = [2**63 - 1 if last_of_user is None else last_of_user]
     own = None if user is None or last_of_user is None else user_folder(user)
     for name in storage.list_folders(OWN_FOLDER):
@@ -283,7 +301,9 @@ def _least_of_streams(
 
 
 def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
-    """The snapshots below `end` in groups, oldest first. A group's last one follows the others, and begins the next."""
+    """The snapshots below `end` in groups, oldest first. A group's last one follows the others, and
+    begins the next.
+    """
     below = [one for one in ids if one < end]
     found: list[Snapshot] = []
     for some in in_groups(below, _GROUP):
@@ -298,8 +318,10 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
 
 
 def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
-    """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written, as in
-    Java. Looks again after it has written, because a rollback may have restored an older snapshot."""
+    """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written,
+    as in Java. Looks again after it has written, because a rollback may have restored an older
+    snapshot.
+    """
     earliest, hint = None, f"{snapshots.folder}/EARLIEST"
     for _ in range(_LOOKS):
         before, earliest = earliest, next(iter(snapshots.ids()), None)
@@ -314,8 +336,10 @@ def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
 
 
 def consumers(storage: Storage) -> dict[str, int]:
-    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose file cannot be
-    understood counts as reading snapshot 0, so that nothing it may need expires. Raises `StorageError`."""
+    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose
+    file cannot be understood counts as reading snapshot 0, so that nothing it may need expires.
+    Raises `StorageError`.
+    """
     found: dict[str, int] = {}
     for stat in storage.list_files(_CONSUMERS, _CONSUMER):
         name = stat.name[len(_CONSUMER) :]
@@ -331,7 +355,9 @@ def consumers(storage: Storage) -> dict[str, int]:
 
 
 def next_snapshot(storage: Storage, path: str) -> int:
-    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`, `StorageError`."""
+    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`,
+    `StorageError`.
+    """
     data = storage.read(path, MOST_JSON)
     with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
         return integer(parse_json(data)["nextSnapshot"])

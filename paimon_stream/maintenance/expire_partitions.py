@@ -1,4 +1,6 @@
-"""Expiry of partitions: drops those that are older than `partition.expiration-time` (table-kinds.md §9)."""
+"""Expiry of partitions: drops those that are older than `partition.expiration-time` (table-kinds.md
+§9).
+"""
 
 import logging
 import re
@@ -52,8 +54,9 @@ _BOUNDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpiryReport(Report):
-    """What expired, or would in a dry run: `partitions`, each as its values by column, with `files` data files of
-    `rows` rows. `snapshots` are the ids of the snapshots that dropped them."""
+    """What expired, or would in a dry run: `partitions`, each as its values by column, with `files`
+    data files of `rows` rows. `snapshots` are the ids of the snapshots that dropped them.
+    """
 
     location: str
     partitions: tuple[Mapping[str, Any], ...] = field(hash=False)
@@ -66,8 +69,10 @@ class PartitionExpiryReport(Report):
 def is_time(
     options: Options, runtime: Runtime, last: int | None, *, batch: bool
 ) -> tuple[bool, int | None]:
-    """Whether partitions expire after this commit, perhaps of a batch write, and when they last did (milliseconds). A
-    run's first time is earlier by a random part of the interval, so that runs do not all expire together."""
+    """Whether partitions expire after this commit, perhaps of a batch write, and when they last did
+    (milliseconds). A run's first time is earlier by a random part of the interval, so that runs do
+    not all expire together.
+    """
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
         return False, last
     now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)
@@ -149,7 +154,9 @@ def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[by
 
 
 def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
-    """The partitions whose values name a time before this one. NULL names none. Warns of other values that do not."""
+    """The partitions whose values name a time before this one. NULL names none. Warns of other
+    values that do not.
+    """
     options, keys = table.options, table.schema.partition_keys
     pattern = options.value(_PATTERN) if options.is_set(_PATTERN) else f"${keys[0]}"
     before, unread = [], []
@@ -173,8 +180,10 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
 
 
 def nanos_of(text: str, options: Options) -> int | None:
-    """The nanoseconds from 1970-01-01T00:00 to the time that the text names by the options, both without a zone. None
-    for a text that names no time, as one whose year has a sign. Raises `InvalidOption`."""
+    """The nanoseconds from 1970-01-01T00:00 to the time that the text names by the options, both
+    without a zone. None for a text that names no time, as one whose year has a sign. Raises
+    `InvalidOption`.
+    """
     strict = options.is_set(_FORM)
     match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(text)
     found = {

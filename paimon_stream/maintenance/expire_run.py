@@ -1,8 +1,11 @@
-"""One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
+"""One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md
+§8).
 
-At every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
-notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
-docs/architecture.md (How snapshots expire) has the order, and why a group of snapshots is as safe as one."""
+At every moment each existing snapshot and tag is whole. A kill at any point leaves files that
+nothing refers to, and notes: the next run finishes the work (`expiring.py`). Names are never
+reused, so deleting twice is harmless. docs/architecture.md (How snapshots expire) has the order,
+and why a group of snapshots is as safe as one.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,8 +59,10 @@ _FRESH_SECONDS: Final = 60
 
 
 class Begun(NamedTuple):
-    """What became of the beginning of a group's expiry: how many of it are gone, and those that this run removed.
-    Others were removed by another expirer. `stopped`: the history changed, or a rollback is under way."""
+    """What became of the beginning of a group's expiry: how many of it are gone, and those that
+    this run removed. Others were removed by another expirer. `stopped`: the history changed, or a
+    rollback is under way.
+    """
 
     gone: int
     mine: list[Snapshot]
@@ -73,11 +78,15 @@ class _Looked(NamedTuple):
 
 
 class _HistoryChanged(Exception):
-    """A rollback or another expirer changed the history, so nothing more may be deleted for a snapshot."""
+    """A rollback or another expirer changed the history, so nothing more may be deleted for a
+    snapshot.
+    """
 
 
 class Cleaner:
-    """Removes what only expired snapshots need. Each run has its own; `remover` counts and deletes."""
+    """Removes what only expired snapshots need. Each run has its own; `remover` counts and
+    deletes.
+    """
 
     def __init__(
         self,
@@ -107,9 +116,11 @@ class Cleaner:
         self._ahead = ReadAhead(self.storage)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
-        """Removes the files of all snapshots in the group but the last, which follows them. From then on nobody can tag
-        them, so their tags can be read. `newest` is the newest snapshot of the history when the range was computed. If
-        it was stopped, nothing further may expire. Raises `StorageError`; then each snapshot or its note exists."""
+        """Removes the files of all snapshots in the group but the last, which follows them. From
+        then on nobody can tag them, so their tags can be read. `newest` is the newest snapshot of
+        the history when the range was computed. If it was stopped, nothing further may expire.
+        Raises `StorageError`; then each snapshot or its note exists.
+        """
         if self.dry_run:
             for one in group[:-1]:
                 self.remover.remove_first("snapshot", snapshot_path(one.id))
@@ -134,9 +145,11 @@ class Cleaner:
     def finish(
         self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
     ) -> None:
-        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. If the history
-        changes, it stops, and the next run judges the notes. `resumed`: an interrupted run may have removed a part.
-        Raises `StorageError`; the next run then deletes what was not deleted."""
+        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are
+        gone. If the history changes, it stops, and the next run judges the notes. `resumed`: an
+        interrupted run may have removed a part. Raises `StorageError`; the next run then deletes
+        what was not deleted.
+        """
         self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
@@ -162,9 +175,11 @@ class Cleaner:
     def finish_changelogs(
         self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot
     ) -> None:
-        """Removes long-lived changelogs, and before them what only they need. `following` is the next one, `earliest`
-        the oldest snapshot. Their own files go last, so the next run finishes one that was killed. What could make data
-        files needed again is a rollback to a tag, which keeps them itself. Raises `StorageError`."""
+        """Removes long-lived changelogs, and before them what only they need. `following` is the
+        next one, `earliest` the oldest snapshot. Their own files go last, so the next run finishes
+        one that was killed. What could make data files needed again is a rollback to a tag, which
+        keeps them itself. Raises `StorageError`.
+        """
         self._changed, self._appended_stay = lambda: bool(read_pins(self.storage)), False
         self._of_changelogs = NameSet()
         try:
@@ -188,7 +203,9 @@ class Cleaner:
             self._ahead.forget()
 
     def _remove_rows(self, replaced: Iterator[str], gone: Sequence[Snapshot]) -> None:
-        """Removes data files, then the changelog files of some snapshots, then folders that are empty."""
+        """Removes data files, then the changelog files of some snapshots, then folders that are
+        empty.
+        """
         for kind, found in (("data", replaced), ("changelog", self._changelog_files(gone))):
             for paths in in_groups(found, _CHUNK):
                 self._remove(kind, paths)
@@ -204,8 +221,10 @@ class Cleaner:
     def _remove_own(
         self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]
     ) -> tuple[int, list[Snapshot]]:
-        """Removes the snapshots' own files, one after the other. Returns how many of them are gone, and those
-        that this run removed. At the end it takes what is left in `lists` from their readers."""
+        """Removes the snapshots' own files, one after the other. Returns how many of them are gone,
+        and those that this run removed. At the end it takes what is left in `lists` from their
+        readers.
+        """
         gone, mine = 0, []
         try:
             looked = self._look(group[0], newest)
@@ -235,8 +254,10 @@ class Cleaner:
                 self._ahead.hold(lists.pop())
 
     def _small_lists(self, snapshot: Snapshot) -> Iterator[str]:
-        """The lists of a snapshot that are read while the group's own files are deleted: `finish` needs them,
-        and their content never changes. A group's large ones would not fit into memory together."""
+        """The lists of a snapshot that are read while the group's own files are deleted: `finish`
+        needs them, and their content never changes. A group's large ones would not fit into memory
+        together.
+        """
         for name, size in snapshot.manifest_lists[:2]:
             if self._ahead.helps and name not in self._lists and (size or _SMALL + 1) <= _SMALL:
                 yield manifest_path(name)
@@ -247,9 +268,11 @@ class Cleaner:
         return bool(left) and left[0] > newest.id and not read_pins(self.storage)
 
     def _was_newest(self, last: Snapshot) -> bool:
-        """Whether a rollback to `last` ended before its file was deleted. All below it had expired. What is there
-        was created again by a paused writer, unless a rollback went below `last`, as tags or its record show, or
-        the table was dropped and created. Then younger snapshots are there."""
+        """Whether a rollback to `last` ended before its file was deleted. All below it had expired.
+        What is there was created again by a paused writer, unless a rollback went below `last`, as
+        tags or its record show, or the table was dropped and created. Then younger snapshots are
+        there.
+        """
         ids = self.snapshots.ids()
         if not ids or ids[-1] >= last.id:
             return not ids
@@ -260,8 +283,9 @@ class Cleaner:
         return older and last.nonce not in rolled_back(self.storage)
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
-        """Whether no rollback is under way or has changed the history since it was read. Rollbacks remove the
-        newest snapshot first. `oldest` may be gone: another expirer took it."""
+        """Whether no rollback is under way or has changed the history since it was read. Rollbacks
+        remove the newest snapshot first. `oldest` may be gone: another expirer took it.
+        """
         began = self.clock.monotonic()
         find, stand = (
             partial(self.snapshots.find, oldest.id),
@@ -298,10 +322,12 @@ class Cleaner:
         )
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
-        snapshot before it and the one after it: a file that neither has, no other has. Raises `CorruptMetadata` if they
-        cannot be read, and nothing was deleted; `StorageError`. Stops where a rollback has begun that may still have a
-        pin of the tag's snapshot."""
+        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours`
+        are the tag or snapshot before it and the one after it: a file that neither has, no other
+        has. Raises `CorruptMetadata` if they cannot be read, and nothing was deleted;
+        `StorageError`. Stops where a rollback has begun that may still have a pin of the tag's
+        snapshot.
+        """
         self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
         kept = self.branches.metadata
@@ -333,8 +359,9 @@ class Cleaner:
             )
 
     def refresh_tags(self) -> None:
-        """Reads which branches and tags exist now: one may have been made since the last snapshot was
-        removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+        """Reads which branches and tags exist now: one may have been made since the last snapshot
+        was removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """
         self.branches.look()
         before, self._tags = self._tags, {}
         for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
@@ -343,8 +370,10 @@ class Cleaner:
                 self._tags[stat] = found
 
     def _older_changelogs(self) -> tuple[frozenset[str], NameSet]:
-        """The names of metadata, and of data files, that long-lived changelogs need which were written while the table
-        had other options, so that their changes are the files of a delta. Usually there are none."""
+        """The names of metadata, and of data files, that long-lived changelogs need which were
+        written while the table had other options, so that their changes are the files of a delta.
+        Usually there are none.
+        """
         kept, files = frozenset[str](), NameSet()
         if (
             self.table.schema.id
@@ -361,13 +390,16 @@ class Cleaner:
 
     @cached_property
     def _appended_stayed(self) -> bool:
-        """Whether the options of any schema keep appended files with changelogs. They are read once in a run."""
+        """Whether the options of any schema keep appended files with changelogs. They are read once
+        in a run.
+        """
         schemas = SchemaStore(self.storage)
         return any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids())
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares
-        with a snapshot that exists now."""
+        """The tagged snapshot with the largest id up to this one. It has everything that an older
+        tag shares with a snapshot that exists now.
+        """
         below = [one for one in self._tags.values() if one.id <= snapshot_id]
         return max(below, key=lambda one: one.id, default=None)
 
@@ -377,8 +409,10 @@ class Cleaner:
         return min(above, key=lambda one: one.id, default=None)
 
     def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all from the first of `gone` up to `following` is removed; None if that cannot
-        be determined. The tags in between count, and those next to them, for snapshots may lie beside the lineage."""
+        """The metadata that is kept when all from the first of `gone` up to `following` is removed;
+        None if that cannot be determined. The tags in between count, and those next to them, for
+        snapshots may lie beside the lineage.
+        """
         first = gone[0].id
         tags = [one for one in self._tags.values() if first <= one.id < following.id]
         beside = (
@@ -407,7 +441,9 @@ class Cleaner:
             return None
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
-        """A function that checks whether a tag, branch or journal refers to a data file that a snapshot deleted."""
+        """A function that checks whether a tag, branch or journal refers to a data file that a
+        snapshot deleted.
+        """
         sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
@@ -435,8 +471,9 @@ class Cleaner:
     def _replaced_files(
         self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]
     ) -> Iterator[str]:
-        """The data files that these snapshots deleted. A file that one of them added again, on another level,
-        is live. An interrupted run may have deleted the lists of those in `gone`."""
+        """The data files that these snapshots deleted. A file that one of them added again, on
+        another level, is live. An interrupted run may have deleted the lists of those in `gone`.
+        """
         self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
         deltas = [(one, self._delta(one, one in gone)) for one in followings]
         changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
@@ -516,7 +553,9 @@ class Cleaner:
                         yield from self._paths(one)
 
     def _clean_folders(self) -> None:
-        """If the options say so, deletes empty bucket folders, then empty partition folders above, deepest first."""
+        """If the options say so, deletes empty bucket folders, then empty partition folders above,
+        deepest first.
+        """
         emptied, self._folders = sorted(self._folders), set()
         if not (self.table.options.value(CLEAN_EMPTY_DIRECTORIES) and self.storage.has_folders):
             return
@@ -573,7 +612,9 @@ class Cleaner:
 
 
 def _if_whole(read: Callable[[_Of], Sequence[_T]], of: _Of) -> Sequence[_T]:
-    """What `read` finds; nothing in metadata that is gone or broken, so what it names stays as an orphan."""
+    """What `read` finds; nothing in metadata that is gone or broken, so what it names stays as an
+    orphan.
+    """
     try:
         return read(of)
     except CorruptMetadata:
@@ -588,7 +629,9 @@ def _kept_of_changelogs(schema: TableSchema) -> tuple[bool, bool]:
 
 
 def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
-    """The snapshots that were built on the one before them. Ids have no gap, so what lies below a gap is
-    beside the lineage, such as a put that came after its id had expired. What that deleted may be live."""
+    """The snapshots that were built on the one before them. Ids have no gap, so what lies below a
+    gap is beside the lineage, such as a put that came after its id had expired. What that deleted
+    may be live.
+    """
     gaps = [place for place, (one, two) in enumerate(pairwise(run), 1) if two.id != one.id + 1]
     return run[max(gaps, default=0) + 1 :]

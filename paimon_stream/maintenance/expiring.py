@@ -1,9 +1,10 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
 
-A note holds the content of the snapshot's file, names the snapshot that followed, and exists until the files are
-deleted that only this snapshot needs. The next run finds the note of a run that was killed, and finishes its work.
-docs/architecture.md (How snapshots expire) says when a note is acted upon, and what it proves. A `Remover` deletes
-files and counts them by kind."""
+A note holds the content of the snapshot's file, names the snapshot that followed, and exists until
+the files are deleted that only this snapshot needs. The next run finds the note of a run that was
+killed, and finishes its work. docs/architecture.md (How snapshots expire) says when a note is acted
+upon, and what it proves. A `Remover` deletes files and counts them by kind.
+"""
 
 import logging
 from collections import Counter
@@ -51,8 +52,9 @@ class ExpiringNotes:
         self._storage = storage
 
     def write(self, oldest: Snapshot, following: Snapshot) -> None:
-        """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the expiry
-        goes on without a note, because deleting must work on a full disk."""
+        """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the
+        expiry goes on without a note, because deleting must work on a full disk.
+        """
         reference = {"id": following.id, "nonce": following.nonce}
         body: dict[str, Any] = {
             "snapshot": encode_snapshot(oldest).decode(),
@@ -65,10 +67,12 @@ class ExpiringNotes:
             _LOG.warning(text, self._storage.location, oldest.id, why)
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
-        """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`. As long as a
-        noted snapshot exists, nothing was deleted for its note, and its expirer, which reads the tags after that, sees
-        every tag that exists before this call. A newer release's note cannot be read; it counts for an hour by the
-        storage's clock (`now_millis`), longer than any expiry of one snapshot takes."""
+        """Whether an expiry may be deleting files, or was interrupted while it did. Raises
+        `StorageError`. As long as a noted snapshot exists, nothing was deleted for its note, and
+        its expirer, which reads the tags after that, sees every tag that exists before this call. A
+        newer release's note cannot be read; it counts for an hour by the storage's clock
+        (`now_millis`), longer than any expiry of one snapshot takes.
+        """
         for snapshot_id, millis in self.written():
             try:
                 found = self._read(snapshot_id)
@@ -82,8 +86,10 @@ class ExpiringNotes:
         return False
 
     def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
-        """A snapshot with this id or a higher one that may be expiring now: its note is younger than five
-        minutes, by the storage's clock, whose time is `now_millis`. Raises `StorageError`."""
+        """A snapshot with this id or a higher one that may be expiring now: its note is younger
+        than five minutes, by the storage's clock, whose time is `now_millis`. Raises
+        `StorageError`.
+        """
         young = (one for one, millis in self.written() if is_young(millis, now_millis))
         return next((one for one in young if one >= snapshot_id), None)
 
@@ -93,9 +99,11 @@ class ExpiringNotes:
             _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, why)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
-        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run of them
-        with the one that follows. Notes that can no longer be acted upon are removed. Raises `CorruptMetadata` for a
-        noted snapshot that exists and cannot be read, `StorageError`."""
+        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending:
+        each run of them with the one that follows. Notes that can no longer be acted upon are
+        removed. Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read,
+        `StorageError`.
+        """
         found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
         for snapshot_id in sorted(one for one, _ in self.written()):
             try:
@@ -105,8 +113,8 @@ class ExpiringNotes:
             except CorruptMetadata as why:
                 self._give_up(snapshot_id, str(why))
                 continue
-            # None: another run has finished it. If its snapshot stands, its expiry has not begun, or it was
-            # rolled back to: it is expired like any other.
+            # None: another run has finished it. If its snapshot stands, its expiry has not begun,
+            # or it was rolled back to: it is expired like any other.
             if note is not None and not snapshots.stands(note[0]):
                 found[snapshot_id] = note
         while found:
@@ -127,7 +135,9 @@ class ExpiringNotes:
                 self._give_up(one.id, wrong)
 
     def written(self) -> Iterator[tuple[int, int]]:
-        """The ids of noted snapshots, each with its note's time (epoch milliseconds). Raises `StorageError`."""
+        """The ids of noted snapshots, each with its note's time (epoch milliseconds). Raises
+        `StorageError`.
+        """
         for stat in self._storage.list_files(OWN_FOLDER, _PREFIX):
             found = id_in_name(stat.name, _PREFIX)
             if found is not None:
@@ -169,9 +179,11 @@ _TOGETHER: Final = 64
 
 @dataclass(slots=True)
 class Remover:
-    """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …). A file that cannot be deleted
-    stays as an orphan, with a warning (`left`). `impossible` counts the files that cannot exist in the table. A storage
-    that does not answer (`Unavailable`) ends the work, and the next run continues it."""
+    """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …). A file
+    that cannot be deleted stays as an orphan, with a warning (`left`). `impossible` counts the
+    files that cannot exist in the table. A storage that does not answer (`Unavailable`) ends the
+    work, and the next run continues it.
+    """
 
     storage: Storage
     dry_run: bool = False
@@ -192,12 +204,16 @@ class Remover:
                 self.removed[kind] += sum(pool.map(self._delete, in_groups(wanted, _TOGETHER)))
 
     def pass_over(self, why: PaimonStreamError) -> None:
-        """Counts a file that a name, bucket or partition of its entry proves not to exist in the table."""
+        """Counts a file that a name, bucket or partition of its entry proves not to exist in the
+        table.
+        """
         self.impossible += 1
         _LOG.warning("%s: passed over a file that cannot exist: %s", self.storage.location, why)
 
     def remove_first(self, kind: str, path: str) -> None:
-        """Deletes a file that must be gone before anything else may be deleted. Raises any `StorageError`."""
+        """Deletes a file that must be gone before anything else may be deleted. Raises any
+        `StorageError`.
+        """
         if not self.dry_run:
             self.storage.delete(path)
         self.removed[kind] += 1

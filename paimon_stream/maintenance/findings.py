@@ -21,9 +21,10 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Report):
-    """One problem. `code` is stable, `path` is relative to the table (None if the problem concerns no single
-    file), `cure` says what to do. An error loses data or makes an engine fail. `snapshots` (ranges of ids,
-    first and last) and `tags` (names) are those that need the file."""
+    """One problem. `code` is stable, `path` is relative to the table (None if the problem concerns
+    no single file), `cure` says what to do. An error loses data or makes an engine fail.
+    `snapshots` (ranges of ids, first and last) and `tags` (names) are those that need the file.
+    """
 
     severity: Severity
     code: str
@@ -36,8 +37,9 @@ class Finding(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport(Report):
-    """What was found, errors first, and how much was checked (snapshots, manifests, files, rows, …). At most
-    a hundred findings of each code are kept; `omitted` counts the others."""
+    """What was found, errors first, and how much was checked (snapshots, manifests, files, rows,
+    …). At most a hundred findings of each code are kept; `omitted` counts the others.
+    """
 
     also_in_json = ("healthy",)
 
@@ -84,7 +86,9 @@ def _listed(texts: list[str]) -> str:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects findings and counts. Equal findings are kept once, with all snapshots and tags that they concern."""
+    """Collects findings and counts. Equal findings are kept once, with all snapshots and tags that
+    they concern.
+    """
 
     checked: Counter[str] = field(default_factory=Counter)
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)
@@ -105,7 +109,9 @@ class Findings:
         self._add(Finding(severity="info", code=code, message=message, path=path, cure=cure))
 
     def needed(self, path: str, snapshot_id: int, tag: str | None) -> None:
-        """Records who needs the file: the tag, or without one the snapshot. Snapshots must come in ascending order."""
+        """Records who needs the file: the tag, or without one the snapshot. Snapshots must come in
+        ascending order.
+        """
         needs = self._needs.setdefault(path, _Needs())
         if tag is None:
             needs.add(snapshot_id, snapshot_id)

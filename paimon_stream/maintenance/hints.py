@@ -1,5 +1,7 @@
-"""The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove (semantics.md §2.4).
-Without snapshots all files look unused. So what removes files asks `lost_history`, and deletes none in doubt."""
+"""The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove
+(semantics.md §2.4). Without snapshots all files look unused. So what removes files asks
+`lost_history`, and deletes none in doubt.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,8 +24,9 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintReport(Report):
-    """The hints before the repair (None: no file), and the oldest and newest snapshot. `repaired` has the
-    paths of the wrong hints; they were set or removed, unless it was a dry run."""
+    """The hints before the repair (None: no file), and the oldest and newest snapshot. `repaired`
+    has the paths of the wrong hints; they were set or removed, unless it was a dry run.
+    """
 
     location: str
     latest_before: str | None
@@ -37,8 +40,10 @@ class HintReport(Report):
 def repair_hints(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> HintReport:
-    """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe beside writers:
-    LATEST is never moved to a missing snapshot, and a commit meanwhile sets it again. Raises `StorageError`."""
+    """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe
+    beside writers: LATEST is never moved to a missing snapshot, and a commit meanwhile sets it
+    again. Raises `StorageError`.
+    """
     used = table.storage
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()
@@ -77,8 +82,9 @@ _LOOKS: Final = 3
 
 
 def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
-    """The evidence that snapshots were lost, None if there is none. With `in_doubt`, this includes traces
-    that a killed first commit could also have left. Raises `StorageError`."""
+    """The evidence that snapshots were lost, None if there is none. With `in_doubt`, this includes
+    traces that a killed first commit could also have left. Raises `StorageError`.
+    """
     why = None
     for _ in range(_LOOKS):  # a rollback may be at work during one look
         why = _look(storage, in_doubt)

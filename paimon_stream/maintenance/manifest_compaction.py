@@ -1,8 +1,10 @@
-"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full merge of every
-commit, with its thresholds at one.
+"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full
+merge of every commit, with its thresholds at one.
 
-Invariants: the live files are the same before and after. If nothing would change, nothing is published. The snapshot is
-under a user that nobody else has: with that of a stream, all of its batches would seem to be committed (R1.2)."""
+Invariants: the live files are the same before and after. If nothing would change, nothing is
+published. The snapshot is under a user that nobody else has: with that of a stream, all of its
+batches would seem to be committed (R1.2).
+"""
 
 from dataclasses import dataclass, field
 
@@ -25,9 +27,10 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestCompactionReport(Report):
-    """The numbers of manifests and their bytes before and after. `merged` counts the manifests that were
-    merged into others. `snapshot_id` is None if there was nothing to merge, and in a dry run. In a dry run
-    nothing was published, and the numbers are those that a run would give."""
+    """The numbers of manifests and their bytes before and after. `merged` counts the manifests that
+    were merged into others. `snapshot_id` is None if there was nothing to merge, and in a dry run.
+    In a dry run nothing was published, and the numbers are those that a run would give.
+    """
 
     table: str
     snapshot_id: int | None
@@ -46,9 +49,11 @@ def compact_manifests(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
-    """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises the same
-    errors, with nothing published: `DeletedFiles` is for a table in which a file was committed twice. Only
-    `CommitUnknown` says that the snapshot may have been published, which does no harm."""
+    """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises
+    the same errors, with nothing published: `DeletedFiles` is for a table in which a file was
+    committed twice. Only `CommitUnknown` says that the snapshot may have been published, which does
+    no harm.
+    """
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()
     if latest is None:
@@ -105,7 +110,9 @@ def _merged(
 
 @dataclass(slots=True)
 class _CarriedOver:
-    """No changes, on any base. What the snapshot keeps of its base is recorded for every attempt again."""
+    """No changes, on any base. What the snapshot keeps of its base is recorded for every attempt
+    again.
+    """
 
     properties: dict[str, str] = field(default_factory=dict)
     manifests: tuple[ManifestFileMeta, ...] = ()

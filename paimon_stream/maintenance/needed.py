@@ -1,4 +1,6 @@
-"""What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data files."""
+"""What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data
+files.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,8 +31,9 @@ _LIST_VERSION: Final = 2
 
 
 def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, ...]:
-    """The names of the manifests in a list, in order; () if the list is gone. Only the names are decoded. Raises
-    `CorruptMetadata` for a list that cannot be understood, `StorageError`."""
+    """The names of the manifests in a list, in order; () if the list is gone. Only the names are
+    decoded. Raises `CorruptMetadata` for a list that cannot be understood, `StorageError`.
+    """
     path = manifest_path(list_name)
     data = read_if_there(storage.read, path)
     if data is None:
@@ -45,9 +48,11 @@ def metadata_names(
     snapshot: Snapshot,
     lists: dict[str, tuple[str, ...]] | None = None,
 ) -> frozenset[str]:
-    """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs, without its changelog.
-    `lists` has the known manifest lists, by name; lists that are read are added to it. Raises `CorruptMetadata` if a
-    list or index manifest is gone or broken, `StorageError`."""
+    """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs,
+    without its changelog. `lists` has the known manifest lists, by name; lists that are read are
+    added to it. Raises `CorruptMetadata` if a list or index manifest is gone or broken,
+    `StorageError`.
+    """
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
     for one in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
@@ -69,8 +74,9 @@ def metadata_names(
 
 
 def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[ManifestEntry]:
-    """The ADD entries of a snapshot's live files, one manifest at a time. Besides that manifest, memory holds
-    only the identities of deleted files. Raises `CorruptMetadata`, `StorageError`."""
+    """The ADD entries of a snapshot's live files, one manifest at a time. Besides that manifest,
+    memory holds only the identities of deleted files. Raises `CorruptMetadata`, `StorageError`.
+    """
     metas = manifests.base_and_delta(snapshot)
     deleted: set[FileIdentity] = set()
     for meta in metas:
@@ -86,17 +92,21 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
 
 
 def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> None:
-    """Checks that the lists and manifests of a snapshot can be read, and that its data files exist. With
-    `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
+    """Checks that the lists and manifests of a snapshot can be read, and that its data files exist.
+    With `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`,
+    `StorageError`.
+    """
     for entry in live_entries(ManifestStore(table.storage), snapshot):
         if data:
             table.storage.stat(table.layout.file_of(entry))
 
 
 def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
-    """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take it back.
-    Where the next snapshot cannot be read, nothing shows it. A pin shows that an interrupted rollback has restored the
-    snapshot below others that it had not removed yet. Raises `NotFound`, `StorageError`."""
+    """Refuses a snapshot that a paused writer has created again after its id had expired: it is
+    about to take it back. Where the next snapshot cannot be read, nothing shows it. A pin shows
+    that an interrupted rollback has restored the snapshot below others that it had not removed yet.
+    Raises `NotFound`, `StorageError`.
+    """
     if any(one.snapshot is not None and one.snapshot.nonce == wanted.nonce for one in pins):
         return
     try:
@@ -116,7 +126,9 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
-    """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file (semantics.md §8)."""
+    """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file
+    (semantics.md §8).
+    """
     gone = {
         "changelog_manifest_list": None,
         "changelog_manifest_list_size": None,
@@ -126,13 +138,17 @@ def without_changelog(snapshot: Snapshot) -> Snapshot:
 
 
 class ChangelogStore(SnapshotStore):
-    """The changelogs that outlive their snapshots: what the files of expired snapshots held (semantics.md §8)."""
+    """The changelogs that outlive their snapshots: what the files of expired snapshots held
+    (semantics.md §8).
+    """
 
     folder = CHANGELOG_FOLDER
 
     def keep(self, snapshot: Snapshot, following: Snapshot) -> None:
-        """Writes the changelog of a snapshot that expires. Another one with its id, which a rollback did not find, goes
-        if the snapshot is part of the table. Else a paused writer created the snapshot again. Raises `StorageError`."""
+        """Writes the changelog of a snapshot that expires. Another one with its id, which a
+        rollback did not find, goes if the snapshot is part of the table. Else a paused writer
+        created the snapshot again. Raises `StorageError`.
+        """
         differs = self.publish(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
         if differs and in_lineage(SnapshotStore(self.storage), snapshot, following):
             self.storage.write(self.path(snapshot.id), encode_snapshot(snapshot))
@@ -141,8 +157,10 @@ class ChangelogStore(SnapshotStore):
 def changelog_needs(
     storage: Storage, manifests: ManifestStore, changelog: Snapshot
 ) -> tuple[set[str], set[str]]:
-    """The names of the metadata that a long-lived changelog has, and of the data files whose rows are its changes.
-    What has expired is left out. Raises `CorruptMetadata` for a broken list, `StorageError`."""
+    """The names of the metadata that a long-lived changelog has, and of the data files whose rows
+    are its changes. What has expired is left out. Raises `CorruptMetadata` for a broken list,
+    `StorageError`.
+    """
     names = {
         name for one, _ in changelog.manifest_lists for name in (one, *manifest_names(storage, one))
     }
@@ -166,9 +184,11 @@ def tag_names(storage: Storage) -> list[str]:
 
 
 class OtherBranches:
-    """The snapshots, tags and long-lived changelogs of all branches but one, and of main if it is another one. The
-    branches share all files, and nothing that one of these needs may be deleted. What was found once stays, though it
-    may expire meanwhile. `metadata` are the names of files that they need."""
+    """The snapshots, tags and long-lived changelogs of all branches but one, and of main if it is
+    another one. The branches share all files, and nothing that one of these needs may be deleted.
+    What was found once stays, though it may expire meanwhile. `metadata` are the names of files
+    that they need.
+    """
 
     def __init__(self, storage: Storage, manifests: ManifestStore) -> None:
         self._storage, self._manifests = storage, manifests
@@ -196,8 +216,10 @@ class OtherBranches:
                 self._found[stat] = (root.branch + root.folder, snapshot)
 
     def live_names(self) -> NameSet:
-        """The names of all data files and extra files that are live in one of them. Of a snapshot that was built on
-        another one of its branch only the new files are read. Raises `CorruptMetadata`, `StorageError`."""
+        """The names of all data files and extra files that are live in one of them. Of a snapshot
+        that was built on another one of its branch only the new files are read. Raises
+        `CorruptMetadata`, `StorageError`.
+        """
         store = SnapshotStore(self._whole)
         below: tuple[str, Snapshot] | None = None
         for stat, found in sorted(
@@ -225,7 +247,9 @@ class OtherBranches:
         return self._live
 
     def changelogs(self) -> set[str]:
-        """The changelog lists of these snapshots, if the branch at work is not main. Main's own expire with it."""
+        """The changelog lists of these snapshots, if the branch at work is not main. Main's own
+        expire with it.
+        """
         if self._whole is self._storage:
             return set()
         return {
@@ -236,7 +260,9 @@ class OtherBranches:
 
     @contextmanager
     def _unless_gone(self, stat: FileStat) -> Iterator[None]:
-        """Passes over a snapshot or tag that was deleted since it was listed, and its files perhaps, too."""
+        """Passes over a snapshot or tag that was deleted since it was listed, and its files
+        perhaps, too.
+        """
         try:
             yield
         except (NotFound, CorruptMetadata):

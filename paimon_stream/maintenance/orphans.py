@@ -1,8 +1,10 @@
-"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md §8).
+"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md
+§8).
 
-In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of buckets and
-partitions are searched (`verify_files.py`). docs/architecture.md (How orphans are removed) says why no file is
-removed that may still become part of the table."""
+In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the
+names of buckets and partitions are searched (`verify_files.py`). docs/architecture.md (How orphans
+are removed) says why no file is removed that may still become part of the table.
+"""
 
 import logging
 from array import array
@@ -54,11 +56,14 @@ _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport(Report):
-    """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest, index,
-    statistics, snapshot, changelog, stream. `paths` (at most `max_paths`) are relative to the table, or whole outside
-    it. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read, `failed` the files
-    that could not be deleted, `folders` the removed empty folders. `skipped` (at most `max_paths`) were not looked
-    into: symbolic links, and folders named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds."""
+    """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data,
+    manifest, index, statistics, snapshot, changelog, stream. `paths` (at most `max_paths`) are
+    relative to the table, or whole outside it. `listed` counts all checked files, `roots` the
+    snapshots, tags and changelogs that were read, `failed` the files that could not be deleted,
+    `folders` the removed empty folders. `skipped` (at most `max_paths`) were not looked into:
+    symbolic links, and folders named almost like a bucket or partition. `cutoff_millis` is epoch
+    milliseconds.
+    """
 
     also_in_json = ("count", "bytes", "paths_cut")
 
@@ -99,8 +104,10 @@ def remove_orphan_files(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> OrphanReport:
-    """Finds the files that nothing refers to, and removes them unless `dry_run`, as `PaimonTable.remove_orphan_files`
-    says. Raises the same errors. A file that cannot be deleted is counted and logged."""
+    """Finds the files that nothing refers to, and removes them unless `dry_run`, as
+    `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is
+    counted and logged.
+    """
     table, running = replace(table, storage=whole_of(table.storage)), runtime or system()
     used = table.storage
     age = _age(older_than, used.location)
@@ -133,8 +140,9 @@ def _age(older_than: Age | None, location: str) -> int:
 
 
 def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
-    """The time in epoch milliseconds by the clock that gives files below `root` their times. None if not even an empty
-    file has space; deleting must work then, too."""
+    """The time in epoch milliseconds by the clock that gives files below `root` their times. None
+    if not even an empty file has space; deleting must work then, too.
+    """
     path = f"{root}{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
     try:
         storage.write(path, b"")
@@ -211,8 +219,9 @@ class _Cleaner:
         )
 
     def _candidates(self) -> tuple[list[tuple[int, int]], Longs, set[bytes]]:
-        """The pages, each with its listing's number and where the hashes of its old files end; these hashes; and the
-        prefixes of the names of data files."""
+        """The pages, each with its listing's number and where the hashes of its old files end;
+        these hashes; and the prefixes of the names of data files.
+        """
         hashes = array("q")
         pages: list[tuple[int, int]] = []
         prefixes: set[bytes] = set()
@@ -237,7 +246,9 @@ class _Cleaner:
         return ((listings[at], page) for at, page in pages_of_all(self.storage, sources))
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files of any origin that do not belong there, including the temporary files of killed writers."""
+        """Old files of any origin that do not belong there, including the temporary files of killed
+        writers.
+        """
         for branch in branches(self.storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
                 for stat in self._old(files_of(self.storage, f"{branch}{kind}")):
@@ -315,8 +326,9 @@ class _Cleaner:
             return why
 
     def _remove_empty(self, bucket: str) -> None:
-        """Removes the folder of a bucket that orphans were removed from, and those of its partition, if they
-        are empty. A writer whose folder is removed creates it again."""
+        """Removes the folder of a bucket that orphans were removed from, and those of its
+        partition, if they are empty. A writer whose folder is removed creates it again.
+        """
         path = bucket
         for _ in range(1 + len(self.table.layout.partition_keys)):
             try:

@@ -1,6 +1,8 @@
-"""Pins: the tags by which a rollback keeps its target, and by which everything else that deletes knows of it. A pin is
-a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. While it exists, the commands of this package that
-delete begin nothing new. docs/architecture.md (How a rollback keeps its target) has the invariants."""
+"""Pins: the tags by which a rollback keeps its target, and by which everything else that deletes
+knows of it. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. While it
+exists, the commands of this package that delete begin nothing new. docs/architecture.md (How a
+rollback keeps its target) has the invariants.
+"""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -52,7 +54,9 @@ def pin_path(snapshot: Snapshot, runtime: Runtime) -> str:
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
-    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises `StorageError`."""
+    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises
+    `StorageError`.
+    """
     storage.write(path, encode_snapshot(snapshot))
     return storage.stat(path).modified_millis
 
@@ -60,8 +64,10 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
 def under_way(
     storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None
 ) -> CommitContended:
-    """The error of a command that finds pins of rollbacks. `doing` says what is not done. `wanted` is the id
-    of a rollback's target. If a pin has that id, too, it is of another snapshot that has had the id."""
+    """The error of a command that finds pins of rollbacks. `doing` says what is not done. `wanted`
+    is the id of a rollback's target. If a pin has that id, too, it is of another snapshot that has
+    had the id.
+    """
     found = list(pins)
     pin = found[-1]
     target = None if pin.snapshot is None else pin.snapshot.id

@@ -1,8 +1,11 @@
-"""Makes the hash index of a table with dynamic buckets anew from its data files (table-kinds.md §2.1).
+"""Makes the hash index of a table with dynamic buckets anew from its data files (table-kinds.md
+§2.1).
 
-Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile. After it, the index has
-the keys of all live files, also those that delete. A hash index that is right stays. A wrong one that can be read keeps
-its hashes, except those that another bucket has. No row changes."""
+Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
+After it, the index has the keys of all live files, also those that delete. A hash index that is
+right stays. A wrong one that can be read keeps its hashes, except those that another bucket has. No
+row changes.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -50,9 +53,11 @@ from paimon_stream.write.routing import key_hashes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltIndexReport(Report):
-    """`buckets` are the folders of those whose hash index was wrong, of `checked`, and `keys` the hashes in their new
-    index files. `manifest` is the index manifest that was lost and is there again under its name, or None. Otherwise
-    the new index is in snapshot `snapshot_id`; None if nothing was wrong, and in a dry run, which writes nothing."""
+    """`buckets` are the folders of those whose hash index was wrong, of `checked`, and `keys` the
+    hashes in their new index files. `manifest` is the index manifest that was lost and is there
+    again under its name, or None. Otherwise the new index is in snapshot `snapshot_id`; None if
+    nothing was wrong, and in a dry run, which writes nothing.
+    """
 
     table: str
     snapshot_id: int | None = None
@@ -70,7 +75,9 @@ def rebuild_index(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> RebuiltIndexReport:
-    """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
+    """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises
+    the same errors.
+    """
     if not table.has_dynamic_buckets:
         which = f"tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have one"
         text = f"has no hash index, because only {which}, so there is nothing to rebuild."
@@ -99,7 +106,9 @@ def rebuild_index(
 
 @dataclass(slots=True)
 class _Rebuild:
-    """One attempt, on one snapshot. `lost` is its index manifest if that is missing or cannot be read."""
+    """One attempt, on one snapshot. `lost` is its index manifest if that is missing or cannot be
+    read.
+    """
 
     table: Table
     runtime: Runtime
@@ -157,7 +166,9 @@ class _Rebuild:
             return ()
 
     def _live(self) -> Iterable[ManifestEntry]:
-        """The live files. If the index manifest is lost, those of all snapshots and tags that have it."""
+        """The live files. If the index manifest is lost, those of all snapshots and tags that have
+        it.
+        """
         snapshots = [self.latest]
         if self.lost is not None:
             kept = [
@@ -170,7 +181,9 @@ class _Rebuild:
         }.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
-        """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is in two buckets."""
+        """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is
+        in two buckets.
+        """
         keys = {bucket: self._keys(of) for bucket, of in files.items()}
         twice = in_several(keys.values())
         if len(twice):
@@ -216,7 +229,9 @@ class _Rebuild:
         return np.unique(np.concatenate([NO_HASHES, *found]))
 
     def _present(self, partition: bytes, bucket: int) -> Hashes | None:
-        """The hashes in the bucket's index; None if it is missing, there twice or cannot be read."""
+        """The hashes in the bucket's index; None if it is missing, there twice or cannot be
+        read.
+        """
         file, *others = self.listed[partition][bucket]
         try:
             data = read_index_file(self.table.storage, self.table.layout, partition, bucket, file)
@@ -239,8 +254,9 @@ class _Rebuild:
         )
 
     def _publish(self) -> int | None:
-        """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is written again under
-        its name, because all snapshots of that index refer to it."""
+        """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is
+        written again under its name, because all snapshots of that index refer to it.
+        """
         table, made = (
             self.table,
             [(one, file) for one in self.messages for file in one.new_index_files],

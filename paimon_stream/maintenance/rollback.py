@@ -1,7 +1,9 @@
-"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11). At every moment the table
-is in a state that it had before; a killed rollback can be repeated, and a pin keeps the target (`pins.py`).
-docs/architecture.md (How a rollback keeps its target) has the steps. A stream whose batches are removed stops at the
-next one (`TableRolledBack`): Spark does not replay what it recorded as done."""
+"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11). At
+every moment the table is in a state that it had before; a killed rollback can be repeated, and a
+pin keeps the target (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the
+steps. A stream whose batches are removed stops at the next one (`TableRolledBack`): Spark does not
+replay what it recorded as done.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -42,8 +44,9 @@ _WAIT_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackReport(Report):
-    """What a rollback to `snapshot` removed. `streams` are the commit users that lost batches, each with the
-    smallest identifier removed. In a dry run nothing was removed."""
+    """What a rollback to `snapshot` removed. `streams` are the commit users that lost batches, each
+    with the smallest identifier removed. In a dry run nothing was removed.
+    """
 
     location: str
     snapshot: int
@@ -57,8 +60,9 @@ class RollbackReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A snapshot to roll back to. `kept_by` is the file of the tag that keeps it, or of the pin of an
-    interrupted rollback (`by_pin`); None if the snapshot's own file exists."""
+    """A snapshot to roll back to. `kept_by` is the file of the tag that keeps it, or of the pin of
+    an interrupted rollback (`by_pin`); None if the snapshot's own file exists.
+    """
 
     snapshot: Snapshot
     kept_by: str | None = None
@@ -73,8 +77,10 @@ def rollback_to(
     take_over: bool = False,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
-    """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to` says, and
-    raises the same errors. Nothing was changed if it refuses the target or another rollback is under way."""
+    """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to`
+    says, and raises the same errors. Nothing was changed if it refuses the target or another
+    rollback is under way.
+    """
     used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
@@ -107,7 +113,9 @@ def rollback_to(
 
 @dataclass(slots=True)
 class _Rollback:
-    """One run, and what it removed. `kept` is the target, and `by_pin` says that only a pin keeps it."""
+    """One run, and what it removed. `kept` is the target, and `by_pin` says that only a pin keeps
+    it.
+    """
 
     storage: Storage
     snapshots: SnapshotStore
@@ -153,8 +161,10 @@ class _Rollback:
         self.storage.delete(self.pin)
 
     def _look(self) -> None:
-        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points to it before it
-        exists, so that after a kill no hint hides it, and again afterwards: an expiry may have moved the hint."""
+        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points
+        to it before it exists, so that after a kill no hint hides it, and again afterwards: an
+        expiry may have moved the hint.
+        """
         if not self.storage.exists(self.pin):
             gone = (
                 f"It had removed {len(self.gone)} snapshots."
@@ -178,8 +188,9 @@ class _Rollback:
         self._write_hint(layout.EARLIEST_HINT, self.kept.id)
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
-        """Without space there is no hint. Then every engine lists the files instead, and the rollback can
-        end, so that what frees space works again."""
+        """Without space there is no hint. Then every engine lists the files instead, and the
+        rollback can end, so that what frees space works again.
+        """
         try:
             self.storage.write(path, str(snapshot_id).encode())
         except errors.NoSpace as why:
@@ -208,7 +219,9 @@ class _Rollback:
         return [one for one in self.snapshots.ids() if one > self.kept.id]
 
     def _readable(self, snapshot_id: int) -> Snapshot | None:
-        """A later snapshot. None if it is gone or cannot be read; that keeps nobody from removing it."""
+        """A later snapshot. None if it is gone or cannot be read; that keeps nobody from removing
+        it.
+        """
         try:
             return self.snapshots.find(snapshot_id)
         except (errors.CorruptMetadata, errors.UnknownVersion) as why:
@@ -217,7 +230,9 @@ class _Rollback:
             return None
 
     def _note(self, snapshot_id: int, snapshot: Snapshot | None) -> None:
-        """Records a removed snapshot, and its user with the smallest identifier. Batch commits have none."""
+        """Records a removed snapshot, and its user with the smallest identifier. Batch commits have
+        none.
+        """
         self.gone.add(snapshot_id)
         if snapshot is not None:
             self.nonces.append(snapshot.nonce)
@@ -232,8 +247,9 @@ class _Rollback:
         return tuple(one for one in ChangelogStore(self.storage).ids() if one > self.kept.id)
 
     def _remove_changelogs(self) -> None:
-        """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first;
-        it is −1 if none is left."""
+        """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is
+        set first; it is −1 if none is left.
+        """
         if not self.changelogs:
             return
         store = ChangelogStore(self.storage)
@@ -257,8 +273,10 @@ def _refuse_links(storage: Storage) -> None:
 
 
 def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
-    """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is found by
-    its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+    """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is
+    found by its tag, or by the pin of an interrupted rollback. Raises `NotFound`,
+    `CorruptMetadata`, `StorageError`.
+    """
     storage = snapshots.storage
     tags = read_tags(storage)
     if isinstance(target, str):
@@ -283,10 +301,11 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
 def pin_target(
     table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
 ) -> str:
-    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
-    pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
-    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
-    have been given up (`NoSpace`)."""
+    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
+    target. Returns the pin's file. Raises `NotFound` if the target is gone, `CommitContended` if
+    another rollback is under way or an expiry has not ended, `CorruptMetadata`, `StorageError`.
+    Then nothing was changed, except that interrupted rollbacks may have been given up (`NoSpace`).
+    """
     storage, wanted = table.storage, target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
@@ -318,9 +337,11 @@ def pin_target(
 
 
 def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> int:
-    """Writes the pin, and returns when. On a full disk the pins that it replaces make room for it. What then
-    expires before the new pin exists is noticed by the look after that. If there is still no space, the
-    interrupted rollbacks are given up, because what frees space is refused while they have pins."""
+    """Writes the pin, and returns when. On a full disk the pins that it replaces make room for it.
+    What then expires before the new pin exists is noticed by the look after that. If there is still
+    no space, the interrupted rollbacks are given up, because what frees space is refused while they
+    have pins.
+    """
     try:
         return put_pin(storage, path, target.snapshot)
     except errors.NoSpace:
@@ -339,8 +360,9 @@ def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> in
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
-    """Waits until no expiry is at work on the target or a later snapshot. It begins no further one, because
-    it sees the pin. One that was killed counts for five minutes."""
+    """Waits until no expiry is at work on the target or a later snapshot. It begins no further one,
+    because it sees the pin. One that was killed counts for five minutes.
+    """
     notes = ExpiringNotes(storage)
     expiring = notes.youngest_from(snapshot_id, now_millis)
     for _ in range(_WAITS):
@@ -356,8 +378,10 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
-    """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however long ago.
-    It may have read the tags before this one was made, and then the tag's creator is about to remove it."""
+    """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however
+    long ago. It may have read the tags before this one was made, and then the tag's creator is
+    about to remove it.
+    """
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
@@ -391,10 +415,12 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
 def refuse_broken(
     table: Table, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
 ) -> None:
-    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read. Of an
-    expired one the data files must exist as well: whoever made its tag or pin may have been killed before he had looked
-    again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of them may have restored the
-    target below snapshots that it had not removed yet. Raises `NotFound`, `StorageError`."""
+    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests
+    are read. Of an expired one the data files must exist as well: whoever made its tag or pin may
+    have been killed before he had looked again whether the snapshot stands. `pins` are those of
+    interrupted rollbacks: one of them may have restored the target below snapshots that it had not
+    removed yet. Raises `NotFound`, `StorageError`.
+    """
     wanted = target.snapshot
     if target.kept_by is None:
         refuse_beside(snapshots, wanted, pins)

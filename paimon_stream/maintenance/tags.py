@@ -1,6 +1,8 @@
-"""Tags: a snapshot under a name, whose files stay after it has expired (semantics.md §11). A tag is a copy of the
-snapshot's file under `tag/`. Deleting it deletes the files that are neither in the tag before it, nor in what comes
-after it (the next tag or the oldest snapshot), nor in a branch or a journal."""
+"""Tags: a snapshot under a name, whose files stay after it has expired (semantics.md §11). A tag is
+a copy of the snapshot's file under `tag/`. Deleting it deletes the files that are neither in the
+tag before it, nor in what comes after it (the next tag or the oldest snapshot), nor in a branch or
+a journal.
+"""
 
 import datetime as dt
 import logging
@@ -41,9 +43,10 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagReport(Report):
-    """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted files by
-    kind, `left` those that stay as orphans. `found` is false if the tag to delete did not exist, `unreadable`
-    true if it could not be read, so that only its own file was deleted."""
+    """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted
+    files by kind, `left` those that stay as orphans. `found` is false if the tag to delete did not
+    exist, `unreadable` true if it could not be read, so that only its own file was deleted.
+    """
 
     location: str
     tag: str
@@ -63,8 +66,10 @@ def create_tag(
     runtime: Runtime | None = None,
     known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
-    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also if it has expired, or
-    if only tags keep it while an expiry is unfinished. `known` are the tags, if they were just read."""
+    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also if
+    it has expired, or if only tags keep it while an expiry is unfinished. `known` are the tags, if
+    they were just read.
+    """
     used, clock = table.storage, (runtime or system()).clock
     _check_name(name, used.location, new=True)
     kept: dt.timedelta | None = None
@@ -99,10 +104,12 @@ def create_tag(
 def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
-    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises `InvalidOption` for
-    a name that no tag can have, `CommitContended` while a rollback is under way, `CorruptMetadata` for another
-    unreadable tag, `StorageError`. Of an unreadable tag, only its own file is deleted, also while a rollback is under
-    way. Which data files it kept is not known, so all stay, and orphan removal finds those that nothing needs."""
+    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
+    `InvalidOption` for a name that no tag can have, `CommitContended` while a rollback is under
+    way, `CorruptMetadata` for another unreadable tag, `StorageError`. Of an unreadable tag, only
+    its own file is deleted, also while a rollback is under way. Which data files it kept is not
+    known, so all stay, and orphan removal finds those that nothing needs.
+    """
     used = table.storage
     tag = find_tag(used, name)
     if tag is None:  # one that exists may have any name: other engines gave it
@@ -149,7 +156,9 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
-    """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`,
+    `StorageError`.
+    """
     found = ((name, read_tag(storage, tag_path(name))) for name in tag_names(storage))
     return {
         name: snapshot for name, snapshot in found if snapshot is not None
@@ -157,7 +166,9 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
-    """The snapshot of a tag, or what is wrong with it; None without such a tag. Raises `StorageError`."""
+    """The snapshot of a tag, or what is wrong with it; None without such a tag. Raises
+    `StorageError`.
+    """
     if name not in tag_names(storage):
         return None
     try:
@@ -167,7 +178,9 @@ def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
 
 
 def tagged_until(data: bytes) -> dt.datetime | None:
-    """The time until which a tag is kept according to its file, in local time (labelled UTC); None for ever."""
+    """The time until which a tag is kept according to its file, in local time (labelled UTC); None
+    for ever.
+    """
     try:
         node = parse_json(data, parse_float=Decimal)
         made, kept = node.get("tagCreateTime"), node.get("tagTimeRetained")
@@ -181,7 +194,9 @@ def tagged_until(data: bytes) -> dt.datetime | None:
 
 
 def _check_name(name: str, location: str, *, new: bool) -> None:
-    """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too long."""
+    """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8
+    and not too long.
+    """
     wrong = wrong_with(tag_path(name).partition("/")[2])
     if not name.strip():
         why = "the name of a tag is blank. Nothing was changed. Give a name."
@@ -221,8 +236,10 @@ def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
 def _why_not_whole(
     table: Table, snapshots: SnapshotStore, name: str, snapshot: Snapshot, kept_by: set[str]
 ) -> NotFound | None:
-    """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and no expiry
-    may still delete some. One of `kept_by`, its earlier tags, may itself be about to be removed again."""
+    """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and
+    no expiry may still delete some. One of `kept_by`, its earlier tags, may itself be about to be
+    removed again.
+    """
     storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
         return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
@@ -268,9 +285,10 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. What the tag
-    shares with any root, it shares with one of these. There are two on each side, because one may lie beside
-    the lineage: an expired id that a paused writer has created again."""
+    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. What
+    the tag shares with any root, it shares with one of these. There are two on each side, because
+    one may lie beside the lineage: an expired id that a paused writer has created again.
+    """
     unlike = sorted({one.nonce: one for one in roots}.values(), key=lambda one: one.id)
     below = [one for one in unlike if one.id < tag.id]
     above = [one for one in unlike if one.id > tag.id]
@@ -278,10 +296,12 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at one moment: they are
-    read until two readings are equal. A snapshot that neither existed at that moment nor was kept by a tag cannot come
-    back: rollbacks and the creators of tags look again after they have written. None if that moment is not found, or a
-    rollback is under way. Then the tag's files stay as orphans."""
+    """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at
+    one moment: they are read until two readings are equal. A snapshot that neither existed at that
+    moment nor was kept by a tag cannot come back: rollbacks and the creators of tags look again
+    after they have written. None if that moment is not found, or a rollback is under way. Then the
+    tag's files stay as orphans.
+    """
     before = None
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)

@@ -1,9 +1,11 @@
 """Verifying a table: everything that its snapshots and tags state is compared with what exists.
 
-Invariants: nothing is written. Everything broken becomes a finding with a stable code, never an exception; only a
-failing storage raises. Snapshots that expire or are rolled back meanwhile are skipped. Every manifest is read once (the
-newest snapshot's once more), every folder is listed once, and data files are opened only for the sample. Memory: a few
-dozen bytes per manifest entry, none for their texts. The modules `verify_…` have the checks of their parts."""
+Invariants: nothing is written. Everything broken becomes a finding with a stable code, never an
+exception; only a failing storage raises. Snapshots that expire or are rolled back meanwhile are
+skipped. Every manifest is read once (the newest snapshot's once more), every folder is listed once,
+and data files are opened only for the sample. Memory: a few dozen bytes per manifest entry, none
+for their texts. The modules `verify_…` have the checks of their parts.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -51,8 +53,9 @@ def verify(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> VerifyReport:
-    """Checks that all snapshots, tags, lists and manifests of the table are consistent. `sample` data files, drawn at
-    random from the newest snapshot, are read in full. Raises `InvalidOption` for a negative number, and `StorageError`.
+    """Checks that all snapshots, tags, lists and manifests of the table are consistent. `sample`
+    data files, drawn at random from the newest snapshot, are read in full. Raises `InvalidOption`
+    for a negative number, and `StorageError`.
     """
     used, found = table.storage, Findings()
     sample = Arguments(table.location).whole("sample", sample, least=0)
@@ -105,7 +108,9 @@ class _HistoryCheck:
         return self.shelf.found
 
     def check(self, roots: Sequence[verify_history.Root], progress: Progress) -> Longs | None:
-        """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
+        """Checks everything. Returns the live files of the newest snapshot, None if they are
+        unknown.
+        """
         self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
         self.index = next(
             (one.snapshot.index_manifest for one in reversed(roots) if not one.is_tag), None
@@ -133,13 +138,17 @@ class _HistoryCheck:
         return newest
 
     def check_changelogs(self) -> None:
-        """Checks that what long-lived changelogs need exists: their changes, which may be the files of their delta."""
+        """Checks that what long-lived changelogs need exists: their changes, which may be the files
+        of their delta.
+        """
         for root in verify_history.read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
             one = root.snapshot
             if one.changelog_manifest_list is None:
                 delta = manifest_path(one.delta_manifest_list)
                 if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(delta):
-                    continue  # it changed no row, or the table has its changes in the changelogs of other snapshots
+                    # it changed no row, or the table has its changes in the changelogs of other
+                    # snapshots
+                    continue
                 one = replace(
                     one,
                     changelog_manifest_list=one.delta_manifest_list,
@@ -149,7 +158,9 @@ class _HistoryCheck:
             self._while_there(root, partial(self._check_changelog, root))
 
     def _while_there(self, root: verify_history.Root, check: Callable[[], _T]) -> _T | None:
-        """What a check returns. If the root has expired meanwhile, that is None, and nothing was found."""
+        """What a check returns. If the root has expired meanwhile, that is None, and nothing was
+        found.
+        """
         known = frozenset(self.shelf.facts)
         outer, own = self.found, Findings()
         self.shelf.found = own
@@ -252,7 +263,9 @@ class _HistoryCheck:
             and tagged
             and (root.is_tag or not self.shelf.storage.exists(manifest_path(name)))
         ):
-            return  # a tag may lack it, and so may a snapshot that a rollback restored from one (semantics.md §8)
+            # a tag may lack it, and so may a snapshot that a rollback restored from one
+            # (semantics.md §8)
+            return
         metas = (
             ()
             if name is None
@@ -337,7 +350,9 @@ class _HistoryCheck:
                 self.found.error("bucket-counts-differ", text, root.path, cure)
 
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
-        """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md R6.2)."""
+        """Checks that of two level-0 files of a bucket, one is entirely newer than the other
+        (semantics.md R6.2).
+        """
         ranges = (
             np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
         )

@@ -1,9 +1,11 @@
-"""The folders of a table in which every file must be referred to: only those with exactly the names that Paimon
-gives to buckets and partitions (`format/names.py`), unlike in Java, which also searches folders that are named
-almost so. And what verification knows of a table's files, as whole columns of numbers: which exist, and which are
-live. Listing every folder costs far less than a request per file; a hash of the path and the size are kept. A file
-that the listing lacks may be younger, so it is requested once more before it is reported. Identities are 64-bit
-hashes, and anything odd is looked up by name: equal hashes can cause work, but never a false finding."""
+"""The folders of a table in which every file must be referred to: only those with exactly the names
+that Paimon gives to buckets and partitions (`format/names.py`), unlike in Java, which also searches
+folders that are named almost so. And what verification knows of a table's files, as whole columns
+of numbers: which exist, and which are live. Listing every folder costs far less than a request per
+file; a hash of the path and the size are kept. A file that the listing lacks may be younger, so it
+is requested once more before it is reported. Identities are 64-bit hashes, and anything odd is
+looked up by name: equal hashes can cause work, but never a false finding.
+"""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -32,8 +34,9 @@ _OF_METADATA: Final = (
 
 @dataclass(slots=True)
 class SearchedFolders:
-    """The folders of one table. `skipped` are the paths, at most `most` of them, that were met and not looked
-    into: symbolic links, and folders that are named almost like a bucket or partition."""
+    """The folders of one table. `skipped` are the paths, at most `most` of them, that were met and
+    not looked into: symbolic links, and folders that are named almost like a bucket or partition.
+    """
 
     storage: Storage
     layout: Layout
@@ -42,7 +45,9 @@ class SearchedFolders:
     _known: dict[str, bool] = field(default_factory=dict, init=False)
 
     def all(self) -> Iterator[tuple[str, str]]:
-        """What `pages` lists at once: each folder after the kind of its files. Raises `StorageError`."""
+        """What `pages` lists at once: each folder after the kind of its files. Raises
+        `StorageError`.
+        """
         for kind, folder in _OF_METADATA:
             if not self.skips_link(folder):
                 yield kind, folder
@@ -57,7 +62,9 @@ class SearchedFolders:
                 yield from self._below(start, self.layout.partition_keys)
 
     def pages(self, kind: str, folder: str) -> Iterator[list[FileStat]]:
-        """All files of a folder that `all` found, and of the searched folders below it. Raises `StorageError`."""
+        """All files of a folder that `all` found, and of the searched folders below it. Raises
+        `StorageError`.
+        """
         if self.storage.has_folders and not split_root(folder)[0]:
             yield files_of(self.storage, folder)
             return
@@ -192,8 +199,9 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
 
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
-    """Replays entries that come after a state whose live files are known and sorted. Apart from copying
-    these, the cost grows only with the number of entries."""
+    """Replays entries that come after a state whose live files are known and sorted. Apart from
+    copying these, the cost grows only with the number of entries.
+    """
     if not delta:
         return Replayed(live=live, twice=NONE, dangling=NONE)
     touched = np.unique(np.concatenate([ids for ids, _ in delta]))

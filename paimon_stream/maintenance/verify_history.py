@@ -1,4 +1,6 @@
-"""Checks the history of a table: snapshots, tags, who committed, and what refers to it (hints, consumers, journals)."""
+"""Checks the history of a table: snapshots, tags, who committed, and what refers to it (hints,
+consumers, journals).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -65,7 +67,9 @@ class Root:
         )
 
     def broken(self, found: Findings, code: str, text: str, path: str, cure: str) -> None:
-        """Adds an error about a file that it needs. Others that need the file add the same error."""
+        """Adds an error about a file that it needs. Others that need the file add the same
+        error.
+        """
         found.error(code, text, path, cure)
         found.needed(path, self.snapshot.id, self.tag)
 
@@ -128,7 +132,9 @@ def _root(
 
 
 def check_line(roots: Iterable[Root], found: Findings) -> None:
-    """Checks that the snapshots follow one another: no gaps, and consistent counts and watermarks."""
+    """Checks that the snapshots follow one another: no gaps, and consistent counts and
+    watermarks.
+    """
     line = [one for one in roots if not one.is_tag]
     for before, after in pairwise(line):
         old, new = before.snapshot, after.snapshot
@@ -160,7 +166,9 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
 
 
 def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
-    """Checks that each commit of a user exists once, and that they are in order (semantics.md §1.3)."""
+    """Checks that each commit of a user exists once, and that they are in order (semantics.md
+    §1.3).
+    """
     last: dict[str, int] = {}
     published: dict[tuple[str, int, str], int] = {}
     batch: dict[str, Root] = {}
@@ -201,7 +209,9 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
 
 
 def check_hints(storage: Storage, found: Findings) -> None:
-    """Checks that hints name a snapshot from which readers find the right one (semantics.md §2.4)."""
+    """Checks that hints name a snapshot from which readers find the right one (semantics.md
+    §2.4).
+    """
     cure = "Run repair-hints, or write the right id into the file."
     for path, which in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
         ids = SnapshotStore(storage).ids()
@@ -245,7 +255,9 @@ def check_hints(storage: Storage, found: Findings) -> None:
 
 
 def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
-    """Checks that all schemas can be read, and rows merged under the newest. Returns the ids of the readable ones."""
+    """Checks that all schemas can be read, and rows merged under the newest. Returns the ids of the
+    readable ones.
+    """
     store = SchemaStore(storage)
     readable = set()
     newest: TableSchema | None = None
@@ -272,7 +284,9 @@ def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
-    """Checks that consumers can be read, and that the snapshot they read next still exists (semantics.md §11)."""
+    """Checks that consumers can be read, and that the snapshot they read next still exists
+    (semantics.md §11).
+    """
     for stat in storage.list_files("consumer", "consumer-"):
         try:
             following = next_snapshot(storage, stat.path)
@@ -297,7 +311,9 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
 
 
 def check_journals(table: Table, roots: Sequence[Root], found: Findings) -> None:
-    """Checks that journals can be read, and that the files of a batch that is not yet committed exist."""
+    """Checks that journals can be read, and that the files of a batch that is not yet committed
+    exist.
+    """
     storage, done = table.storage, defaultdict[str, set[int]](set)
     for root in roots:
         done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)

@@ -1,8 +1,10 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
-Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once, unless something is
-wrong with one of them. What a single entry shows is checked while its manifest is read. For checks across manifests the
-hash of its identity and ADD or DELETE are kept, and sequence numbers of level-0 files with a primary key."""
+Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once,
+unless something is wrong with one of them. What a single entry shows is checked while its manifest
+is read. For checks across manifests the hash of its identity and ADD or DELETE are kept, and
+sequence numbers of level-0 files with a primary key.
+"""
 
 from array import array
 from collections import Counter
@@ -59,7 +61,9 @@ _BlockKey: TypeAlias = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is live."""
+    """A file that is missing, or whose size is not that in its manifest. It is an error if the file
+    is live.
+    """
 
     path: str
     expected: int
@@ -68,8 +72,10 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows added, the
-    number of entries by (partition, bucket count), and for level-0 files the identity, bucket and sequence range."""
+    """What is kept of one manifest: identities and signs of its entries, rows added minus rows
+    deleted, rows added, the number of entries by (partition, bucket count), and for level-0 files
+    the identity, bucket and sequence range.
+    """
 
     ids: Longs
     signs: npt.NDArray[np.int8]
@@ -81,9 +87,10 @@ class Facts:
 
 @dataclass(slots=True, kw_only=True)
 class Shelf:
-    """All manifests that were read, by name; None for those that cannot be read. `sampled` are the sampled files of
-    dynamic buckets, each with the hashes of its keys, by partition and bucket. `vectors` are the index files whose
-    deletion vectors were read."""
+    """All manifests that were read, by name; None for those that cannot be read. `sampled` are the
+    sampled files of dynamic buckets, each with the hashes of its keys, by partition and bucket.
+    `vectors` are the index files whose deletion vectors were read.
+    """
 
     table: Table
     found: Findings
@@ -116,7 +123,9 @@ class Shelf:
         return self.facts[name]
 
     def forget(self, but: frozenset[str]) -> None:
-        """Forgets all manifests except those with these names. They are read again when they are needed."""
+        """Forgets all manifests except those with these names. They are read again when they are
+        needed.
+        """
         for name in self.facts.keys() - but:
             del self.facts[name]
 
@@ -197,7 +206,9 @@ class Shelf:
         return whole
 
     def _check_meta(self, meta: ManifestFileMeta, seen: "_Pass", path: str) -> None:
-        """Checks what a manifest list records about a manifest, because readers skip manifests by it."""
+        """Checks what a manifest list records about a manifest, because readers skip manifests by
+        it.
+        """
         added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
             said = f"its list says {meta.num_added_files} and {meta.num_deleted_files}."
@@ -243,7 +254,9 @@ class Shelf:
             ]
 
     def folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of a bucket, or of a file with this external path; words for one that the table cannot have."""
+        """The folder of a bucket, or of a file with this external path; words for one that the
+        table cannot have.
+        """
         key = (partition, bucket, external and external.rpartition("/")[0])
         folder = self._folder_of.get(key)
         if folder is None:
@@ -265,7 +278,9 @@ class Shelf:
         return self._wrong_folders.get(folder)
 
     def entries(self, manifest: str, wanted: Container[int]) -> Iterator[ManifestEntry]:
-        """The entries with these identities in the manifest with this path; none if it is gone or cannot be read."""
+        """The entries with these identities in the manifest with this path; none if it is gone or
+        cannot be read.
+        """
         try:
             entries = decode_manifest(self.storage.read(manifest), manifest)
         except (FormatError, UnsupportedFeature, NotFound):
@@ -275,7 +290,9 @@ class Shelf:
     def names(
         self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
     ) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
+        """The sorted paths of the files with these identities that occur `at_least` times in the
+        manifests.
+        """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
         occurring = Counter(one.identity for path in paths for one in self.entries(path, wanted))

@@ -1,6 +1,7 @@
-"""Verification of the newest snapshot's files: levels where compactions look up older values, keys of files that
-readers do not merge, ids of row tracking, and what a snapshot names beside its manifests: statistics and index
-files. What cannot be read is reported by other checks."""
+"""Verification of the newest snapshot's files: levels where compactions look up older values, keys
+of files that readers do not merge, ids of row tracking, and what a snapshot names beside its
+manifests: statistics and index files. What cannot be read is reported by other checks.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -51,7 +52,9 @@ from paimon_stream.table.table import Table
 
 
 def check_newest(table: Table, sample: int, found: Findings) -> None:
-    """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `InvalidOption`, `StorageError`."""
+    """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `InvalidOption`,
+    `StorageError`.
+    """
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
         table.options.value(option)  # a wrong value is no reason to check less
     checks: tuple[Callable[..., None], ...] = (
@@ -67,9 +70,11 @@ def check_newest(table: Table, sample: int, found: Findings) -> None:
 
 
 def _check_levels(table: Table, found: Findings) -> None:
-    """Warns of buckets whose readers overlook values: their newer level was written before the table's compactions
-    looked up older values, and an older level has values of the same keys (semantics.md §6.6). Reads the newest
-    manifests again if the table's engine adds up values and its options have changed. Raises `StorageError`."""
+    """Warns of buckets whose readers overlook values: their newer level was written before the
+    table's compactions looked up older values, and an older level has values of the same keys
+    (semantics.md §6.6). Reads the newest manifests again if the table's engine adds up values and
+    its options have changed. Raises `StorageError`.
+    """
     adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
     if not (adds_up and looks_up(table.options)):
         return
@@ -92,9 +97,10 @@ def _check_levels(table: Table, found: Findings) -> None:
 
 
 def _check_live_keys(table: Table, found: Findings, sample: int) -> None:
-    """Checks that no key has live rows in two files of a table with a primary key and deletion vectors, because readers
-    do not merge its files (table-kinds.md §1.2). Reads the keys of up to `sample` files that may have common ones.
-    Raises `StorageError`."""
+    """Checks that no key has live rows in two files of a table with a primary key and deletion
+    vectors, because readers do not merge its files (table-kinds.md §1.2). Reads the keys of up to
+    `sample` files that may have common ones. Raises `StorageError`.
+    """
     if not table.options.value(DELETION_VECTORS) or not table.schema.primary_keys:
         return
     keys = table.schema.trimmed_primary_keys
@@ -132,9 +138,11 @@ def _report(table: Table, entry: ManifestEntry, lowest: int, found: Findings) ->
 
 
 def _check_row_ids(table: Table, found: Findings) -> None:
-    """Checks that each file has ids for its rows, no two files have the same, and the next commit gives ids above them
-    (table-kinds.md §5.1). Ids that a compaction has written into files are not read. With data evolution, files may
-    have the same: they hold other columns of these rows. Raises `StorageError`."""
+    """Checks that each file has ids for its rows, no two files have the same, and the next commit
+    gives ids above them (table-kinds.md §5.1). Ids that a compaction has written into files are not
+    read. With data evolution, files may have the same: they hold other columns of these rows.
+    Raises `StorageError`.
+    """
     if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
         return
     snapshot = SnapshotStore(table.storage).latest()
@@ -187,8 +195,10 @@ def check_statistics(root: Root, shelf: Shelf) -> None:
 
 
 def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
-    """Checks that a snapshot's or tag's index files exist with their sizes, and that a bucket has one hash index
-    (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers need it. Raises `StorageError`."""
+    """Checks that a snapshot's or tag's index files exist with their sizes, and that a bucket has
+    one hash index (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers
+    need it. Raises `StorageError`.
+    """
     name, found = root.snapshot.index_manifest, shelf.found
     if name is None:
         return
@@ -244,7 +254,9 @@ def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
 
 
 def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | None:
-    """What is wrong with the deletion vectors of an index file, each of which is read once (table-kinds.md §1.1)."""
+    """What is wrong with the deletion vectors of an index file, each of which is read once
+    (table-kinds.md §1.1).
+    """
     if entry.file.index_type != VECTORS_INDEX or path in shelf.vectors:
         return None
     shelf.vectors.add(path)
@@ -262,8 +274,10 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
 
 
 def check_hash_index(newest: Root, shelf: Shelf) -> None:
-    """Checks that the hash index of the newest snapshot has each bucket with files and each sampled row, and each hash
-    once in its partition (table-kinds.md D1 to D3). What cannot be read, others report. Raises `StorageError`."""
+    """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
+    row, and each hash once in its partition (table-kinds.md D1 to D3). What cannot be read, others
+    report. Raises `StorageError`.
+    """
     table, found, name = shelf.table, shelf.found, newest.snapshot.index_manifest
     if not table.has_dynamic_buckets:
         return

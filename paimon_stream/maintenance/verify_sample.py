@@ -1,5 +1,7 @@
-"""Reads some data files in full, and compares their rows with the manifests: their number, partition and bucket,
-the bounds and NULL counts by which readers skip files, and, with a primary key, the sequence numbers."""
+"""Reads some data files in full, and compares their rows with the manifests: their number,
+partition and bucket, the bounds and NULL counts by which readers skip files, and, with a primary
+key, the sequence numbers.
+"""
 
 import math
 from collections.abc import Iterator
@@ -244,7 +246,9 @@ def _is_nan(value: Any) -> bool:
 
 
 def _key(type_: DataType, value: Any) -> Any:
-    """A value that sorts as in Java: text as bytes, and CHAR without the blanks that ORC pads it with."""
+    """A value that sorts as in Java: text as bytes, and CHAR without the blanks that ORC pads it
+    with.
+    """
     if not type_.is_string:
         return value
     return (value.rstrip(" ") if type_.root is TypeRoot.CHAR else value).encode()

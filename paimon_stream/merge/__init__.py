@@ -1,1 +1,3 @@
-"""Merges the rows of a key into one row: the merge engines of primary-key tables, in memory, without storage."""
+"""Merges the rows of a key into one row: the merge engines of primary-key tables, in memory,
+without storage.
+"""

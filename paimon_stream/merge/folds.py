@@ -25,7 +25,9 @@ from paimon_stream.merge.spec import (
 
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18
-"""Java holds decimals of up to 18 digits as 64-bit numbers. Their intermediate sums may have more digits."""
+"""Java holds decimals of up to 18 digits as 64-bit numbers. Their intermediate sums may have more
+digits.
+"""
 
 
 ActionsOf = Callable[[str, ColumnRule], RowActions]
@@ -40,8 +42,10 @@ def merged_columns(
     deleted: Flags,
     actions_of: ActionsOf,
 ) -> list[pa.Array]:
-    """The columns with one row per key: each column with a rule as its rows' actions say, the others from the row at
-    the key's place in `newest`. `deleted` are the keys whose row is a -D. Raises what `folded` raises."""
+    """The columns with one row per key: each column with a rule as its rows' actions say, the
+    others from the row at the key's place in `newest`. `deleted` are the keys whose row is a -D.
+    Raises what `folded` raises.
+    """
     made = []
     for name, column in columns.items():
         rule = spec.rules.get(name)
@@ -59,7 +63,9 @@ def merged_columns(
 def folded(
     table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions
 ) -> pa.Array:
-    """One value per key. Raises `InvalidData` for retractions that the function cannot take, and `NumericOverflow`."""
+    """One value per key. Raises `InvalidData` for retractions that the function cannot take, and
+    `NumericOverflow`.
+    """
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, key_runs.SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
@@ -98,13 +104,17 @@ def folded(
     return picked(column, actions.runs, places)
 
 
-# -- functions that choose one of a key's rows and take its value as it is -------------------------------
+# -- functions that choose one of a key's rows and take its value as it is
+# -------------------------------
 #
-# Each function finds the rows that change the held value. The last is chosen; the value is NULL if it retracts.
+# Each function finds the rows that change the held value. The last is chosen; the value is NULL if
+# it retracts.
 
 
 def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is held."""
+    """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is
+    held.
+    """
     valid = actions.valid(column)
     changes = valid | (actions.codes == key_runs.SET)
     older = valid & (actions.codes == key_runs.OUT_OF_ORDER)
@@ -116,8 +126,10 @@ def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`. Until there is
-    a first value, the value that an older row or a SET has left is held. The next older row makes it the first."""
+    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for
+    `first_value`. Until there is a first value, the value that an older row or a SET has left is
+    held. The next older row makes it the first.
+    """
     valid = actions.valid(column)
     older = actions.codes == key_runs.OUT_OF_ORDER
     begins = valid & (actions.codes == key_runs.ADD)
@@ -128,7 +140,9 @@ def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first(actions: RowActions, begin: Ints) -> Ints:
-    """The place of the held value, -1 for NULL. There is a first value from the place `begin` on."""
+    """The place of the held value, -1 for NULL. There is a first value from the place `begin`
+    on.
+    """
     begins = np.zeros(len(actions.codes), np.bool_)
     begins[begin[begin >= 0]] = True
     codes = actions.codes
@@ -152,15 +166,19 @@ def _held(actions: RowActions, changes: Flags) -> Ints:
     return np.where((places >= 0) & (actions.codes[places] == key_runs.RETRACT), -1, places)
 
 
-# -- sums and products ----------------------------------------------------------------------------------
+# -- sums and products
+# ----------------------------------------------------------------------------------
 #
-# Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the other, so that even the
-# last bit is the same as in Java. Decimals are exact; as in Java, they become NULL if a step overflows. Products of
-# decimals, and products with retracted values, are computed value by value: each step is rounded before the next.
+# Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the
+# other, so that even the last bit is the same as in Java. Decimals are exact; as in Java, they
+# become NULL if a step overflows. Products of decimals, and products with retracted values, are
+# computed value by value: each step is rounded before the next.
 
 
 def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises `NumericOverflow`."""
+    """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises
+    `NumericOverflow`.
+    """
     actions = actions.since_set
     wanted = actions.valid(column)
     if pa.types.is_decimal128(column.type):
@@ -170,7 +188,9 @@ def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.A
 
 
 def multiplied(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Products; retractions divide. NULL if a key has no value. Raises `InvalidData` for an impossible division."""
+    """Products; retractions divide. NULL if a key has no value. Raises `InvalidData` for an
+    impossible division.
+    """
     if pa.types.is_decimal128(column.type):
         return _products(column, actions, _DecimalArithmetic(table, name, column.type))
     if (actions.valid(column) & actions.retracts).any():
@@ -202,9 +222,11 @@ def _folded(
 def _decimal_sums(
     table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags
 ) -> pa.Array:
-    """The sums of decimals. NULL if a key has no value or the last step overflows. After a step that overflows, the
-    next value begins a new sum. Sums in which no step can overflow are computed together, the others step by step.
-    Raises `NumericOverflow` where Java returns a number that is too large for the type."""
+    """The sums of decimals. NULL if a key has no value or the last step overflows. After a step
+    that overflows, the next value begins a new sum. Sums in which no step can overflow are computed
+    together, the others step by step. Raises `NumericOverflow` where Java returns a number that is
+    too large for the type.
+    """
     runs, type_ = actions.runs, column.type
     owner = runs.key_of[wanted]
     values = column.take(pa.array(runs.order[wanted]))
@@ -282,7 +304,9 @@ class _Arithmetic:
         return held * new
 
     def over(self, held: Any, new: Any) -> Any:
-        """The quotient; for integers, rounded towards zero. Raises `InvalidData` if there is none."""
+        """The quotient; for integers, rounded towards zero. Raises `InvalidData` if there is
+        none.
+        """
         if not isinstance(held, np.integer):
             return held / new
         if not new:
@@ -299,7 +323,9 @@ class _Arithmetic:
 
 
 class _DecimalArithmetic(_Arithmetic):
-    """Multiplies and divides unscaled decimals of one type. Each step is rounded half up to its scale."""
+    """Multiplies and divides unscaled decimals of one type. Each step is rounded half up to its
+    scale.
+    """
 
     def __init__(self, table: str, name: str, type_: pa.DataType) -> None:
         super().__init__(table, name)

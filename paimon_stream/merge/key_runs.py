@@ -1,7 +1,9 @@
-"""Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are equal in all of these,
-the row that was given first comes last and so wins (semantics.md §6.4). *Row actions* say what each row of a key does
-to one column (docs/architecture.md, "Merging rows"). Rows are ordered as in Java: numbers and decimals by value, text
-(UTF-8) and bytes by unsigned bytes, times by instant."""
+"""Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are
+equal in all of these, the row that was given first comes last and so wins (semantics.md §6.4). *Row
+actions* say what each row of a key does to one column (docs/architecture.md, "Merging rows"). Rows
+are ordered as in Java: numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes,
+times by instant.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +45,9 @@ def nulls(column: pa.Array) -> Flags | None:
 
 
 def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
-    """Arrays that, compared one by one, order rows as the column does. Raises `UnsupportedFeature` for nested types."""
+    """Arrays that, compared one by one, order rows as the column does. Raises `UnsupportedFeature`
+    for nested types.
+    """
     null = nulls(column)
     parts = _parts(column, exact=False)
     if descending:
@@ -56,7 +60,9 @@ def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
 
 
 def ranks(column: pa.Array) -> Ints:
-    """One number per row, in the order of the column; equal if the values are. For NULL, it has no meaning."""
+    """One number per row, in the order of the column; equal if the values are. For NULL, it has no
+    meaning.
+    """
     parts = _parts(column, exact=True)
     if len(parts) == 1 and parts[0].dtype != np.uint64:
         return parts[0].astype(np.int64)
@@ -64,7 +70,9 @@ def ranks(column: pa.Array) -> Ints:
 
 
 def dense_ranks(parts: Sequence[Part]) -> Ints:
-    """One number per row, from 0, that orders rows by these parts. Rows with equal parts have equal numbers."""
+    """One number per row, from 0, that orders rows by these parts. Rows with equal parts have equal
+    numbers.
+    """
     order = np.lexsort(parts[::-1])
     made = np.empty(len(order), np.int64)
     starts = np.zeros(len(order), np.int64)
@@ -86,7 +94,9 @@ def run_starts(parts: Sequence[Part]) -> Ints:
 
 
 def _parts(column: pa.Array, exact: bool) -> list[Part]:
-    """New arrays of integers, with anything for NULL. With `exact`, -0.0 is below 0.0, as `max` and `min` require."""
+    """New arrays of integers, with anything for NULL. With `exact`, -0.0 is below 0.0, as `max` and
+    `min` require.
+    """
     type_ = column.type
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]
@@ -127,7 +137,9 @@ def _decimal_words(column: pa.Array) -> list[Part]:
 
 
 def _text_ranks(column: pa.Array) -> Part:
-    """Dense ranks of texts. Each distinct text is compared only once. Arrow compares texts by bytes."""
+    """Dense ranks of texts. Each distinct text is compared only once. Arrow compares texts by
+    bytes.
+    """
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64)
     found = column.dictionary_encode()
@@ -150,7 +162,9 @@ ADD: Final = np.int8(2)
 """The row's value is added after the held value."""
 
 OUT_OF_ORDER: Final = np.int8(3)
-"""The row's value is added before the held value, because its sequence group has seen a newer row."""
+"""The row's value is added before the held value, because its sequence group has seen a newer
+row.
+"""
 
 RETRACT: Final = np.int8(4)
 """The row's value is retracted."""
@@ -158,8 +172,9 @@ RETRACT: Final = np.int8(4)
 
 @dataclass(frozen=True)
 class KeyRuns:
-    """Rows of a table in merge order. `order` are their positions in the table, `starts` the places in it where a key
-    begins, `kinds` the row kinds along it."""
+    """Rows of a table in merge order. `order` are their positions in the table, `starts` the places
+    in it where a key begins, `kinds` the row kinds along it.
+    """
 
     order: Ints
     starts: Ints
@@ -187,11 +202,15 @@ class KeyRuns:
         return made
 
     def last(self, wanted: Flags) -> Ints:
-        """For each key, the last place along `order` where `wanted` is true, or -1 if there is none."""
+        """For each key, the last place along `order` where `wanted` is true, or -1 if there is
+        none.
+        """
         return np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), self.starts)
 
     def first(self, wanted: Flags) -> Ints:
-        """For each key, the first place along `order` where `wanted` is true, or -1 if there is none."""
+        """For each key, the first place along `order` where `wanted` is true, or -1 if there is
+        none.
+        """
         rows = len(wanted)
         found: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
         return np.where(found == rows, -1, found)
@@ -202,12 +221,16 @@ class KeyRuns:
         return KeyRuns(order, run_starts([key_of]), self.kinds[wanted])
 
     def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
-        """Without a key's rows on levels from 1 on, except those on its lowest such level. `levels` has one per row."""
+        """Without a key's rows on levels from 1 on, except those on its lowest such level. `levels`
+        has one per row.
+        """
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
         return self if wanted.all() else self.select(wanted)
 
     def of_level(self, levels: Ints, least: int) -> Ints:
-        """For each key, the position in the table of its row on the lowest level from `least` on, or -1."""
+        """For each key, the position in the table of its row on the lowest level from `least` on,
+        or -1.
+        """
         places = self.last(self._on_lowest(levels, least))
         return np.where(places < 0, -1, self.order[places])
 
@@ -241,14 +264,18 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
-    """The rows by key, those of one key in the given order, and the places where the rows of each key begin."""
+    """The rows by key, those of one key in the given order, and the places where the rows of each
+    key begin.
+    """
     keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
     order = np.lexsort(keys[::-1])
     return table.take(pa.array(order)), run_starts([part[order] for part in keys])
 
 
 def _order(parts: list[Part], sequence: Ints) -> Ints:
-    """The sorted order. The sort is stable, so sequence numbers that already ascend need no sorting."""
+    """The sorted order. The sort is stable, so sequence numbers that already ascend need no
+    sorting.
+    """
     rising = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
     columns = parts if rising else [*parts, sequence]
     return np.argsort(columns[0], kind="stable") if len(columns) == 1 else np.lexsort(columns[::-1])
@@ -284,7 +311,9 @@ class RowActions:
 
     @cached_property
     def adds(self) -> Flags:
-        """For each row along the order, whether its value is added, before or after the held value."""
+        """For each row along the order, whether its value is added, before or after the held
+        value.
+        """
         made: Flags = (self.codes == ADD) | (self.codes == OUT_OF_ORDER)
         return made
 
@@ -295,7 +324,9 @@ class RowActions:
         return made
 
     def valid(self, column: pa.Array) -> Flags:
-        """For each row along the order, whether a value that is not NULL is set, added or retracted."""
+        """For each row along the order, whether a value that is not NULL is set, added or
+        retracted.
+        """
         null = nulls(column)
         counts: Flags = self.codes != SKIP
         if null is not None:
@@ -303,7 +334,9 @@ class RowActions:
         return counts
 
     def previous(self, wanted: Flags) -> Ints:
-        """For each row along the order, the last earlier place of its key where `wanted` is true, or -1."""
+        """For each row along the order, the last earlier place of its key where `wanted` is true,
+        or -1.
+        """
         found = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=found[1:])
         return np.where(found < self.runs.starts[self.runs.key_of], -1, found)

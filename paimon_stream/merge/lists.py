@@ -1,5 +1,7 @@
-"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element. Equal elements get
-equal numbers (docs/architecture.md, "Merging rows", says how retractions are counted)."""
+"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
+Equal elements get equal numbers (docs/architecture.md, "Merging rows", says how retractions are
+counted).
+"""
 
 from typing import Any, NamedTuple
 
@@ -13,8 +15,10 @@ from paimon_stream.merge.key_runs import Flags, Ints, RowActions, nulls, ranks, 
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
-    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty. With `distinct`,
-    the first text stays as it is. Of the other texts, only parts that are new are added."""
+    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are
+    empty. With `distinct`, the first text stays as it is. Of the other texts, only parts that are
+    new are added.
+    """
     actions = actions.since_set
     runs, wanted = actions.runs, actions.valid(column)
     some = np.logical_or.reduceat(wanted, runs.starts)
@@ -40,7 +44,9 @@ def _in_order(actions: RowActions, wanted: Flags) -> Ints:
 
 
 def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
-    """For each owner its first text, and those parts of its other texts that did not occur before."""
+    """For each owner its first text, and those parts of its other texts that did not occur
+    before.
+    """
     lists = pc.split_pattern(texts, delimiter)
     parts, bounds = lists.values, lists.offsets.to_numpy(zero_copy_only=False)
     row = np.repeat(np.arange(len(texts)), np.diff(bounds))
@@ -59,8 +65,9 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
 
 
 class _Elements(NamedTuple):
-    """Elements of a column in the order of their rows: `at`, the position of each among all, `owner`, its key, and
-    `place`, that of its row along the order."""
+    """Elements of a column in the order of their rows: `at`, the position of each among all,
+    `owner`, its key, and `place`, that of its row along the order.
+    """
 
     at: Ints
     owner: Ints
@@ -84,8 +91,10 @@ def _elements(column: pa.Array, actions: RowActions, places: Ints) -> "_Elements
 def collected(
     column: pa.Array, actions: RowActions, *, distinct: bool, older_first: bool
 ) -> pa.Array:
-    """All elements of a key's lists, one list after the other; with `distinct`, each one once. With `older_first`, the
-    list of an older row is put before the others, as in Java if the column ignores retractions."""
+    """All elements of a key's lists, one list after the other; with `distinct`, each one once. With
+    `older_first`, the list of an older row is put before the others, as in Java if the column
+    ignores retractions.
+    """
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
@@ -112,8 +121,10 @@ def collected(
 
 
 def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> "_Elements":
-    """The distinct elements of lists of nested values. As in Java, only the elements that come second are compared with
-    the others. So equal elements of a list that a SET has left, or of an older list that is put first, all stay."""
+    """The distinct elements of lists of nested values. As in Java, only the elements that come
+    second are compared with the others. So equal elements of a list that a SET has left, or of an
+    older list that is put first, all stay.
+    """
     found = _elements(column, actions, np.flatnonzero(actions.valid(column)))
     numbers = equals(column.values)
     bounds = np.searchsorted(found.place, np.arange(len(actions.codes) + 1))
@@ -182,7 +193,9 @@ def _left_once(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """A key's entries. Of those with one map key, the last counts, at the first's place; an older row's only alone."""
+    """A key's entries. Of those with one map key, the last counts, at the first's place; an older
+    row's only alone.
+    """
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
@@ -204,7 +217,9 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 
 def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
-    """For each run, the first place after its last RETRACT, or -1; and a flag for each such place."""
+    """For each run, the first place after its last RETRACT, or -1; and a flag for each such
+    place.
+    """
     places, retract = np.arange(len(codes)), codes == key_runs.RETRACT
     ends = np.append(starts[1:], len(codes))
     begin = starts
@@ -216,13 +231,17 @@ def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Fla
 
 
 def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
-    """An order that puts equal elements of one owner together, in their own order; and where such runs begin."""
+    """An order that puts equal elements of one owner together, in their own order; and where such
+    runs begin.
+    """
     order = np.lexsort((numbers, owner))
     return order, run_starts([owner[order], numbers[order]])
 
 
 def _lists(column: pa.Array, found: "_Elements", some: Flags) -> pa.Array:
-    """Lists or maps of these elements, in the column's type. NULL for a key where `some` is false."""
+    """Lists or maps of these elements, in the column's type. NULL for a key where `some` is
+    false.
+    """
     offsets = _offsets(found.owner, len(some))
     at = pa.array(found.at)
     if pa.types.is_map(column.type):
@@ -245,8 +264,10 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
 
 
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:
-    """A number for each value, the same for equal values; NULL equals NULL. With `plain`, values are compared as Java
-    compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and lists and maps with NULL equal none."""
+    """A number for each value, the same for equal values; NULL equals NULL. With `plain`, values
+    are compared as Java compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and
+    lists and maps with NULL equal none.
+    """
     type_ = values.type
     if pa.types.is_struct(type_):
         words = np.stack(

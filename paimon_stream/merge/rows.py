@@ -1,6 +1,8 @@
-"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction. A `Comparison`
-does so for a compaction that looks up older values or writes a changelog (compaction.md §6-§8). What becomes of a
-single row, and what the rows of higher levels are for, is in docs/architecture.md ("Merging rows")."""
+"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and
+compaction. A `Comparison` does so for a compaction that looks up older values or writes a changelog
+(compaction.md §6-§8). What becomes of a single row, and what the rows of higher levels are for, is
+in docs/architecture.md ("Merging rows").
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +37,9 @@ from paimon_stream.merge.spec import (
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """The table's columns, with one row per key. Every key has several input rows. Raises `InvalidData`."""
+    """The table's columns, with one row per key. Every key has several input rows. Raises
+    `InvalidData`.
+    """
     adds = ~runs.retracts
     if not (adds.all() or spec.ignore_delete or spec.remove_on_delete or spec.groups):
         cure = "Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
@@ -69,8 +73,9 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A sequence group along the order. `there` says where its ordering columns are not all NULL. `ranks`, from 1 on,
-    order the rows by these columns."""
+    """A sequence group along the order. `there` says where its ordering columns are not all NULL.
+    `ranks`, from 1 on, order the rows by these columns.
+    """
 
     ordering: tuple[str, ...]
     deletes: bool
@@ -91,7 +96,9 @@ def _ranks(
 
 
 def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
-    """Whether a row is not older than the newest earlier row of its key since the last that replaced the whole row."""
+    """Whether a row is not older than the newest earlier row of its key since the last that
+    replaced the whole row.
+    """
     begins = resets.copy()
     begins[runs.starts] = True
     stretch = np.cumsum(begins) * (len(resets) + 1)
@@ -103,9 +110,11 @@ def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
 
 
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
-    """Which -D rows remove their row: those that are not older in a group with `deletes`. With one such group, the
-    first pass finds all removals. With several, a removal resets the other groups, so the rows after it are checked
-    again. Each pass makes at least one more removal of every key certain, and usually a few passes are enough."""
+    """Which -D rows remove their row: those that are not older in a group with `deletes`. With one
+    such group, the first pass finds all removals. With several, a removal resets the other groups,
+    so the rows after it are checked again. Each pass makes at least one more removal of every key
+    certain, and usually a few passes are enough.
+    """
     deleting = [group for group in groups if group.deletes]
     resets = np.zeros(len(runs.order), np.bool_)
     while deleting:
@@ -118,7 +127,9 @@ def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
 
 
 class _Changes:
-    """The actions of rows. If a key's first row retracts, its values are set before they are retracted."""
+    """The actions of rows. If a key's first row retracts, its values are set before they are
+    retracted.
+    """
 
     def __init__(self, runs: KeyRuns, counts: Flags, removing: Flags) -> None:
         self._runs = runs
@@ -132,13 +143,17 @@ class _Changes:
         self._doubled = KeyRuns(runs.order[self._places], starts, runs.kinds[self._places])
 
     def actions(self, codes: key_runs.ActionCodes) -> RowActions:
-        """The row actions with these codes, but `SET` for rows that remove the row or begin a key."""
+        """The row actions with these codes, but `SET` for rows that remove the row or begin a
+        key.
+        """
         codes = np.where(self._removing, key_runs.SET, codes)[self._places]
         codes[self._begins] = key_runs.SET
         return RowActions(self._doubled, codes)
 
     def of_group(self, group: _Group) -> tuple[RowActions, RowActions]:
-        """The row actions for columns with a function, and for those without, which older rows do not change."""
+        """The row actions for columns with a function, and for those without, which older rows do
+        not change.
+        """
         runs = self._runs
         newer = _newer(group, runs, self._removing)
         there = group.there & self._counts
@@ -161,7 +176,9 @@ def _actions_of(
 
 
 Changes = tuple[pa.Table, pa.Table | None, Ints]
-"""Rows to write and those of the changelog (None: there is none), by key; and the positions of looked-up rows."""
+"""Rows to write and those of the changelog (None: there is none), by key; and the positions of
+looked-up rows.
+"""
 
 
 def merge_rows(
@@ -171,15 +188,17 @@ def merge_rows(
     keep_deletes: bool,
     levels: Ints | None = None,
 ) -> pa.Table:
-    """Merges rows of one bucket, in any order, to one row per key, sorted by key. Raises `InvalidData` for deletes that
-    the table's engine does not accept.
+    """Merges rows of one bucket, in any order, to one row per key, sorted by key. Raises
+    `InvalidData` for deletes that the table's engine does not accept.
 
-    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and at least the table's columns in `spec.needed`.
-    The result has the same columns; those that are not the table's are taken from the last row that counted. Of rows
-    with equal sequence numbers, the one given *first* is the newer. With `keep_deletes`, a key whose result is a -U or
-    -D row keeps it (for a flush, and for a compaction above older levels); else the key is left out. `levels` are those
-    of the rows' files, needed by a spec with `lookup`; without them all are of level 0. Of a key's rows from level 1
-    on, only that of the lowest level counts."""
+    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and at least the table's columns
+    in `spec.needed`. The result has the same columns; those that are not the table's are taken from
+    the last row that counted. Of rows with equal sequence numbers, the one given *first* is the
+    newer. With `keep_deletes`, a key whose result is a -U or -D row keeps it (for a flush, and for
+    a compaction above older levels); else the key is left out. `levels` are those of the rows'
+    files, needed by a spec with `lookup`; without them all are of level 0. Of a key's rows from
+    level 1 on, only that of the lowest level counts.
+    """
     table = one_chunk(rows)
     runs = sorted_runs(spec, table)
     if not len(runs.order):
@@ -205,7 +224,9 @@ def adding(rows: pa.Table) -> Flags:
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds them."""
+    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds
+    them.
+    """
     table = one_chunk(rows)
     return table.take(pa.array(sorted_runs(spec, table).order))
 
@@ -218,8 +239,10 @@ def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
 def results(
     spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags
 ) -> tuple[pa.Table, Ints]:
-    """One row for each key that has a result, in key order, and the positions of these keys. Only keys with
-    `several` are merged by the engine; of each other key, its only row is the result. Raises `InvalidData`."""
+    """One row for each key that has a result, in key order, and the positions of these keys. Only
+    keys with `several` are merged by the engine; of each other key, its only row is the result.
+    Raises `InvalidData`.
+    """
     if not several.any():
         return table.take(pa.array(runs.order[runs.starts])), np.arange(len(several))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
@@ -260,9 +283,11 @@ def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
 
 
 def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """The table's columns, with one row per key, each merged by its function (semantics.md §6.5). Every key has several
-    input rows. With `aggregation.remove-record-on-delete`, a -D row replaces everything before it with its own values,
-    and later rows build on them, as in Java. Raises `InvalidData`."""
+    """The table's columns, with one row per key, each merged by its function (semantics.md §6.5).
+    Every key has several input rows. With `aggregation.remove-record-on-delete`, a -D row replaces
+    everything before it with its own values, and later rows build on them, as in Java. Raises
+    `InvalidData`.
+    """
     newest = runs.ends - 1
     codes = np.where(runs.retracts, key_runs.RETRACT, key_runs.ADD)
     deleted = np.zeros(len(runs.starts), np.bool_)
@@ -276,11 +301,13 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How rows are merged onto `level` and compared with what was before. With `looks_up`, rows of higher levels are
-    there to be looked up, and the engine also merges a key that has one row, as in Java. The rows on the lowest level
-    from `known` on are what was before; a key without a row below that level has not changed. `compared` are the
-    columns that must differ for an update to be one (None: every update counts). Without `logs`, there is no changelog.
-    With `marks`, the rows that were looked up are to be marked as deleted."""
+    """How rows are merged onto `level` and compared with what was before. With `looks_up`, rows of
+    higher levels are there to be looked up, and the engine also merges a key that has one row, as
+    in Java. The rows on the lowest level from `known` on are what was before; a key without a row
+    below that level has not changed. `compared` are the columns that must differ for an update to
+    be one (None: every update counts). Without `logs`, there is no changelog. With `marks`, the
+    rows that were looked up are to be marked as deleted.
+    """
 
     spec: MergeSpec
     level: int
@@ -293,7 +320,9 @@ class Comparison:
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
     ) -> Changes:
-        """Merges rows as `merge_rows` does. `levels` are those of the rows' files. Raises `InvalidData`."""
+        """Merges rows as `merge_rows` does. `levels` are those of the rows' files. Raises
+        `InvalidData`.
+        """
         table = one_chunk(rows)
         runs = sorted_runs(self.spec, table)
         if self.looks_up:
@@ -324,7 +353,9 @@ class Comparison:
     def _log(
         self, table: pa.Table, merged: pa.Table, keys: Ints, before: Ints, changed: Flags
     ) -> pa.Table:
-        """For each changed key -U and +U, or +I, or -D, or nothing. `keys` are the keys of the merged rows."""
+        """For each changed key -U and +U, or +I, or -D, or nothing. `keys` are the keys of the
+        merged rows.
+        """
         at = np.full(len(before), -1)
         at[keys] = np.arange(len(keys))
         now = np.zeros(len(before), np.bool_)

@@ -1,6 +1,8 @@
-"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5). A `MergeSpec` names the key,
-the columns that order the rows of a key, and the rule of each column. Options that contradict each other, and functions
-that this release does not have, are refused here, before any row is read."""
+"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5). A
+`MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column.
+Options that contradict each other, and functions that this release does not have, are refused here,
+before any row is read.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,8 +60,10 @@ _NUMERIC: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """How a column is merged. `function` is one of `FUNCTIONS`, `key`, `non_null` (each value but NULL replaces the
-    last) or `of_group` (the value in the row that the group chooses). `group` is the position of its group, if any."""
+    """How a column is merged. `function` is one of `FUNCTIONS`, `key`, `non_null` (each value but
+    NULL replaces the last) or `of_group` (the value in the row that the group chooses). `group` is
+    the position of its group, if any.
+    """
 
     function: str
     ignore_retract: bool = False
@@ -87,7 +91,9 @@ def fits(function: str, type_: DataType) -> bool:
 
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
-"""The column of sequence numbers, BIGINT. Of two rows with the same key, the larger number is newer."""
+"""The column of sequence numbers, BIGINT. Of two rows with the same key, the larger number is
+newer.
+"""
 
 KIND: Final = "_VALUE_KIND"
 """The column of row kinds, TINYINT: 0 +I, 1 -U, 2 +U, 3 -D."""
@@ -107,8 +113,10 @@ _FIELDS: Final = "fields."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceGroup:
-    """A group of columns in a partial update. A row may change them only if its values in the `ordering` columns are
-    not smaller than the held ones. `deletes` says that a -D of the group deletes the row."""
+    """A group of columns in a partial update. A row may change them only if its values in the
+    `ordering` columns are not smaller than the held ones. `deletes` says that a -D of the group
+    deletes the row.
+    """
 
     ordering: tuple[str, ...]
     deletes: bool = False
@@ -116,10 +124,12 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSpec:
-    """What `merge_rows` has to know; made by `MergeSpec.of`. `keys` are in key order, without the partition columns;
-    `sequence_fields` are those of `sequence.field`. With `lookup`, compactions look up older values, so a row from
-    level 1 on has all that lower levels have of its key, and takes their place (semantics.md §6.6). `rules` has each
-    column, but nothing for deduplicate and first-row, which take whole rows."""
+    """What `merge_rows` has to know; made by `MergeSpec.of`. `keys` are in key order, without the
+    partition columns; `sequence_fields` are those of `sequence.field`. With `lookup`, compactions
+    look up older values, so a row from level 1 on has all that lower levels have of its key, and
+    takes their place (semantics.md §6.6). `rules` has each column, but nothing for deduplicate and
+    first-row, which take whole rows.
+    """
 
     table: str
     engine: str
@@ -136,12 +146,16 @@ class MergeSpec:
     def of(
         cls, schema: TableSchema, options: opt.Options, *, table: str = "the table"
     ) -> "MergeSpec":
-        """The spec of a table with these options. Raises `InvalidOption` for options that contradict each other or the
-        columns, and `UnsupportedFeature` for an engine or function that this release does not have."""
+        """The spec of a table with these options. Raises `InvalidOption` for options that
+        contradict each other or the columns, and `UnsupportedFeature` for an engine or function
+        that this release does not have.
+        """
         return _Reading(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, then those that merging them needs: keys, sequence fields, ordering columns of groups."""
+        """These columns, then those that merging them needs: keys, sequence fields, ordering
+        columns of groups.
+        """
         wanted = dict.fromkeys(columns)
         wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
         groups = {
@@ -156,7 +170,9 @@ class MergeSpec:
 
 
 def looks_up(options: opt.Options) -> bool:
-    """Whether compactions of a table with these options look up older values. Raises `InvalidOption`."""
+    """Whether compactions of a table with these options look up older values. Raises
+    `InvalidOption`.
+    """
     producer = options.value(opt.CHANGELOG_PRODUCER)
     return (
         producer == "lookup"

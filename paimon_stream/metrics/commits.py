@@ -1,6 +1,7 @@
-"""What is informed of each batch: functions, the log, and the metrics of commits. These have Java Paimon's names (group
-`commit`), and this package's own (semantics.md §14). Durations are kept as the newest values with their distribution,
-as in Java Paimon's histograms."""
+"""What is informed of each batch: functions, the log, and the metrics of commits. These have Java
+Paimon's names (group `commit`), and this package's own (semantics.md §14). Durations are kept as
+the newest values with their distribution, as in Java Paimon's histograms.
+"""
 
 import logging
 import re
@@ -21,7 +22,9 @@ from paimon_stream.storage.together import KINDS
 _LOG = logging.getLogger(__name__)
 
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
-"""What a distribution says. `count` counts all values ever added; the other parts describe the window."""
+"""What a distribution says. `count` counts all values ever added; the other parts describe the
+window.
+"""
 
 
 class Histogram:
@@ -37,8 +40,10 @@ class Histogram:
         self._count += 1
 
     def distribution(self) -> Mapping[str, float]:
-        """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are estimated as by
-        Apache Commons Math, which Java's histogram uses: by position share · (n + 1)."""
+        """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are
+        estimated as by Apache Commons Math, which Java's histogram uses: by position share · (n +
+        1).
+        """
         values = np.array(self._values or [0.0])
         low, *shares, high = np.quantile(
             values, (0, 0.50, 0.95, 0.99, 1), method="weibull"
@@ -96,17 +101,22 @@ METRICS: Final = (
     *(f"lastCommitRequests.{kind}" for kind in KINDS),
     *COUNTERS,
 )
-"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest commit that
-made a snapshot; all others count since the sink was created."""
+"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest
+commit that made a snapshot; all others count since the sink was created.
+"""
 
 
 def snake_case(name: str) -> str:
-    """The name of a metric as other systems write it: `lastCommitDuration` is `last_commit_duration`."""
+    """The name of a metric as other systems write it: `lastCommitDuration` is
+    `last_commit_duration`.
+    """
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 class CommitMetrics:
-    """A reporter that keeps the metrics of one sink. Its memory is bounded, and threads may share it."""
+    """A reporter that keeps the metrics of one sink. Its memory is bounded, and threads may share
+    it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -168,7 +178,9 @@ class CommitMetrics:
             self._counters[counter] += count
 
     def values(self) -> Mapping[str, float]:
-        """All metrics by name (`METRICS`). A value that does not exist yet is 0, or -1 for a snapshot id."""
+        """All metrics by name (`METRICS`). A value that does not exist yet is 0, or -1 for a
+        snapshot id.
+        """
         with self._lock:
             durations = self._durations.distribution()
             found: dict[str, float] = dict.fromkeys(METRICS, 0)
@@ -182,7 +194,9 @@ class CommitMetrics:
 LOGGER_NAME: Final = "paimon_stream"
 
 Reporter = Callable[[CommitReport], object]
-"""Called once per batch after its commit, in the driver's thread that committed; also for empty and replayed ones."""
+"""Called once per batch after its commit, in the driver's thread that committed; also for empty and
+replayed ones.
+"""
 
 _EXTRA: Final = {
     "table": "location",
@@ -206,9 +220,11 @@ def report_to_all(
     report: CommitReport,
     failing: set[int],
 ) -> None:
-    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the snapshot is
-    already published, and a failure after that must not fail the batch. `failing` has the ids of those that raised at
-    the batch before: they are not logged again, but at level DEBUG."""
+    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing:
+    the snapshot is already published, and a failure after that must not fail the batch. `failing`
+    has the ids of those that raised at the batch before: they are not logged again, but at level
+    DEBUG.
+    """
     for reporter in reporters:
         try:
             reporter(report)
@@ -221,11 +237,13 @@ def report_to_all(
 
 
 def log_report(report: CommitReport) -> None:
-    """Writes one INFO line per batch to the logger `paimon_stream`. The text is for people. Programs read the record's
-    attributes, which are API: `paimon_table`, `paimon_user`, `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None
-    if there is none), `paimon_attempts`, `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases
-    together), `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores `paimon_requests` (by
-    kind) and `paimon_trips`."""
+    """Writes one INFO line per batch to the logger `paimon_stream`. The text is for people.
+    Programs read the record's attributes, which are API: `paimon_table`, `paimon_user`,
+    `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None if there is none), `paimon_attempts`,
+    `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
+    `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores
+    `paimon_requests` (by kind) and `paimon_trips`.
+    """
     logger = logging.getLogger(LOGGER_NAME)
     if logger.isEnabledFor(logging.INFO):
         extra = {f"paimon_{name}": getattr(report, field) for name, field in _EXTRA.items()}

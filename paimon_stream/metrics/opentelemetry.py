@@ -17,8 +17,10 @@ def observe_metrics(
     *sinks: Any,
     meter: Any = None,
 ) -> None:
-    """Exports `PaimonSink.metrics()` of these sinks as observable instruments `paimon_stream.<metric in snake case>`,
-    with the attributes `table` and `name`. The meter is by default the global one. Raises `MissingExtra`."""
+    """Exports `PaimonSink.metrics()` of these sinks as observable instruments
+    `paimon_stream.<metric in snake case>`, with the attributes `table` and `name`. The meter is by
+    default the global one. Raises `MissingExtra`.
+    """
     metrics, found = (
         require("opentelemetry.metrics", "opentelemetry", "observe_metrics"),
         list[Any](),
@@ -42,10 +44,12 @@ def observe_metrics(
 
 
 class BatchSpans:
-    """A span for each batch, with its phases as children, one after the other, for a sink's `on_commit`. They end when
-    the report is made. The tracer is by default that of the global provider. Raises `MissingExtra`.
+    """A span for each batch, with its phases as children, one after the other, for a sink's
+    `on_commit`. They end when the report is made. The tracer is by default that of the global
+    provider. Raises `MissingExtra`.
 
-    >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP"""
+    >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP
+    """
 
     def __init__(
         self,

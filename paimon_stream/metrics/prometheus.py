@@ -1,4 +1,6 @@
-"""The metrics of sinks for Prometheus, which are read when it asks (docs/monitoring.md, "Prometheus")."""
+"""The metrics of sinks for Prometheus, which are read when it asks (docs/monitoring.md,
+"Prometheus").
+"""
 
 import threading
 from collections.abc import Iterable
@@ -13,14 +15,16 @@ _Sink = TypeVar("_Sink", bound=Any)  # it has `location`, `name` and `metrics`, 
 
 
 class PrometheusCollector:
-    """Exports `PaimonSink.metrics()` of each sink that `add` was given. The names are `paimon_stream_` and the metric's
-    in snake case, such as `paimon_stream_last_commit_duration`; what follows a dot is the label `part`. Each has the
-    labels `table` and `name`, those of the sink, so there are as many series as there are sinks. Durations are
-    milliseconds. With a `registry` of prometheus_client, which is by default its own, the collector registers itself.
+    """Exports `PaimonSink.metrics()` of each sink that `add` was given. The names are
+    `paimon_stream_` and the metric's in snake case, such as `paimon_stream_last_commit_duration`;
+    what follows a dot is the label `part`. Each has the labels `table` and `name`, those of the
+    sink, so there are as many series as there are sinks. Durations are milliseconds. With a
+    `registry` of prometheus_client, which is by default its own, the collector registers itself.
     Raises `MissingExtra`, and what a registry raises that has such a collector.
 
     >>> collector = PrometheusCollector()  # doctest: +SKIP
-    >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP"""
+    >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP
+    """
 
     def __init__(self, registry: Any = None) -> None:
         client = require(_CLIENT, "prometheus", "PrometheusCollector")
@@ -34,7 +38,9 @@ class PrometheusCollector:
         port: int,
         address: str = "0.0.0.0",
     ) -> Any:
-        """Answers Prometheus at this port, in a thread. Returns the server. Raises `InvalidOption` if it cannot."""
+        """Answers Prometheus at this port, in a thread. Returns the server. Raises `InvalidOption`
+        if it cannot.
+        """
         try:
             return require(_CLIENT, "prometheus", "serve").start_http_server(
                 port, address, self._registry
@@ -45,13 +51,17 @@ class PrometheusCollector:
             raise InvalidOption(f"{text} {cure}", option="port", value=port) from None
 
     def add(self, sink: _Sink) -> _Sink:
-        """Exports this sink from now on, in place of an earlier one of the same table and name. Returns the sink."""
+        """Exports this sink from now on, in place of an earlier one of the same table and name.
+        Returns the sink.
+        """
         with self._lock:
             self._sinks[sink.location, sink.name or ""] = sink
         return sink
 
     def describe(self) -> Iterable[Any]:
-        """The metrics without values. By these a registry refuses a second collector, which would double them."""
+        """The metrics without values. By these a registry refuses a second collector, which would
+        double them.
+        """
         return self._families().values()
 
     def collect(self) -> Iterable[Any]:

@@ -1,6 +1,8 @@
-"""Every option this package understands, declared once: key, type, default, what it does (`docs/options.md` is rendered
-from that). Table options keep Paimon's keys and defaults; a sink may override those in the table's schema for its own
-writes. Sink options start with `paimon-stream.`. Everything else reads options through `Options`."""
+"""Every option this package understands, declared once: key, type, default, what it does
+(`docs/options.md` is rendered from that). Table options keep Paimon's keys and defaults; a sink may
+override those in the table's schema for its own writes. Sink options start with `paimon-stream.`.
+Everything else reads options through `Options`.
+"""
 
 from paimon_stream.options.checks import *  # noqa: F403 - what is defined there
 from paimon_stream.options.of_sinks import *  # noqa: F403 - every option that is declared there

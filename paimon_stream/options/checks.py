@@ -1,6 +1,8 @@
-"""Checks what users give, before anything is done. Options: values that do not parse are refused, unknown keys are
-reported. Arguments of public calls: one error names the table, the argument and what it may be. Ages and times, as all
-calls and commands accept them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
+"""Checks what users give, before anything is done. Options: values that do not parse are refused,
+unknown keys are reported. Arguments of public calls: one error names the table, the argument and
+what it may be. Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
+`2026-11-01T12:00Z`.
+"""
 
 import datetime as dt
 import difflib
@@ -21,7 +23,9 @@ from paimon_stream.options.option import SINK_PREFIX, Option, Options, duration,
 from paimon_stream.options.store_names import is_secret
 
 _CALLER: Final = 5
-"""Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
+"""Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink`
+alike.
+"""
 
 # Prefixes of Paimon's keys that this package passes through, because they concern readers or other
 # writers. A key that is neither among these nor declared is unknown and gets a warning.
@@ -121,8 +125,9 @@ def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
 
 
 def check_sink_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
-    """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that does) or
-    do not parse. Checks the other options as `check_table_options` does."""
+    """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that
+    does) or do not parse. Checks the other options as `check_table_options` does.
+    """
     keys, known = [option.key for option in sink_options()], _by_name(sink_options())
     for key, value in lowered(given).items():
         if key in known:
@@ -138,9 +143,10 @@ def check_sink_options(given: Mapping[str, str], beside: Iterable[str] | None = 
 
 
 def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
-    """Raises `InvalidOption` for sink options, for credentials of stores, and for declared table options that
-    do not parse. Warns of unknown options, and of aliases that Paimon itself does not know. With `beside`, the keys
-    that may be given in addition, an unknown option is an error."""
+    """Raises `InvalidOption` for sink options, for credentials of stores, and for declared table
+    options that do not parse. Warns of unknown options, and of aliases that Paimon itself does not
+    know. With `beside`, the keys that may be given in addition, an unknown option is an error.
+    """
     keys, known = [option.key for option in table_options()], _by_name(table_options())
     ours = {option.key for option in sink_options()}
     for key, value in lowered(given).items():
@@ -192,8 +198,9 @@ _LEFT_OUT: Final = ("", ", or leave it out")
 
 
 class Arguments:
-    """Checks the arguments of one call that concerns the table at this location. Each method takes the argument's name
-    and value. None is accepted if `optional` is true. Raises `InvalidOption`."""
+    """Checks the arguments of one call that concerns the table at this location. Each method takes
+    the argument's name and value. None is accepted if `optional` is true. Raises `InvalidOption`.
+    """
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -245,7 +252,9 @@ class Arguments:
     def mapping(
         self, name: str, value: Any, example: str, *, texts: bool = False
     ) -> dict[str, Any]:
-        """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values (secrets)."""
+        """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values
+        (secrets).
+        """
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -258,7 +267,9 @@ class Arguments:
         return dict(value)
 
     def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:
-        """The items of an iterable other than text and mappings. `what` says what to give, such as "names"."""
+        """The items of an iterable other than text and mappings. `what` says what to give, such as
+        "names".
+        """
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise self.wrong(name, value, what)
         found = tuple(value)
@@ -270,8 +281,9 @@ class Arguments:
     def wrong(
         self, name: str, value: object, allowed: str, *, secret: bool = False
     ) -> InvalidOption:
-        """The error for a value that is not what is `allowed`. It shows only the type of a value that is
-        secret or may be long. `name` may be a part of an argument, such as `messages[2]`."""
+        """The error for a value that is not what is `allowed`. It shows only the type of a value
+        that is secret or may be long. `name` may be a part of an argument, such as `messages[2]`.
+        """
         shown = f"of type {type(value).__name__}"
         long = isinstance(value, str | bytes) and len(value) > _SHOWN
         huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
@@ -286,7 +298,9 @@ class Arguments:
 
 
 def integer_of(value: object) -> int | None:
-    """The value as an `int`, None if it is no whole number; True and False are none. Takes those of numpy."""
+    """The value as an `int`, None if it is no whole number; True and False are none. Takes those of
+    numpy.
+    """
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -296,7 +310,9 @@ def integer_of(value: object) -> int | None:
 
 
 Age: TypeAlias = dt.timedelta | str
-"""A `timedelta`, or a text such as `"7 d"` with the units of the options (`ms`, `s`, `min`, `h`, `d`)."""
+"""A `timedelta`, or a text such as `"7 d"` with the units of the options (`ms`, `s`, `min`, `h`,
+`d`).
+"""
 
 Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
 """An age or a time. A time is a `datetime` (local time if it has no zone), a text such as
@@ -304,8 +320,10 @@ Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
 
 
 def age_or_time(text: str) -> dt.timedelta | dt.datetime:
-    """The age or the time that a text denotes. Raises `ValueError` for any other text, and for a long number without a
-    unit: `20261125` may be a day, and `1795653282788` a time, and neither is meant as an age."""
+    """The age or the time that a text denotes. Raises `ValueError` for any other text, and for a
+    long number without a unit: `20261125` may be a day, and `1795653282788` a time, and neither is
+    meant as an age.
+    """
     if re.fullmatch(r"\s*\d{8,}\s*", text):
         raise ValueError(
             "neither an age, because it has no unit, nor a time, because it has no dashes"
@@ -318,7 +336,9 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
 
 
 def age_of(given: Age, name: str, table: str) -> dt.timedelta:
-    """The age. Raises `InvalidOption`, which names the argument (`name`) and the table's location (`table`)."""
+    """The age. Raises `InvalidOption`, which names the argument (`name`) and the table's location
+    (`table`).
+    """
     with suppress(ValueError, OverflowError):
         if isinstance(given, str):
             return dt.timedelta(milliseconds=duration(given))
@@ -330,7 +350,9 @@ def age_of(given: Age, name: str, table: str) -> dt.timedelta:
 
 
 def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
-    """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of `age_of`."""
+    """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of
+    `age_of`.
+    """
     when: object = given
     millis: int | None = None
     with suppress(ValueError, OverflowError):

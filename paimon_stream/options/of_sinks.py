@@ -1,4 +1,6 @@
-"""The options of a sink, which begin with `paimon-stream.`; those for object stores may be storage options, too."""
+"""The options of a sink, which begin with `paimon-stream.`; those for object stores may be storage
+options, too.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +21,9 @@ _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
 
 def _merge_mode(value: str) -> str:
-    """`off`, `add` or `widen`. `true` and `false`, the values of Paimon's own option, mean `widen` and `off`."""
+    """`off`, `add` or `widen`. `true` and `false`, the values of Paimon's own option, mean `widen`
+    and `off`.
+    """
     word = value.strip().lower()
     return one_of("off", "add", "widen")({"true": "widen", "false": "off"}.get(word, word))
 

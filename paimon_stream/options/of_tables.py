@@ -1,4 +1,6 @@
-"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes."""
+"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own
+writes.
+"""
 
 from paimon_stream.options.option import (
     Option,
@@ -579,7 +581,8 @@ EXPLICIT_CAST = switch(
     "write.merge-schema.explicit-cast", "Columns are only widened, and a warning says so."
 )
 
-# How compactions choose their files. One compaction may override what begins with COMPACTION (`compaction_options`).
+# How compactions choose their files. One compaction may override what begins with COMPACTION
+# (`compaction_options`).
 COMPACTION_MIN_FILES = Option(
     "compaction.min.file-num",
     positive,

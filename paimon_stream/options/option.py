@@ -223,7 +223,9 @@ _MOST_SECTIONS: Final = 10  # each doubles the time in which a text is found not
 
 
 def time_form(value: str) -> re.Pattern[str]:
-    """A pattern of Java's `DateTimeFormatter`, as `yyyyMMdd[ HH:mm]`. Letters are groups; Y is a year of 2 digits."""
+    """A pattern of Java's `DateTimeFormatter`, as `yyyyMMdd[ HH:mm]`. Letters are groups; Y is a
+    year of 2 digits.
+    """
     if value.count("[") > _MOST_SECTIONS:
         raise ValueError(f"it has more than {_MOST_SECTIONS} sections in [ ]")
     try:
@@ -253,9 +255,11 @@ def _part_of_form(token: re.Match[str]) -> str:
 
 
 class Options(Mapping[str, str]):
-    """The options in force: a table's options, overridden by those of one writer. Keys are looked up regardless of
-    case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the text of an option, and
-    `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location`, the table's, is for messages."""
+    """The options in force: a table's options, overridden by those of one writer. Keys are looked
+    up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the
+    text of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes.
+    `location`, the table's, is for messages.
+    """
 
     __slots__ = ("_location", "_raw")
 
@@ -266,7 +270,9 @@ class Options(Mapping[str, str]):
         self._raw = {**lowered(table), **lowered(own or {})}
 
     def value(self, option: Option[T]) -> T:
-        """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is no value."""
+        """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is
+        no value.
+        """
         raw = self._text(option)
         if raw is None:
             text = f"Option {option.key!r} is needed, but it is not set."
@@ -314,7 +320,9 @@ def lowered(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def folded(key: str) -> str:
-    """The key in lower case. Columns that it names, as in `fields.<column>.stats-mode`, stay as they are."""
+    """The key in lower case. Columns that it names, as in `fields.<column>.stats-mode`, stay as
+    they are.
+    """
     if not key.lower().startswith("fields."):
         return key.lower()
     _, *names, last = key.split(".")

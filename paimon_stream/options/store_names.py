@@ -1,6 +1,7 @@
-"""Finds the storage option that a name means, and whether it is secret. A name is looked up by its folded form: in
-lower case, with `.` for `-` and `_`, and without the prefix of its store. So `s3.access-key`, `s3a.access.key`,
-`fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name."""
+"""Finds the storage option that a name means, and whether it is secret. A name is looked up by its
+folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its store. So
+`s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -35,7 +36,9 @@ _BY_NAME: Final[Mapping[str, Mapping[str, StoreOption]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a name means. Of several names in one source, the lowest `rank` counts. `inverse`: it means the opposite."""
+    """What a name means. Of several names in one source, the lowest `rank` counts. `inverse`: it
+    means the opposite.
+    """
 
     option: StoreOption
     rank: int
@@ -43,8 +46,10 @@ class Found:
 
 
 def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | None:
-    """The option that a name means for this kind of store, or None. `owners` are the bucket, or the hosts of the
-    account and its container. Hadoop's names may end with a host, or begin with a bucket; others' mean nothing here."""
+    """The option that a name means for this kind of store, or None. `owners` are the bucket, or the
+    hosts of the account and its container. Hadoop's names may end with a host, or begin with a
+    bucket; others' mean nothing here.
+    """
     folded = folded_name(kind, name)
     own = _without_owner(kind, folded, owners)
     option = _BY_NAME[kind].get(own)
@@ -56,7 +61,9 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | No
 
 
 def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
-    """Why a name is refused, and what to do; None if it is not known to be. `owners` are as for `store_option`."""
+    """Why a name is refused, and what to do; None if it is not known to be. `owners` are as for
+    `store_option`.
+    """
     return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
 
 

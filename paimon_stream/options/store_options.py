@@ -1,6 +1,8 @@
-"""The storage options of object stores, declared once: names, what they set, and which are secret. The first name of an
-option is the one that `docs/stores.md` recommends; the others are those of Paimon, Hadoop, delta-rs and pyiceberg. Of
-names that differ only in case, in `-`, `_` and `.`, or in the prefix of their store, one is listed (`store_names`)."""
+"""The storage options of object stores, declared once: names, what they set, and which are secret.
+The first name of an option is the one that `docs/stores.md` recommends; the others are those of
+Paimon, Hadoop, delta-rs and pyiceberg. Of names that differ only in case, in `-`, `_` and `.`, or
+in the prefix of their store, one is listed (`store_names`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +11,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOption:
-    """One storage option. `key` is obstore's, or a word of this package that becomes such keys. `inverse` are names
-    that mean the opposite. `switch`: the value is true or false. Options of one `login` are taken from one source only:
-    a key of one and a token of another fit nobody. The variables of the `environment` are read on the driver."""
+    """One storage option. `key` is obstore's, or a word of this package that becomes such keys.
+    `inverse` are names that mean the opposite. `switch`: the value is true or false. Options of one
+    `login` are taken from one source only: a key of one and a token of another fit nobody. The
+    variables of the `environment` are read on the driver.
+    """
 
     key: str
     names: tuple[str, ...]

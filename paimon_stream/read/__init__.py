@@ -1,1 +1,3 @@
-"""Reading rows: choosing the files, turning each into batches of the wanted columns, merging rows of one key."""
+"""Reading rows: choosing the files, turning each into batches of the wanted columns, merging rows
+of one key.
+"""

@@ -1,6 +1,7 @@
-"""Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are decoded in Python and
-then converted column by column. A file may use names of types and fields that Avro forbids. Only their order matters
-for reading, so the decoder gets generated names."""
+"""Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are
+decoded in Python and then converted column by column. A file may use names of types and fields that
+Avro forbids. Only their order matters for reading, so the decoder gets generated names.
+"""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,9 @@ _KEPT: Final = "surrogateescape"
 def read_avro(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int
 ) -> Iterator[Chunk]:
-    """The file's columns among `fields`, those of the schema it was written with, by name. Raises `FormatError`."""
+    """The file's columns among `fields`, those of the schema it was written with, by name. Raises
+    `FormatError`.
+    """
     try:
         schema_text, blocks = open_file(source, path)
         names, schema = _anonymous(schema_text)
@@ -50,7 +53,8 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
     for block in blocks:
         if not block.records:
             continue
-        # A block is an Avro array of its records without the count before them and the end mark after them.
+        # A block is an Avro array of its records without the count before them and the end mark
+        # after them.
         data = b"".join((zigzag(block.records), block.data, zigzag(0)))
         stream = io.BytesIO(data)
         try:
@@ -70,8 +74,9 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
 
 
 def _anonymous(text: str) -> tuple[list[str], Any]:
-    """The column names, and the parsed schema of an array of records whose fields are named f0, f1, ….
-    Logical types are left out, so values come as they are stored."""
+    """The column names, and the parsed schema of an array of records whose fields are named f0, f1,
+    …. Logical types are left out, so values come as they are stored.
+    """
     try:
         node = parse_json(text)
         record = (
@@ -85,7 +90,9 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:
-    """The type with a generated name for every named type, also where it is used. `names` are those given so far."""
+    """The type with a generated name for every named type, also where it is used. `names` are those
+    given so far.
+    """
     if isinstance(node, str):
         return node if node in _PRIMITIVES else names[node]
     if isinstance(node, list):
@@ -150,7 +157,9 @@ def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
-    """A map with text keys is an Avro map; any other map is an array of records of key and value."""
+    """A map with text keys is an Avro map; any other map is an array of records of key and
+    value.
+    """
     pairs = [_pairs(one) for one in values]
     flat = list(chain.from_iterable(pairs))
     key, value = type_.entry
@@ -185,7 +194,9 @@ def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
 
 
 def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:
-    """Unscaled numbers, stored big endian in as few bytes as possible, as Arrow's 128-bit decimals."""
+    """Unscaled numbers, stored big endian in as few bytes as possible, as Arrow's 128-bit
+    decimals.
+    """
     numbers = (int.from_bytes(one or b"", "big", signed=True) for one in values)
     raw = b"".join(one.to_bytes(16, "little", signed=True) for one in numbers)
     valid = pa.array([one is not None for one in values], pa.bool_())

@@ -1,5 +1,7 @@
-"""Converts the columns of a file to columns of the table: by field id, through nested types, in today's types. Java's
-conversions are the rule, with the same losses (tried on 1.4.2). docs/architecture.md ("Older columns") has them."""
+"""Converts the columns of a file to columns of the table: by field id, through nested types, in
+today's types. Java's conversions are the rule, with the same losses (tried on 1.4.2).
+docs/architecture.md ("Older columns") has them.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -22,7 +24,9 @@ from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.merge.key_runs import nulls
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
-"""Turns an array that a file format gives for a type that is not nested into the type's Arrow type."""
+"""Turns an array that a file format gives for a type that is not nested into the type's Arrow
+type.
+"""
 _INTEGERS: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}
 _FLOATS: Final = {TypeRoot.FLOAT, TypeRoot.DOUBLE}
 _STRINGS: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR}
@@ -46,7 +50,9 @@ Longs = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
-    """Some rows of a file: how many, the columns found, and what turns those into values. `skipped`: none was read."""
+    """Some rows of a file: how many, the columns found, and what turns those into values.
+    `skipped`: none was read.
+    """
 
     rows: int
     columns: Mapping[str, pa.Array]
@@ -61,8 +67,10 @@ def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
 
 
 def check_evolution(column: str, source: DataType, target: DataType, later: bool = False) -> None:
-    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`, and `IncompatibleSchema` if `later`
-    says that `source` came after it: values may not fit. `column` is for the message."""
+    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`, and
+    `IncompatibleSchema` if `later` says that `source` came after it: values may not fit. `column`
+    is for the message.
+    """
     old, new = source.root, target.root
     if later and not source.is_nested and source.with_nullable(target.nullable) != target:
         raise IncompatibleSchema(
@@ -95,8 +103,10 @@ def _member(type_: DataType, id_: int) -> DataField | None:
 def convert(
     array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str
 ) -> pa.Array:
-    """The array in `target`'s Arrow type, from any type that the file format gives for `source`. `column` is its name.
-    Raises `FormatError` if it does not hold `source`, `InvalidData` for text that is not UTF-8, which Java writes."""
+    """The array in `target`'s Arrow type, from any type that the file format gives for `source`.
+    `column` is its name. Raises `FormatError` if it does not hold `source`, `InvalidData` for text
+    that is not UTF-8, which Java writes.
+    """
     if not target.is_nested:
         values = leaf(array, source)
         if target.is_string and (source.is_string or source.is_binary):
@@ -172,7 +182,9 @@ def _misfit(array: pa.Array, type_: DataType) -> FormatError:
 
 
 def normalize(array: pa.Array, type_: DataType) -> pa.Array:
-    """The `Leaf` for arrays that hold `type_` in any width, unit and encoding. Raises `FormatError` for others."""
+    """The `Leaf` for arrays that hold `type_` in any width, unit and encoding. Raises `FormatError`
+    for others.
+    """
     wanted = arrow_type(type_)
     if array.type.equals(wanted):
         return array
@@ -187,7 +199,9 @@ def normalize(array: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Converts an array from `source`'s Arrow type to `target`'s. Only for types that `check_evolution` allows."""
+    """Converts an array from `source`'s Arrow type to `target`'s. Only for types that
+    `check_evolution` allows.
+    """
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):
         return array
@@ -222,7 +236,9 @@ def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
-    """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by rounding towards zero."""
+    """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by
+    rounding towards zero.
+    """
     if source.root is TypeRoot.DATE:
         return array.cast(pa.timestamp("s")).cast(wanted)
     if target.root is TypeRoot.DATE:
@@ -249,7 +265,9 @@ def _floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def moments(seconds: Longs, nanos: Longs, unit: str) -> Longs:
-    """Epoch seconds and nanoseconds, cut to numbers of this unit. Raises `OverflowError` beyond Arrow's nanoseconds."""
+    """Epoch seconds and nanoseconds, cut to numbers of this unit. Raises `OverflowError` beyond
+    Arrow's nanoseconds.
+    """
     if unit == "ns" and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
         raise OverflowError("nanoseconds end in 2262")
     made: Longs = seconds * PER_SECOND[unit] + nanos // (PER_SECOND["ns"] // PER_SECOND[unit])
@@ -273,8 +291,9 @@ def _toward_zero(values: Any, step: int) -> Any:
 
 
 def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Converts like Java's casts: towards zero, NaN becomes 0, values outside the range of INT or BIGINT
-    become the nearest limit; smaller integers take the low bits of an INT."""
+    """Converts like Java's casts: towards zero, NaN becomes 0, values outside the range of INT or
+    BIGINT become the nearest limit; smaller integers take the low bits of an INT.
+    """
     wide = pa.int64() if wanted == pa.int64() else pa.int32()
     limits = np.iinfo(np.int64 if wanted == pa.int64() else np.int32)
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)

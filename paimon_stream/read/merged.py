@@ -1,7 +1,9 @@
-"""Merge on read: which files of a bucket are merged with each other, and in what order. A *section* is a set of
-files whose key ranges overlap, directly or through others, so no key is in two; a section of one file is read as it
-is. This module merges the sorted files of a section piece by piece (docs/architecture.md, "Merging rows"). With more
-than `MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md RC5.3)."""
+"""Merge on read: which files of a bucket are merged with each other, and in what order. A *section*
+is a set of files whose key ranges overlap, directly or through others, so no key is in two; a
+section of one file is read as it is. This module merges the sorted files of a section piece by
+piece (docs/architecture.md, "Merging rows"). With more than `MOST_RUNS` runs, the files of level 0
+are first put together into longer ones (compaction.md RC5.3).
+"""
 
 import heapq
 import math
@@ -35,8 +37,10 @@ _NAN: Final = (1, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Files that are merged together, as runs in key order. `ages` is each file's place in the order of commits, oldest
-    first. `beside` are runs of higher levels, in which a compaction looks up the keys of the others."""
+    """Files that are merged together, as runs in key order. `ages` is each file's place in the
+    order of commits, oldest first. `beside` are runs of higher levels, in which a compaction looks
+    up the keys of the others.
+    """
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
     ages: dict[str, int]
@@ -62,7 +66,9 @@ def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
 
 
 def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:
-    """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for broken keys."""
+    """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for
+    broken keys.
+    """
     ages = {
         id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))
     }
@@ -90,8 +96,10 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
 def with_older(
     some: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
 ) -> Iterator[Section]:
-    """The sections, each with the `older` files that may have keys of it. These are of higher levels, on each
-    of which no two files have the same keys. Raises `FormatError` for keys that cannot be decoded."""
+    """The sections, each with the `older` files that may have keys of it. These are of higher
+    levels, on each of which no two files have the same keys. Raises `FormatError` for keys that
+    cannot be decoded.
+    """
     levels: defaultdict[int, list[tuple[Key, Key, ManifestEntry]]] = defaultdict(list)
     for one in older:
         levels[one.file.level].append(
@@ -116,7 +124,9 @@ def with_older(
 
 
 def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
-    """Builds the runs: a file joins the run that ends first if it begins after that end, else it starts a new run."""
+    """Builds the runs: a file joins the run that ends first if it begins after that end, else it
+    starts a new run.
+    """
     ticket = count()
     runs: list[tuple[Key, int, list[ManifestEntry]]] = []
     for least, most, _, entry in ranges:
@@ -150,10 +160,14 @@ def _scalar(scalar: Any) -> Any:
 
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
-"""Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs together."""
+"""Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs
+together.
+"""
 
 PIECE_BYTES: Final = 2**23
-"""Bytes read from all runs together at a time, compressed as in the files, because rows may be wide."""
+"""Bytes read from all runs together at a time, compressed as in the files, because rows may be
+wide.
+"""
 
 MOST_RUNS: Final = 64
 """The most runs of level 0 that are merged at a time."""
@@ -173,8 +187,9 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`. Raises what
-    `windows` raises, and `InvalidData` for rows that cannot be merged."""
+    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for
+    `keep_deletes`. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
+    """
     for pieces in windows(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
         rows = (batch for _, batch in pieces)
@@ -189,9 +204,11 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
 
 
 def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
-    """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece is first.
-    `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError` for a file
-    that is not sorted by key, `StorageError` for a temporary file that cannot be written."""
+    """The rows of a section in key order, some keys at a time, with all rows of these keys. The
+    oldest piece is first. `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and
+    `_VALUE_KIND`. Raises `FormatError` for a file that is not sorted by key, `StorageError` for a
+    temporary file that cannot be written.
+    """
     least, most, together = PIECE_ROWS
     several = min(len(section.runs), MOST_RUNS) + len(section.beside)
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
@@ -229,7 +246,9 @@ def reading_order(section: Section) -> list[ManifestEntry]:
 def _steps(
     section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()
 ) -> Iterator[list[Piece]]:
-    """All rows of the keys up to each bound, in pieces, oldest first; those of `beside` only if the runs have some."""
+    """All rows of the keys up to each bound, in pieces, oldest first; those of `beside` only if the
+    runs have some.
+    """
     runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
         beside = [run for run in beside if run.fill()]
@@ -244,8 +263,9 @@ def _steps(
 
 
 class _Spill:
-    """A temporary file with runs that were put together. The rows of one key stay apart, in the order of
-    their files, because only a merge of all rows of a key is right for all merge engines."""
+    """A temporary file with runs that were put together. The rows of one key stay apart, in the
+    order of their files, because only a merge of all rows of a key is right for all merge engines.
+    """
 
     def __init__(self, spec: MergeSpec, section: Section) -> None:
         self._spec, self._section = spec, section
@@ -261,7 +281,9 @@ class _Spill:
             self._file.close()
 
     def shortened(self, runs: "list[_Run]") -> "list[_Run]":
-        """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS` runs."""
+        """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS`
+        runs.
+        """
         while len(runs) > MOST_RUNS:
             runs = [
                 self._together(runs[at : at + MOST_RUNS]) for at in range(0, len(runs), MOST_RUNS)
@@ -269,7 +291,9 @@ class _Spill:
         return runs
 
     def _together(self, runs: "list[_Run]") -> "_Run":
-        """One run. Its pieces have the age of one of its files, so no other file's age may lie between theirs."""
+        """One run. Its pieces have the age of one of its files, so no other file's age may lie
+        between theirs.
+        """
         places: list[tuple[ManifestEntry, int]] = []
         for pieces in _steps(self._section, runs):
             rows = pa.Table.from_batches([batch for _, batch in pieces])
@@ -331,7 +355,9 @@ class _Run:
         self.last_key = key(batch.num_rows - 1)
 
     def take(self, bound: Key | None) -> Iterator[tuple[ManifestEntry, pa.RecordBatch]]:
-        """Removes and returns the held rows up to the bound, or all held rows if there is no bound."""
+        """Removes and returns the held rows up to the bound, or all held rows if there is no
+        bound.
+        """
         while self._held:
             entry, batch = self._held.popleft()
             cut = batch.num_rows

@@ -50,7 +50,9 @@ class Stream(NamedTuple):
 
 
 class StripeFooter(NamedTuple):
-    """The streams of a stripe, the encoding of each column, and the writer's time zone ("" if unknown)."""
+    """The streams of a stripe, the encoding of each column, and the writer's time zone ("" if
+    unknown).
+    """
 
     streams: tuple[Stream, ...]
     encodings: tuple[int, ...]
@@ -58,7 +60,9 @@ class StripeFooter(NamedTuple):
 
 
 class OrcFooter(NamedTuple):
-    """Types by column number (0 is the row), stripes, and the bounds of timestamp columns in milliseconds."""
+    """Types by column number (0 is the row), stripes, and the bounds of timestamp columns in
+    milliseconds.
+    """
 
     types: tuple[OrcType, ...]
     stripes: tuple[OrcStripe, ...]
@@ -135,7 +139,8 @@ def _statistics(footer: "Message") -> Iterator[tuple[int, tuple[int, int]]]:
         if not of_timestamps:
             continue
         ends = Message(of_timestamps)
-        # In UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most; the caller allows it.
+        # In UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most; the caller
+        # allows it.
         for low, high in ((3, 4), (1, 2)):
             if {low, high} <= ends.fields.keys():
                 yield column, (unzigzag(ends.number(low)), unzigzag(ends.number(high)))
@@ -159,7 +164,9 @@ def _plain(source: Any, offset: int, length: int, codec: str, most: int) -> byte
 
 
 def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
-    """Joins a stream's or footer's chunks, whose headers give length and compression. Raises `FormatError`."""
+    """Joins a stream's or footer's chunks, whose headers give length and compression. Raises
+    `FormatError`.
+    """
     if codec == "null":
         return data
     parts, at = [], 0
@@ -183,7 +190,9 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
 
 
 class Message(ByteCursor):
-    """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are not one."""
+    """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are
+    not one.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)

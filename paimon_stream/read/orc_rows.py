@@ -1,4 +1,6 @@
-"""ORC files, stripe by stripe (format.md §7.5), and their timestamps (docs/architecture.md, "ORC timestamps")."""
+"""ORC files, stripe by stripe (format.md §7.5), and their timestamps (docs/architecture.md, "ORC
+timestamps").
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -40,10 +42,12 @@ _MODELS: Final = range(2009, 2037)
 def read_orc(
     source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
-    One stripe is in memory at a time. `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java
-    stored the wall clock of UTC as if it were the wall clock of its own zone, which the stripe names; here it becomes
-    the true instant again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file."""
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the
+    file was written with. One stripe is in memory at a time. `legacy_ltz` is
+    `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall clock of UTC as if
+    it were the wall clock of its own zone, which the stripe names; here it becomes the true instant
+    again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file.
+    """
     footer = OrcFooter.read(source)
     columns = {
         one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()
@@ -115,8 +119,10 @@ def _timestamps(
     column: int,
     unit: str,
 ) -> pa.Array:
-    """A timestamp column directly below the row, in this unit, with time zone UTC if it is an instant. Raises
-    `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and what `moments` raises."""
+    """A timestamp column directly below the row, in this unit, with time zone UTC if it is an
+    instant. Raises `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and what
+    `moments` raises.
+    """
     if column >= len(stripe_footer.encodings) or stripe_footer.encodings[column] != _DIRECT_V2:
         raise UnsupportedFeature("its timestamps are in the encoding of Hive 0.11")
     streams = {one.kind: one for one in stripe_footer.streams if one.column == column}
@@ -135,7 +141,8 @@ def _timestamps(
     instant = footer.types[column].kind == TIMESTAMP_INSTANT
     zone = "UTC" if instant else stripe_footer.time_zone
     seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
-    # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too large.
+    # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too
+    # large.
     seconds = np.where((seconds < 0) & (nanos >= 1_000_000), seconds - 1, seconds)
     if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
@@ -265,7 +272,9 @@ def _wrapped(number: int) -> int:
 
 
 def _wall_clock(column: pa.Array, zone: str) -> pa.Array:
-    """UTC timestamps as the zone's clocks show them, without a zone. Raises `pyarrow.ArrowInvalid` for a bad zone."""
+    """UTC timestamps as the zone's clocks show them, without a zone. Raises `pyarrow.ArrowInvalid`
+    for a bad zone.
+    """
     per_second = PER_SECOND[column.type.unit]
     numbers = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     shifted = numbers + _offsets(np.floor_divide(numbers, per_second), zone) * per_second

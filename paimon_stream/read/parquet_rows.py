@@ -1,4 +1,6 @@
-"""Parquet files, batch by batch (format.md §7.4; for INT96 see docs/architecture.md, "Parquet files")."""
+"""Parquet files, batch by batch (format.md §7.4; for INT96 see docs/architecture.md, "Parquet
+files").
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,16 +46,20 @@ _TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.
 """Who writes a footer with bounds that hold (docs/architecture.md, "Conditions")."""
 
 Chosen = tuple[Mapping[str, DataField], Callable[[Iterable[Known]], list[bool]]] | None
-"""Columns of a file, by today's names, and what says by their statistics which row groups are read. None: all."""
+"""Columns of a file, by today's names, and what says by their statistics which row groups are read.
+None: all.
+"""
 
 
 def read_parquet(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int, chosen: Chosen = None
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that it was written with. One
-    row group is in memory at a time; of a local file, or with many files open, only some pages. Row groups that are not
-    `chosen` are only counted. Raises `UnsupportedFeature` for timestamps of precision 7 to 9 beyond Arrow's
-    nanoseconds, and what Arrow raises on a broken file."""
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that it was
+    written with. One row group is in memory at a time; of a local file, or with many files open,
+    only some pages. Row groups that are not `chosen` are only counted. Raises `UnsupportedFeature`
+    for timestamps of precision 7 to 9 beyond Arrow's nanoseconds, and what Arrow raises on a broken
+    file.
+    """
     buffer = _buffered(source, len(fields), batch_rows)
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize
@@ -81,8 +87,9 @@ def read_parquet(
 
 
 def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[Known]:
-    """What the footer says of these columns in each row group. A path that comes twice, or is the name of a column that
-    is nested, may be that of a ROW's member."""
+    """What the footer says of these columns in each row group. A path that comes twice, or is the
+    name of a column that is nested, may be that of a ROW's member.
+    """
     paths, stored = [file.schema.column(i).path for i in range(len(file.schema))], file.schema_arrow
     flat = [
         (name, one)
@@ -101,7 +108,9 @@ def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[K
 
 
 def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
-    """Those of a footer that hold for every value. `stored` is the type that Arrow gives the column."""
+    """Those of a footer that hold for every value. `stored` is the type that Arrow gives the
+    column.
+    """
     if of is None:
         return NO_STATS
     bounds, wanted = list[Any]((None, None)), arrow_type(type_)
@@ -120,14 +129,18 @@ def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> Co
 
 
 def _buffered(source: Any, columns: int, batch_rows: int) -> int:
-    """The size of the buffers of columns; 0 to read all of a row group's column at once, in one request."""
+    """The size of the buffers of columns; 0 to read all of a row group's column at once, in one
+    request.
+    """
     local = isinstance(source, pa.OSFile)
     size = _BUFFER if local else _RANGE
     return size if (local or batch_rows < _ALONE) and source.size() > 2 * columns * size else 0
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
-    """How many rows of a row group make a batch, by its size, or by its first rows if a large value may repeat."""
+    """How many rows of a row group make a batch, by its size, or by its first rows if a large value
+    may repeat.
+    """
     group = file.metadata.row_group(number)
     most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
     if min(most, group.num_rows) * group.total_byte_size <= 64 * _BATCH_BYTES:
@@ -153,7 +166,9 @@ def _with_int96(path: str) -> Leaf:
 
 
 def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
-    """INT96 values (twelve bytes each) as timestamps in this unit, without zone. Raises what `moments` raises."""
+    """INT96 values (twelve bytes each) as timestamps in this unit, without zone. Raises what
+    `moments` raises.
+    """
     raw = array.buffers()[1]
     if raw is None:
         return pa.nulls(len(array), pa.timestamp(unit))
@@ -167,7 +182,9 @@ def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
 
 
 def _with_twelve_bytes(source: Any) -> pq.FileMetaData:
-    """The footer of the Parquet file with its INT96 columns declared as twelve bytes. Raises `FormatError`."""
+    """The footer of the Parquet file with its INT96 columns declared as twelve bytes. Raises
+    `FormatError`.
+    """
     size = source.size()
     source.seek(size - TAIL)
     start = footer_start(size, source.read(TAIL))

@@ -1,6 +1,8 @@
-"""A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides. An expression cannot
-be looked into. Arrow gets what is known of rows as the guarantee of a dataset's fragment, and says in which fragments
-no row can fulfil the condition (docs/architecture.md, "Conditions")."""
+"""A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
+An expression cannot be looked into. Arrow gets what is known of rows as the guarantee of a
+dataset's fragment, and says in which fragments no row can fulfil the condition
+(docs/architecture.md, "Conditions").
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -41,7 +43,9 @@ Known = tuple[Mapping[str, ColumnStats], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition that fits a table's columns, of which it reads at least one. NULL does not fulfil it."""
+    """A condition that fits a table's columns, of which it reads at least one. NULL does not fulfil
+    it.
+    """
 
     where: pc.Expression
     columns: tuple[DataField, ...]
@@ -49,8 +53,9 @@ class Predicate:
 
     @classmethod
     def of(cls, where: Any, schema: TableSchema, table: str, name: str = "where") -> "Predicate":
-        """Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the columns do
-        not fit. `table` and `name`, that of the argument, are for messages."""
+        """Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that
+        the columns do not fit. `table` and `name`, that of the argument, are for messages.
+        """
         if not isinstance(where, pc.Expression):
             text = f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7."
             raise InvalidOption(text, option=name).of_table(table)
@@ -73,7 +78,9 @@ class Predicate:
         return cls(where, tuple(needed or schema.fields[:1]), whole)
 
     def possible(self, known: Iterable[Known]) -> list[bool]:
-        """For each of these sets of rows, whether one of them can fulfil the condition; True in doubt."""
+        """For each of these sets of rows, whether one of them can fulfil the condition; True in
+        doubt.
+        """
         from pyarrow.dataset import FileSystemDataset, ParquetFileFormat  # imports pandas
 
         kind, pieces, number = ParquetFileFormat(), [], -1
@@ -99,7 +106,9 @@ class Predicate:
         return [one in found for one in range(number + 1)]
 
     def kept(self, rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
-        """The rows that fulfil it, in their order. Raises `InvalidData` if it cannot be computed for a value."""
+        """The rows that fulfil it, in their order. Raises `InvalidData` if it cannot be computed
+        for a value.
+        """
         try:
             found = self.positions(rows)
         except pa.ArrowException as why:
@@ -108,7 +117,9 @@ class Predicate:
         return rows if len(found) == rows.num_rows else rows.take(pa.array(np.sort(found)))
 
     def positions(self, rows: pa.RecordBatch) -> Positions:
-        """The rows that fulfil it, ascending. Raises `pyarrow.ArrowException` if it cannot be computed for a value."""
+        """The rows that fulfil it, ascending. Raises `pyarrow.ArrowException` if it cannot be
+        computed for a value.
+        """
         numbered = pa.Table.from_batches([rows]).append_column(
             _POSITION, pa.array(np.arange(rows.num_rows))
         )
@@ -131,7 +142,9 @@ def _first_line(why: Exception) -> str:
 
 
 def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expression]:
-    """What holds for each value of the column, in up to two cases: Arrow prunes by no range that allows NULL."""
+    """What holds for each value of the column, in up to two cases: Arrow prunes by no range that
+    allows NULL.
+    """
     column, low, high = pc.field(one.name), stats.min, stats.max
     if rows is not None and stats.null_count == rows:
         return [column.is_null()]

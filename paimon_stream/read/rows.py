@@ -1,5 +1,6 @@
-"""The rows of a scan: one file after the other, each as batches of the wanted columns. Memory holds only what the file
-format needs to return rows: a row group, a stripe, a few blocks."""
+"""The rows of a scan: one file after the other, each as batches of the wanted columns. Memory holds
+only what the file format needs to return rows: a row group, a stripe, a few blocks.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,10 +57,12 @@ BROKEN_FILE: Final = (pa.ArrowException, *BROKEN)
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan in batches of at most `batch_rows`. Append tables are read file by file. Tables with a primary
-    key are read bucket by bucket: one row per key, without deleted rows. Raises `InvalidData` for rows that the table's
-    merge engine does not accept, `NotFound` for a missing file, `FormatError` for a broken file, `UnsupportedFeature`
-    for a file in another format or with columns that cannot be converted, `CorruptMetadata`, `StorageError`."""
+    """The rows of a scan in batches of at most `batch_rows`. Append tables are read file by file.
+    Tables with a primary key are read bucket by bucket: one row per key, without deleted rows.
+    Raises `InvalidData` for rows that the table's merge engine does not accept, `NotFound` for a
+    missing file, `FormatError` for a broken file, `UnsupportedFeature` for a file in another format
+    or with columns that cannot be converted, `CorruptMetadata`, `StorageError`.
+    """
     where = scan.where
     if where is None:
         yield from _all_rows(scan, batch_rows)
@@ -89,7 +92,9 @@ def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def deleted_rows(scan: Scan, files: Iterable[ManifestEntry]) -> Iterator[Positions]:
-    """For each file the rows that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
+    """For each file the rows that its deletion vector marks. Raises `CorruptMetadata`,
+    `NotFound`.
+    """
     return map(_Reader(scan, ()).deleted, files)
 
 
@@ -102,9 +107,11 @@ _POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("B
 def section_batches(
     scan: Scan, wanted: Iterable[merging.Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these sections of one bucket, one per key, as a compaction writes them: with `_SEQUENCE_NUMBER` and
-    `_VALUE_KIND` after the scan's columns, which are all of the table. With `keep_deletes`, also the rows that delete.
-    `kept` chooses among the rows of each file. Raises what `read_batches` raises."""
+    """The rows of these sections of one bucket, one per key, as a compaction writes them: with
+    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table. With
+    `keep_deletes`, also the rows that delete. `kept` chooses among the rows of each file. Raises
+    what `read_batches` raises.
+    """
     assert scan.merge is not None
     for section, rows_of in _with_rows(scan, wanted, kept):
         entry = section.single
@@ -125,7 +132,9 @@ def section_changes(
     keep_deletes: bool,
     kept: Kept | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The same, with the changelog second in each pair. Marks rows in the scan when their section ends."""
+    """The same, with the changelog second in each pair. Marks rows in the scan when their section
+    ends.
+    """
     columns = list(range(len(scan.columns) + 2))
 
     def merge(pieces: Sequence[merging.Piece]) -> Changes:
@@ -156,7 +165,9 @@ def section_changes(
 def _with_rows(
     scan: Scan, wanted: Iterable[merging.Section], kept: Kept | None, also: Sequence[DataField] = ()
 ) -> Iterator[tuple[merging.Section, merging.ReadFile]]:
-    """Each section with what reads its files. As in Java, first-row tables find old rows when they look up."""
+    """Each section with what reads its files. As in Java, first-row tables find old rows when they
+    look up.
+    """
     assert scan.merge is not None
     reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN, *also))
     every: set[str] = set()
@@ -205,7 +216,9 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
 
 
 def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Section]:
-    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` for keys in the manifest."""
+    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` for keys
+    in the manifest.
+    """
     assert scan.merge is not None
     try:
         return merging.sections(files, [scan.schema.field(name).type for name in scan.merge.keys])
@@ -223,7 +236,9 @@ class _Reader:
     def __init__(
         self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
     ) -> None:
-        """`where` reads some of these columns, and lets row groups be skipped of files whose rows are final."""
+        """`where` reads some of these columns, and lets row groups be skipped of files whose rows
+        are final.
+        """
         self._scan, self._where = scan, where
         self._columns = tuple(columns)
         self._tracked = ROW_ID_COLUMN in self._columns
@@ -239,7 +254,9 @@ class _Reader:
         self.ahead.expect((file_of(one), min(one.file.file_size, _OPENED_BYTES)) for one in entries)
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come from the manifest."""
+        """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come
+        from the manifest.
+        """
         path = self._scan.table.layout.whole_path(self._scan.table.location, entry)
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
@@ -271,8 +288,10 @@ class _Reader:
             raise FormatError(text, path=path)
 
     def joined(self, files: Sequence[ManifestEntry], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows that all of these files hold. Each column comes from the first file that has it, and is NULL if
-        none has it (table-kinds.md §5.3). Raises `FormatError` if it must not be NULL."""
+        """The rows that all of these files hold. Each column comes from the first file that has it,
+        and is NULL if none has it (table-kinds.md §5.3). Raises `FormatError` if it must not be
+        NULL.
+        """
         columns: list[list[DataField]] = [[] for _ in files]
         held = [self._held(one.file) for one in files]
         for one in self._columns:
@@ -316,7 +335,9 @@ class _Reader:
         return made
 
     def deleted(self, entry: ManifestEntry) -> Positions:
-        """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
+        """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`,
+        `NotFound`.
+        """
         if entry.file.file_name in self._scan.marked:
             return self._scan.marked[entry.file.file_name]
         vector = self._scan.vectors.get(entry.file.file_name)
@@ -340,7 +361,9 @@ class _Reader:
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
-        """Chooses row groups that may have wanted rows, by the columns that have today's type in the file."""
+        """Chooses row groups that may have wanted rows, by the columns that have today's type in
+        the file.
+        """
         where = self._where
         if where is None:
             return None
@@ -399,8 +422,10 @@ def file_chunks(
     most: int = BATCH_ROWS,
     of: Chosen = None,
 ) -> Iterator[Chunk]:
-    """These columns of a file, as the file has them, one chunk at a time. `written` is the schema that it was
-    written with. Raises what the reader of its format raises, and `UnsupportedFeature` for another format."""
+    """These columns of a file, as the file has them, one chunk at a time. `written` is the schema
+    that it was written with. Raises what the reader of its format raises, and `UnsupportedFeature`
+    for another format.
+    """
     match _format(path):
         case "parquet":
             yield from read_parquet(source, path, fields, most, of)
@@ -416,7 +441,9 @@ def file_chunks(
 
 
 def _format(name: str) -> str:
-    """The format according to the file's name, never according to the table's options (format.md §1.2)."""
+    """The format according to the file's name, never according to the table's options (format.md
+    §1.2).
+    """
     parts = name.lower().split(".")
     return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
 

@@ -1,4 +1,6 @@
-"""Decides which snapshot, columns and files a read covers, and refuses at once what this release does not read."""
+"""Decides which snapshot, columns and files a read covers, and refuses at once what this release
+does not read.
+"""
 
 import difflib
 from bisect import bisect_right
@@ -40,10 +42,12 @@ from paimon_stream.table.vectors import Vector, VectorIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A planned read: the schema in force, the wanted columns, the live files in reading order, and their snapshot
-    (None: the table is empty). `merge` defines how rows of one key are merged; None for append tables. `vectors` are
-    the deletion vectors of these files, by the name of the data file. `marked` are all deleted rows of files whose
-    vectors a compaction is about to change. `where` chooses among the rows; files without such rows are left out."""
+    """A planned read: the schema in force, the wanted columns, the live files in reading order, and
+    their snapshot (None: the table is empty). `merge` defines how rows of one key are merged; None
+    for append tables. `vectors` are the deletion vectors of these files, by the name of the data
+    file. `marked` are all deleted rows of files whose vectors a compaction is about to change.
+    `where` chooses among the rows; files without such rows are left out.
+    """
 
     table: Table
     schema: TableSchema
@@ -68,13 +72,15 @@ def plan_scan(
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
 ) -> Scan:
-    """Plans a read. If a snapshot, a tag or a `timestamp` (epoch milliseconds) is given, the columns are those of its
-    schema, as in Java. `specs` instead of a `partition` choose the partitions that match one of them. With `hidden`,
-    also files that readers do not see before a compaction. `filter` is a condition on rows; partitions and files
-    without such rows are left out (docs/architecture.md, "Conditions"). Raises `UnsupportedFeature` for tables and
-    options that this release does not read, `NotFound` for a snapshot or tag, `IncompatibleSchema` for columns,
-    `InvalidData` for partition values, `InvalidOption` for two of snapshot, tag and timestamp, `CorruptMetadata`,
-    `StorageError`."""
+    """Plans a read. If a snapshot, a tag or a `timestamp` (epoch milliseconds) is given, the
+    columns are those of its schema, as in Java. `specs` instead of a `partition` choose the
+    partitions that match one of them. With `hidden`, also files that readers do not see before a
+    compaction. `filter` is a condition on rows; partitions and files without such rows are left out
+    (docs/architecture.md, "Conditions"). Raises `UnsupportedFeature` for tables and options that
+    this release does not read, `NotFound` for a snapshot or tag, `IncompatibleSchema` for columns,
+    `InvalidData` for partition values, `InvalidOption` for two of snapshot, tag and timestamp,
+    `CorruptMetadata`, `StorageError`.
+    """
     _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
     snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
     schema = table.schema
@@ -106,7 +112,9 @@ def plan_scan(
 
 
 def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
-    """How rows of one of the table's schemas are merged: by its own options, if today's name later columns."""
+    """How rows of one of the table's schemas are merged: by its own options, if today's name later
+    columns.
+    """
     try:
         return MergeSpec.of(schema, table.options, table=table.location)
     except InvalidOption:
@@ -118,7 +126,9 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
+    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except
+    `NotFound`.
+    """
     _check_readable(table)
     schema, given = table.schema, tuple(files)
     merge = _merge_of(table, schema) if schema.primary_keys else None
@@ -140,8 +150,10 @@ def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -
 def find_snapshot(
     table: Table, snapshot_id: int | None, tag: str | None, timestamp: int | None = None
 ) -> Snapshot | None:
-    """The snapshot with this id or tag, or the newest of this time (epoch milliseconds) or before; the newest of all if
-    nothing is given. Raises `NotFound`, `InvalidOption` for an id that is not a whole number, or if two are given."""
+    """The snapshot with this id or tag, or the newest of this time (epoch milliseconds) or before;
+    the newest of all if nothing is given. Raises `NotFound`, `InvalidOption` for an id that is not
+    a whole number, or if two are given.
+    """
     snapshot_id = opt.Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
     opt.Arguments(table.location).text("tag", tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
@@ -223,7 +235,9 @@ def _columns(
 def _files(
     scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, hidden: bool
 ) -> list[ManifestEntry]:
-    """The live files in the order of manifests or, in fixed append buckets, of numbers (`bucket-append-ordered`)."""
+    """The live files in the order of manifests or, in fixed append buckets, of numbers
+    (`bucket-append-ordered`).
+    """
     table, merge, where = scan.table, scan.merge, scan.where
     ahead = ReadAhead(table.storage)
     manifests = ManifestStore(ahead)
@@ -253,7 +267,9 @@ def _files(
 
 
 def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
-    """Gives the schema of files by its id; each is read once. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+    """Gives the schema of files by its id; each is read once. Raises `NotFound`, `CorruptMetadata`,
+    `StorageError`.
+    """
     schema, store = scan.schema, SchemaStore(scan.table.storage)
     return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
 
@@ -261,8 +277,10 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
 def known_of(
     scan: Scan, files: Iterable[ManifestEntry], where: Predicate, values: bool = False
 ) -> Iterator[Known]:
-    """What is known of the rows in these files: their partition and the statistics of the columns that `where` reads,
-    as far as these have today's type. Where rows are merged, only those of the key, but for `values`."""
+    """What is known of the rows in these files: their partition and the statistics of the columns
+    that `where` reads, as far as these have today's type. Where rows are merged, only those of the
+    key, but for `values`.
+    """
     schema_of = schemas_of(scan)
     layout = scan.table.layout
     partition_of = cache(
@@ -284,7 +302,8 @@ def known_of(
                     found = decode_stats(written.fields, file.value_stats, file.value_stats_cols)
                 for one in where.columns:
                     if one.type.is_timestamp and file.file_name.endswith(".orc"):
-                        continue  # the zone of Java's process may be in the bounds, or not in the values
+                        # the zone of Java's process may be in the bounds, or not in the values
+                        continue
                     old = before.get(one.id)
                     if (
                         old is not None
@@ -305,8 +324,10 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
 def _visible(
     table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool
 ) -> list[ManifestEntry]:
-    """The files of a table with a primary key that readers see. Files of bucket -2 are left out. With first-row and
-    with deletion vectors, so are files that no compaction has processed (semantics.md §6.6). `hidden` are all."""
+    """The files of a table with a primary key that readers see. Files of bucket -2 are left out.
+    With first-row and with deletion vectors, so are files that no compaction has processed
+    (semantics.md §6.6). `hidden` are all.
+    """
     options = table.options
     by_level = options.value(opt.DELETION_VECTORS) and not options.value(
         opt.DELETION_VECTORS_MERGE_ON_READ
@@ -316,7 +337,9 @@ def _visible(
 
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
-    """The files in the order of their rows, those with the same rows next to each other, the newest first."""
+    """The files in the order of their rows, those with the same rows next to each other, the newest
+    first.
+    """
     for entry in entries:
         name = entry.file.file_name
         if name.endswith(".blob") or ".vector." in name or entry.file.first_row_id is None:

@@ -1,4 +1,6 @@
-"""Opens storages and finds executors in a process where Spark may run. Imports Spark only if somebody else has."""
+"""Opens storages and finds executors in a process where Spark may run. Imports Spark only if
+somebody else has.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -18,17 +20,20 @@ from paimon_stream.table.table import Table
 def open_beside_spark(
     location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> Storage:
-    """The storage at a location, as `open_storage` opens it. For an object store, the thread's active Spark
-    session says what the storage options do not say; where a thread has none, the process's."""
+    """The storage at a location, as `open_storage` opens it. For an object store, the thread's
+    active Spark session says what the storage options do not say; where a thread has none, the
+    process's.
+    """
     return open_storage(location, storage_options, spark=_options_of_session)
 
 
 def in_catalog(
     location: Any, catalog: Mapping[str, str] | str | None
 ) -> tuple[Any, Mapping[str, str]]:
-    """The location of the table of that name in a catalog, and the storage options that open it; what is given, without
-    a catalog. Asks Spark's session, and a catalog's database or server. Raises `InvalidOption`, `UnsupportedFeature`,
-    `StorageError`."""
+    """The location of the table of that name in a catalog, and the storage options that open it;
+    what is given, without a catalog. Asks Spark's session, and a catalog's database or server.
+    Raises `InvalidOption`, `UnsupportedFeature`, `StorageError`.
+    """
     if catalog is None:
         return location, {}
     arguments = catalog_arguments(options_of_catalog(catalog))
@@ -38,7 +43,9 @@ def in_catalog(
 
 
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
-    """The given options of a catalog, or those of the one of this name in Spark's session. Raises `InvalidOption`."""
+    """The given options of a catalog, or those of the one of this name in Spark's session. Raises
+    `InvalidOption`.
+    """
     if not isinstance(catalog, str):
         return Arguments("The catalog").mapping(
             "catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True
@@ -64,8 +71,9 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
 
 
 def executors_of_session(table: Table) -> Elsewhere | None:
-    """Spark's executors, to compact the table. None without a session, on Spark Connect, where the client
-    cannot see what they have, and for a table in the memory of this process."""
+    """Spark's executors, to compact the table. None without a session, on Spark Connect, where the
+    client cannot see what they have, and for a table in the memory of this process.
+    """
     session = _session()
     if not hasattr(session, "_jsparkSession") or table.location.startswith("memory:"):
         return None

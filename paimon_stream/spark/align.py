@@ -1,6 +1,8 @@
-"""How the columns of a DataFrame become those of a table. Columns, and members of structs at any depth, match by name
-according to `spark.sql.caseSensitive`. Columns that the DataFrame lacks get their default when rows are written, or are
-NULL if that is allowed (semantics.md R12.2). Types are converted only by up-casts."""
+"""How the columns of a DataFrame become those of a table. Columns, and members of structs at any
+depth, match by name according to `spark.sql.caseSensitive`. Columns that the DataFrame lacks get
+their default when rows are written, or are NULL if that is allowed (semantics.md R12.2). Types are
+converted only by up-casts.
+"""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -37,8 +39,10 @@ def fold_of(case_sensitive: bool) -> Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How a DataFrame becomes the table's columns, in the table's order. `columns` are these, each with the DataFrame's
-    column from which it is made, None for all NULL. A default replaces these NULLs when rows are written."""
+    """How a DataFrame becomes the table's columns, in the table's order. `columns` are these, each
+    with the DataFrame's column from which it is made, None for all NULL. A default replaces these
+    NULLs when rows are written.
+    """
 
     columns: tuple[tuple[DataField, st.StructField | None], ...]
     case_sensitive: bool = False
@@ -61,10 +65,12 @@ def align(
     location: str,
     missing_are_null: bool = False,
 ) -> Alignment:
-    """How a DataFrame with this schema is written to the table. A column that the DataFrame lacks gets its default.
-    With `missing_are_null`, a nullable column without a default is NULL (semantics.md R12.2). A missing nullable member
-    of a struct is always NULL. Raises `IncompatibleSchema`, with all reasons in one message: a missing column, a column
-    that the table does not have, an ambiguous name, or a type whose conversion could lose values."""
+    """How a DataFrame with this schema is written to the table. A column that the DataFrame lacks
+    gets its default. With `missing_are_null`, a nullable column without a default is NULL
+    (semantics.md R12.2). A missing nullable member of a struct is always NULL. Raises
+    `IncompatibleSchema`, with all reasons in one message: a missing column, a column that the table
+    does not have, an ambiguous name, or a type whose conversion could lose values.
+    """
     judge = _Judge(fold_of(case_sensitive), missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     sources = judge.sources(frame, schema.fields, "", keys)
@@ -112,7 +118,9 @@ class _Judge:
     def sources(
         self, frame: st.StructType, fields: Sequence[DataField], inside: str, keys: set[str]
     ) -> list[st.StructField | None]:
-        """For each of the table's columns, the DataFrame's column, or None if the DataFrame lacks it."""
+        """For each of the table's columns, the DataFrame's column, or None if the DataFrame lacks
+        it.
+        """
         whose = f"of {inside[:-1]!r} " if inside else ""
         targets = self._named([one.name for one in fields], f"The table {whose}".strip(), inside)
         given: dict[str, st.StructField] = {}
@@ -185,8 +193,10 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
-    """The DataFrame, lazily, with exactly the table's columns followed by `others`. A DataFrame that has them already
-    is returned unchanged, because Spark would analyse the same selection again for every batch."""
+    """The DataFrame, lazily, with exactly the table's columns followed by `others`. A DataFrame
+    that has them already is returned unchanged, because Spark would analyse the same selection
+    again for every batch.
+    """
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
     fold = fold_of(alignment.case_sensitive)
@@ -198,14 +208,18 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
 def _expression(
     one: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold
 ) -> Any:
-    """A column of the table, or a member of a struct. `get` gives those of the DataFrame by name."""
+    """A column of the table, or a member of a struct. `get` gives those of the DataFrame by
+    name.
+    """
     if source is None:
         return functions.lit(None).cast(nullable_everywhere(spark_type(one.type))).alias(one.name)
     return _rebuilt(get(source.name), source.dataType, one.type, fold).alias(one.name)
 
 
 def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
-    """The value with the members of the table's structs, in the table's order, cast where needed."""
+    """The value with the members of the table's structs, in the table's order, cast where
+    needed.
+    """
     wanted = spark_type(target)
     if same_but_nulls(source, wanted):
         return value
@@ -238,9 +252,10 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
 
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any. In other columns
-    that happens when rows are written. In a key column it must happen earlier, because the key decides to which task a
-    row is moved and how rows are sorted."""
+    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
+    In other columns that happens when rows are written. In a key column it must happen earlier,
+    because the key decides to which task a row is moved and how rows are sorted.
+    """
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
         one = schema.field(name)
@@ -253,7 +268,9 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def literal(type_: DataType, value: pa.Scalar) -> Column:
-    """The value as a column; timestamps, dates and decimals go as text, which no time zone or rounding changes."""
+    """The value as a column; timestamps, dates and decimals go as text, which no time zone or
+    rounding changes.
+    """
     plain: Any = None
     if value.is_valid:
         target = value.type

@@ -1,6 +1,8 @@
-"""One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the writer is identified.
-The batch is judged before any work. One Spark action writes the rows. Only then is anything published
-(exactly-once.md). `stream/writer.py` judges and publishes; this module has the parts that need Spark."""
+"""One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
+writer is identified. The batch is judged before any work. One Spark action writes the rows. Only
+then is anything published (exactly-once.md). `stream/writer.py` judges and publishes; this module
+has the parts that need Spark.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -48,8 +50,9 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run of one query, as this sink sees it. `stateless` says whether the query is known to keep no
-    state; None before Spark was asked. `report` is that of its newest batch."""
+    """One run of one query, as this sink sees it. `stateless` says whether the query is known to
+    keep no state; None before Spark was asked. `report` is that of its newest batch.
+    """
 
     run_id: str | None
     user: str
@@ -88,7 +91,9 @@ class Run:
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never pickled."""
+    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
+    pickled.
+    """
 
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
@@ -114,8 +119,9 @@ class Runs:
     def run_of(
         self, facts: QueryFacts, settings: SinkSettings, user: str, after: int | None = None
     ) -> Iterator[Run]:
-        """The run of this query, a new one unless its newest batch here is `after`, if that is given. Inside, it gets
-        the report of a batch. If that fails, nothing is remembered."""
+        """The run of this query, a new one unless its newest batch here is `after`, if that is
+        given. Inside, it gets the report of a batch. If that fails, nothing is remembered.
+        """
         run = self._by_user.pop(user, None)
         known = None if run is None or run.report is None else run.report.identifier
         if run is not None and (run.run_id != facts.run_id or after not in (None, known)):
@@ -139,8 +145,10 @@ class Runs:
 
     @contextmanager
     def reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
-        """Keeps, counts and logs the error of a failed batch, and raises it without the frames in between. The log has
-        one line of it, because Spark and py4j surround each error with a hundred lines of their own."""
+        """Keeps, counts and logs the error of a failed batch, and raises it without the frames in
+        between. The log has one line of it, because Spark and py4j surround each error with a
+        hundred lines of their own.
+        """
         try:
             yield
         except BaseException as raised:
@@ -212,7 +220,9 @@ class Runs:
     def _write_rows(
         self, frame: DataFrame, facts: QueryFacts, run: Run
     ) -> tuple[CommitMessage, ...]:
-        """Writes the rows of the batch. Publishes nothing, except the schema that they need if that is allowed."""
+        """Writes the rows of the batch. Publishes nothing, except the schema that they need if that
+        is allowed.
+        """
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
@@ -270,8 +280,9 @@ class Runs:
 
 
 def _taken_batch_id(batch_id: int) -> int:
-    """The batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No reader takes a
-    larger number than `BATCH_IDENTIFIER`, which stands for batch writes."""
+    """The batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No
+    reader takes a larger number than `BATCH_IDENTIFIER`, which stands for batch writes.
+    """
     number = integer_of(batch_id)
     if number is not None and 0 <= number < BATCH_IDENTIFIER:
         return number
@@ -293,9 +304,11 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
-    """Refuses output modes that would give wrong rows. An append table cannot take back a row, so every update would
-    add another row. A table with a primary key accepts updates like new rows, but keeps rows that a complete result no
-    longer has. If the sink replaces the whole table, each batch must be the whole result, or the rest would be lost."""
+    """Refuses output modes that would give wrong rows. An append table cannot take back a row, so
+    every update would add another row. A table with a primary key accepts updates like new rows,
+    but keeps rows that a complete result no longer has. If the sink replaces the whole table, each
+    batch must be the whole result, or the rest would be lost.
+    """
     keyed = bool(table.schema.primary_keys)
     if facts.output_mode in (None, settings.mode):
         return
@@ -317,14 +330,18 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
-    """Runs the batch's plan and discards the rows, unless the query is known to keep no state. State stores may need
-    this. Spark 4 refuses a batch that did not advance its state, and Spark 3.5 would lose the state (spark.md §5)."""
+    """Runs the batch's plan and discards the rows, unless the query is known to keep no state.
+    State stores may need this. Spark 4 refuses a batch that did not advance its state, and Spark
+    3.5 would lose the state (spark.md §5).
+    """
     if keeps_state(frame, facts) is not False:
         frame.write.format("noop").mode("overwrite").save()
 
 
 def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:
-    """The error as users should see it: with table and batch. One of Spark or of the user's code explains itself."""
+    """The error as users should see it: with table and batch. One of Spark or of the user's code
+    explains itself.
+    """
     if isinstance(error, errors.PaimonStreamError):
         message = error.message
         if "batch" not in error.context:

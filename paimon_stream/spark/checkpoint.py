@@ -1,7 +1,8 @@
-"""What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has state. It is only
-read, in an object store with the sink's options for such a store, and never required. If it cannot be read from here (a
-scheme without a storage, no permission, a format of a later Spark), the functions return None, and the sink uses the
-table alone."""
+"""What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has
+state. It is only read, in an object store with the sink's options for such a store, and never
+required. If it cannot be read from here (a scheme without a storage, no permission, a format of a
+later Spark), the functions return None, and the sink uses the table alone.
+"""
 
 import hashlib
 import logging
@@ -57,7 +58,9 @@ class Checkpoint:
     storage: Storage | None
 
     def kind(self) -> tuple[Kind, str]:
-        """What exists at the location, and its path: of the damaged file if there is one, else the root."""
+        """What exists at the location, and its path: of the damaged file if there is one, else the
+        root.
+        """
         if self.storage is None:
             return Kind.UNREADABLE, self.root
         try:
@@ -90,15 +93,18 @@ class Checkpoint:
         return self._is_local and (not name or name in parent.list_folders(""))
 
     def _damaged(self, storage: Storage) -> str | None:
-        """The path of the first file that Spark needs at a start and that is missing or not understood; None
-        if there is none. A power failure can leave empty files, and files that end early."""
+        """The path of the first file that Spark needs at a start and that is missing or not
+        understood; None if there is none. A power failure can leave empty files, and files that end
+        early.
+        """
         if storage.exists("metadata") and self.query_id() is None:
             return "metadata"
         planned, done = self.planned_batch(), self.done_batch()
         if planned is not None:
             # Spark starts the newest planned batch where the batch before it ended.
             for batch in range(max(planned - 1, 0), planned + 1):
-                # One line each: a version, the batch's metadata, and the offsets of at least one source.
+                # One line each: a version, the batch's metadata, and the offsets of at least one
+                #     source.
                 lines = _content(storage, f"offsets/{batch}").splitlines()
                 if len(lines) < 3 or not lines[0].startswith(b"v"):
                     return f"offsets/{batch}"
@@ -107,8 +113,9 @@ class Checkpoint:
         return self._empty_record(storage)
 
     def _empty_record(self, storage: Storage) -> str | None:
-        """The path of an empty file in which a source recorded what it gave; None if there is none. Spark
-        reads the newest compacted file of a source and those after it."""
+        """The path of an empty file in which a source recorded what it gave; None if there is none.
+        Spark reads the newest compacted file of a source and those after it.
+        """
         for folder in storage.list_folders("sources"):
             records = {
                 int(number): stat
@@ -128,32 +135,43 @@ class Checkpoint:
         return found if isinstance(found, str) and found else None
 
     def planned_batch(self) -> int | None:
-        """The newest batch that Spark has planned; None before the first, and if it cannot be read."""
+        """The newest batch that Spark has planned; None before the first, and if it cannot be
+        read.
+        """
         return self._newest("offsets")
 
     def done_batch(self) -> int | None:
-        """The newest batch that Spark has noted as done; None before the first, and if it cannot be read."""
+        """The newest batch that Spark has noted as done; None before the first, and if it cannot be
+        read.
+        """
         return self._newest("commits")
 
     def offsets_hash(self, batch_id: int) -> str | None:
-        """A hash of the batch's source offsets as Spark planned them. A replay does not change their file. A
-        batch that is planned again has another time in the file, even with the same offsets."""
+        """A hash of the batch's source offsets as Spark planned them. A replay does not change
+        their file. A batch that is planned again has another time in the file, even with the same
+        offsets.
+        """
         data = self._read(f"offsets/{batch_id}")
         return None if data is None else hashlib.sha256(data).hexdigest()
 
     def watermark(self, batch_id: int) -> int | None:
-        """The watermark in epoch milliseconds; None if there is none, for which Spark writes 0 (semantics.md §1.5)."""
+        """The watermark in epoch milliseconds; None if there is none, for which Spark writes 0
+        (semantics.md §1.5).
+        """
         found = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
         return found if isinstance(found, int) and found > 0 else None
 
     def is_continuous(self, batch_id: int) -> bool:
-        """Whether a query with a continuous trigger has planned the batch: then Spark leaves the second line empty."""
+        """Whether a query with a continuous trigger has planned the batch: then Spark leaves the
+        second line empty.
+        """
         lines = (self._read(f"offsets/{batch_id}") or b"").splitlines()
         return len(lines) > 1 and not lines[1].strip()
 
     def done_millis(self, batch_id: int) -> int | None:
-        """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be read.
-        Object stores cut off the part of a second, so the second's end is taken."""
+        """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be
+        read. Object stores cut off the part of a second, so the second's end is taken.
+        """
         if batch_id < 0:
             return None
         cut_off = 0 if self._is_local else 999
@@ -162,11 +180,15 @@ class Checkpoint:
         )
 
     def planned_millis(self, batch_id: int) -> int | None:
-        """The time when Spark planned the batch, in epoch milliseconds; None if it cannot be read."""
+        """The time when Spark planned the batch, in epoch milliseconds; None if it cannot be
+        read.
+        """
         return self._ask(lambda storage: storage.stat(f"offsets/{batch_id}").modified_millis)
 
     def has_state(self) -> bool | None:
-        """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be read."""
+        """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be
+        read.
+        """
 
         def look(storage: Storage) -> bool | None:
             begun = storage.list_files("", "metadata")
@@ -205,9 +227,11 @@ def open_checkpoint(
     storage_options: Mapping[str, str] | None = None,
     spark: SparkOptions | None = None,
 ) -> Checkpoint:
-    """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded. `root` is the
-    absolute path of a local checkpoint, so the same checkpoint always has the same name. The options are those of the
-    table's storage; a checkpoint in an object store uses those that it knows."""
+    """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is
+    percent-encoded. `root` is the absolute path of a local checkpoint, so the same checkpoint
+    always has the same name. The options are those of the table's storage; a checkpoint in an
+    object store uses those that it knows.
+    """
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         return Checkpoint(
@@ -223,7 +247,9 @@ def open_checkpoint(
 
 
 def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:
-    """The object store of a checkpoint; None if it cannot be read, so that later batches do not wait for it."""
+    """The object store of a checkpoint; None if it cannot be read, so that later batches do not
+    wait for it.
+    """
     try:
         storage = open_folder(location, options_for(store_location(location), options), spark=spark)
         storage.exists("metadata")
@@ -236,7 +262,9 @@ def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None
 
 
 def _content(storage: Storage, path: str) -> bytes:
-    """The content of a file; empty if it is missing or too large. Raises `StorageError` if it cannot be read now."""
+    """The content of a file; empty if it is missing or too large. Raises `StorageError` if it
+    cannot be read now.
+    """
     try:
         return storage.read(path, MOST_JSON)
     except (NotFound, CorruptMetadata):

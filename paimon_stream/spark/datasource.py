@@ -1,6 +1,8 @@
-"""The data source of Spark, `format("paimon_stream")`: which tables its options name, and its readers and writers.
+"""The data source of Spark, `format("paimon_stream")`: which tables its options name, and its
+readers and writers.
 
-docs/spark-format.md says how it is used, docs/architecture.md ("Doors of Spark") how Spark calls it. Needs Spark 4.0.
+docs/spark-format.md says how it is used, docs/architecture.md ("Doors of Spark") how Spark calls
+it. Needs Spark 4.0.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +46,9 @@ def register(spark: SparkSession) -> None:
 
 
 class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
-    """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`. Spark makes it."""
+    """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`. Spark
+    makes it.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -87,8 +91,9 @@ def _module(door: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one read or write by whom they concern. `location` names the branch, too. `own` are those of the
-    door, and Spark's own; `table` those of the table and the sink."""
+    """The options of one read or write by whom they concern. `location` names the branch, too.
+    `own` are those of the door, and Spark's own; `table` those of the table and the sink.
+    """
 
     location: str
     own: Mapping[str, str]
@@ -100,8 +105,9 @@ def divided(
     options: Mapping[str, str],
     door: Iterable[str],
 ) -> SourceOptions:
-    """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises `InvalidOption` if
-    there is not exactly one path, and for keys that are not known."""
+    """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises
+    `InvalidOption` if there is not exactly one path, and for keys that are not known.
+    """
     given, known = opt.lowered(options), [*door, "branch", "warehouse"]
     path = given.get("path", "")
     if not path.strip() or "paths" in given:

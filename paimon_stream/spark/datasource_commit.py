@@ -1,9 +1,11 @@
-"""The driver's part of a write by `format("paimon_stream")`: its options, the plan before the tasks, and the commit
-after them.
+"""The driver's part of a write by `format("paimon_stream")`: its options, the plan before the
+tasks, and the commit after them.
 
-A batch of a stream is judged and committed as by `PaimonSink`. But its rows are written before it is judged, so the
-files of a batch that is not committed are removed. Their names are new, and nobody else knows them until the writer has
-noted them. A batch cannot be written again from here: after a `SequenceConflict` the restart of the query does that."""
+A batch of a stream is judged and committed as by `PaimonSink`. But its rows are written before it
+is judged, so the files of a batch that is not committed are removed. Their names are new, and
+nobody else knows them until the writer has noted them. A batch cannot be written again from here:
+after a `SequenceConflict` the restart of the query does that.
+"""
 
 import logging
 import pickle
@@ -61,7 +63,9 @@ _RECENT: Final = 20
 _READ: Final[dict[str, list[Snapshot]]] = {}
 """By location, the newest snapshots that this process has read, newest first."""
 _RUNS: Final[dict[tuple[str, str], Runs]] = {}
-"""By query id and location. Spark commits the batches of several queries in one process, which lives on."""
+"""By query id and location. Spark commits the batches of several queries in one process, which
+lives on.
+"""
 
 Answers: TypeAlias = Sequence[Answer | None]
 Given: TypeAlias = Mapping[str, str]
@@ -70,8 +74,9 @@ Given: TypeAlias = Mapping[str, str]
 def settings_of(
     options: Given, *, overwrite: bool, is_stream: bool
 ) -> tuple[SinkSettings, opt.Options, int | None]:
-    """The settings of a sink that would do the same, the options of the door itself, and the identifier of a write that
-    is made once only. Raises `InvalidOption`, `UnsupportedFeature`."""
+    """The settings of a sink that would do the same, the options of the door itself, and the
+    identifier of a write that is made once only. Raises `InvalidOption`, `UnsupportedFeature`.
+    """
     given = divided(
         options,
         ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key),
@@ -94,10 +99,13 @@ def settings_of(
     return sink, own, own.value(_IDENTIFIER) if own.is_set(_IDENTIFIER) else None
 
 
-# -- before the tasks ---------------------------------------------------------------------------------
+# -- before the tasks
+# ---------------------------------------------------------------------------------
 def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: bool) -> Plan:
-    """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise, `UnsupportedFeature`
-    for tables and options that only `PaimonSink` can write, and `IncompatibleSchema` for columns that do not fit."""
+    """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise,
+    `UnsupportedFeature` for tables and options that only `PaimonSink` can write, and
+    `IncompatibleSchema` for columns that do not fit.
+    """
     sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     storage = sink.open_storage()
     digest = SchemaStore(
@@ -133,7 +141,9 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
 
 
 def _check_door(table: Table) -> None:
-    """Raises for what needs more than tasks that write the rows that they have, before a batch is judged."""
+    """Raises for what needs more than tasks that write the rows that they have, before a batch is
+    judged.
+    """
     options = table.options
     shuffles, merges = (
         options.value(opt.SHUFFLE) == "bucket",
@@ -155,7 +165,9 @@ def _check_door(table: Table) -> None:
 def _columns(
     columns: st.StructType, table: Table, operations: Operations | None
 ) -> tuple[tuple[str, str | None], ...]:
-    """The names of the table's columns, and of the one that says what a row does, each with the column of the rows."""
+    """The names of the table's columns, and of the one that says what a row does, each with the
+    column of the rows.
+    """
     beside: list[tuple[str, str]] = []
     if operations is not None:
         fold = fold_of(False)
@@ -197,7 +209,9 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
 
 
 def _may_be_written_again(table: Table) -> bool:
-    """Whether an operator may let a batch go on that is in the table: its tasks have to write it, then."""
+    """Whether an operator may let a batch go on that is in the table: its tasks have to write it,
+    then.
+    """
     decisions = opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY
     return any(table.options.value(one) == "continue" for one in decisions)
 
@@ -205,8 +219,9 @@ def _may_be_written_again(table: Table) -> bool:
 def _recent(
     location: str, snapshots: SnapshotStore, latest: Snapshot | None
 ) -> dict[tuple[str, str | None], int]:
-    """The newest batch of each stream among the last snapshots, by commit user and query id. A snapshot that this
-    process has read for an earlier plan, and those below it, are not read again."""
+    """The newest batch of each stream among the last snapshots, by commit user and query id. A
+    snapshot that this process has read for an earlier plan, and those below it, are not read again.
+    """
     known, last = _READ.get(location, []), list[Snapshot]()
     for one in () if latest is None else chain([latest], snapshots.walk_down(latest.id - 1)):
         last += known if one in known[:1] else [one]
@@ -220,7 +235,8 @@ def _recent(
     }
 
 
-# -- after the tasks ----------------------------------------------------------------------------------
+# -- after the tasks
+# ----------------------------------------------------------------------------------
 def commit_batch(
     answers: Answers, batch_id: int, options: Given, *, overwrite: bool, is_stream: bool
 ) -> None:
@@ -276,7 +292,9 @@ def commit_batch(
 def commit_rows(
     planned: Plan, answers: Answers, options: Given, *, overwrite: bool, is_stream: bool
 ) -> None:
-    """Commits the rows of a DataFrame; with a commit identifier, once only. Raises the errors of `TableCommit`."""
+    """Commits the rows of a DataFrame; with a commit identifier, once only. Raises the errors of
+    `TableCommit`.
+    """
     sink, _, identifier = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     table, given = load_table(sink.open_storage(), sink.options), opt.Options(sink.options)
     rows = written_by(_results(answers), table, gathered=False).messages
@@ -301,8 +319,9 @@ def commit_rows(
 
 
 def abort(answers: Answers, options: Given, *, overwrite: bool, is_stream: bool) -> None:
-    """Removes what tasks have written if others did not answer. If all have, `commit` was called, and has removed what
-    may be removed."""
+    """Removes what tasks have written if others did not answer. If all have, `commit` was called,
+    and has removed what may be removed.
+    """
     if None in answers:
         _remove(settings_of(options, overwrite=overwrite, is_stream=is_stream)[0], answers)
 
@@ -314,7 +333,9 @@ def _results(answers: Answers) -> list[TaskResult | TaskFailure]:
 
 
 def _remove(sink: SinkSettings, answers: Answers) -> None:
-    """Removes what tasks have written and nobody refers to. Raises no error of this package: another one says more."""
+    """Removes what tasks have written and nobody refers to. Raises no error of this package:
+    another one says more.
+    """
     messages = [m for one in _results(answers) if isinstance(one, TaskResult) for m in one.messages]
     try:
         if messages:

@@ -1,4 +1,6 @@
-"""The batch read of `format("paimon_stream")`: one snapshot, planned on the driver (docs/reading.md, "In Spark")."""
+"""The batch read of `format("paimon_stream")`: one snapshot, planned on the driver
+(docs/reading.md, "In Spark").
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -44,7 +46,9 @@ ROW_KIND: Final = "rowkind"
 
 
 def schema_of(options: dict[str, str]) -> StructType:
-    """The columns of the table, or those that the option `columns` names. Raises as `PaimonTable.to_arrow`."""
+    """The columns of the table, or those that the option `columns` names. Raises as
+    `PaimonTable.to_arrow`.
+    """
     scan, *_ = _planned(options, filter=pc.scalar(False), **(NOW if "scan.mode" in options else {}))
     kinds = (
         [StructField(ROW_KIND, StringType(), False)]
@@ -75,17 +79,22 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:
-            return  # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
+            # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
+            return
         version, data = partition.value
         yield from rows_of_split(self.scan, self.arrow, data, version)
 
 
 reader_of: Final = _Reader
-"""A reader of exactly the columns of a schema, of the snapshot that is chosen now. Raises as `PaimonTable.to_arrow`."""
+"""A reader of exactly the columns of a schema, of the snapshot that is chosen now. Raises as
+`PaimonTable.to_arrow`.
+"""
 
 
 def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int, dict[str, Any]]:
-    """The scan, the bytes of a split, and what the options choose. `more` is for `plan_scan`, and stronger."""
+    """The scan, the bytes of a split, and what the options choose. `more` is for `plan_scan`, and
+    stronger.
+    """
     given, asked = divided(options, chain.from_iterable(KEYS.values())), dict[str, Any]()
     where = given.location
     for name, keys in KEYS.items():

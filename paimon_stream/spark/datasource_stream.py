@@ -1,5 +1,7 @@
-"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes. An offset is the last
-snapshot that was taken in, so a batch that is run again reads the same. The rules are those of streaming-reads.md."""
+"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes. An
+offset is the last snapshot that was taken in, so a batch that is run again reads the same. The
+rules are those of streaming-reads.md.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -61,8 +63,10 @@ _KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
 
 
 class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
-    """Reads exactly the columns of a schema. Raises `UnsupportedFeature` for tables whose changes cannot be told,
-    `InvalidOption`, `IncompatibleSchema`; for batches `NotFound`, `TableRolledBack`, and as `read_batches`."""
+    """Reads exactly the columns of a schema. Raises `UnsupportedFeature` for tables whose changes
+    cannot be told, `InvalidOption`, `IncompatibleSchema`; for batches `NotFound`,
+    `TableRolledBack`, and as `read_batches`.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         columns = StructType([one for one in schema.fields if one.name != ROW_KIND])
@@ -110,7 +114,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
-        """The newest snapshot, or an earlier one by the limit (streaming-reads.md §6). Spark below 4.2 has none."""
+        """The newest snapshot, or an earlier one by the limit (streaming-reads.md §6). Spark below
+        4.2 has none.
+        """
         newest = self._store.latest()
         last = min(self._upto, 0 if newest is None else newest.id)
         after, whole = self._first(last, start)
@@ -192,7 +198,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return [ds.InputPartition((CommitMessage.VERSION, *one)) for one in splits]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. Rows that a change takes away are left out, unless kinds are given."""
+        """The rows of a split. Rows that a change takes away are left out, unless kinds are
+        given.
+        """
         version, data, changes = partition.value
         scan, arrow = self._scan, self._of.arrow
         if changes and scan.merge is not None:
@@ -217,8 +225,10 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             write_consumer(self._table.storage, self._consumer, end["snapshot"] + 1)
 
     def _lost(self, at: Offset) -> bool:
-        """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5). If it has expired, this
-        package's rollbacks left a note of it, and after others the next snapshot was built on other rows."""
+        """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5). If it
+        has expired, this package's rollbacks left a note of it, and after others the next snapshot
+        was built on other rows.
+        """
         found = self._store.find(at["snapshot"]) if at["nonce"] else None
         if found is not None or not at["nonce"]:
             return found is not None and found.nonce != at["nonce"]
@@ -233,7 +243,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         )
 
     def _first(self, newest: int, start: Offset) -> tuple[int, int | None]:
-        """After which snapshot a batch begins, and which one it reads whole before (streaming-reads.md §2)."""
+        """After which snapshot a batch begins, and which one it reads whole before
+        (streaming-reads.md §2).
+        """
         if start != _BEFORE:
             return start["snapshot"], None
         with suppress(NotFound):
@@ -247,7 +259,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return starts.get(self._mode, (self._from or newest,) * 2)
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
-        """The snapshots after one up to another. Raises `NotFound` if one is missing (streaming-reads.md §5)."""
+        """The snapshots after one up to another. Raises `NotFound` if one is missing
+        (streaming-reads.md §5).
+        """
         window = self._store.window(after, last)
         first = window.snapshots[0].id if window.snapshots else last + 1
         older = list(map(ChangelogStore(self._table.storage).find, range(after + 1, first)))

@@ -1,8 +1,10 @@
 """Writes rows by `format("paimon_stream")`: the writers, and what each task does.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to know is found out
-then, and travels along. Spark commits in another process, for a stream with a writer made anew. Both are in
-datasource_commit.py, which no worker loads. docs/architecture.md ("Doors of Spark") has the whole picture."""
+Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to
+know is found out then, and travels along. Spark commits in another process, for a stream with a
+writer made anew. Both are in datasource_commit.py, which no worker loads. docs/architecture.md
+("Doors of Spark") has the whole picture.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +35,11 @@ _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 class Plan:
     """What is known of a batch before its tasks begin.
 
-    `columns` are the names of the table's columns, each with the column of the rows, or None if they lack it. In
-    `user`, the commit user, `{}` stands for the query id. `recent` has the newest batch of each stream among the last
-    snapshots, by commit user and query id. `basis` is for the commit, in the driver's own form."""
+    `columns` are the names of the table's columns, each with the column of the rows, or None if
+    they lack it. In `user`, the commit user, `{}` stands for the query id. `recent` has the newest
+    batch of each stream among the last snapshots, by commit user and query id. `basis` is for the
+    commit, in the driver's own form.
+    """
 
     task: WriteTask
     columns: tuple[tuple[str, str | None], ...]
@@ -44,7 +48,9 @@ class Plan:
     basis: bytes
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's columns, NULL where they lack one. Types are converted when rows are written."""
+        """The rows in the table's columns, NULL where they lack one. Types are converted when rows
+        are written.
+        """
         names = [name for name, _ in self.columns]
         for batch in batches:
             made = [
@@ -56,8 +62,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Answer(WriterCommitMessage):  # type: ignore[misc]
-    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis, and in a stream the
-    ids of query and run. The result is None if the batch is in the table already, so that no file was written."""
+    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis,
+    and in a stream the ids of query and run. The result is None if the batch is in the table
+    already, so that no file was written.
+    """
 
     result: bytes | None
     basis: bytes
@@ -76,7 +84,8 @@ class _RowWriter:
         self._plan: Plan | None = None
         _driver().settings_of(**self._given)
         if _PLANS in sys.modules:
-            self._planned()  # here Spark shows an error whole, but where it pickles a writer only in one line
+            # here Spark shows an error whole, but where it pickles a writer only in one line
+            self._planned()
 
     def __getstate__(self) -> dict[str, Any]:
         self._planned()  # once: Spark pickles each writer twice
@@ -88,8 +97,10 @@ class _RowWriter:
         return self._plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task. A failure that Spark need not try again is an answer, too, so that `commit`
-        removes what the other tasks have written. Raises `Unavailable`, `IdentityUnknown`."""
+        """Writes the rows of one task. A failure that Spark need not try again is an answer, too,
+        so that `commit` removes what the other tasks have written. Raises `Unavailable`,
+        `IdentityUnknown`.
+        """
         context, plan = settle(), self._planned()
         task, ids = plan.task, ["", ""]
         if self.is_stream:
@@ -126,8 +137,9 @@ class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
-    """Appends each batch of a query, or replaces the table by it. For Spark 4.0, only a `DataSourceArrowWriter` takes
-    Arrow."""
+    """Appends each batch of a query, or replaces the table by it. For Spark 4.0, only a
+    `DataSourceArrowWriter` takes Arrow.
+    """
 
     is_stream = True
 

@@ -1,6 +1,8 @@
-"""Reads from Spark's configuration where its object stores are, and by which credentials. In the driver, that is the
-Hadoop configuration by which Spark itself reads and writes: `spark.hadoop.fs.s3a.*`, and what was set for the session,
-without Hadoop's defaults. On Spark Connect, which has no JVM in reach, these are the session's settings."""
+"""Reads from Spark's configuration where its object stores are, and by which credentials. In the
+driver, that is the Hadoop configuration by which Spark itself reads and writes:
+`spark.hadoop.fs.s3a.*`, and what was set for the session, without Hadoop's defaults. On Spark
+Connect, which has no JVM in reach, these are the session's settings.
+"""
 
 import json
 import logging
@@ -29,7 +31,9 @@ _PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 
 def hadoop_options(session: Any) -> Mapping[str, str]:
-    """The session's options of object stores under Hadoop's names, with secrets; empty if it cannot be asked."""
+    """The session's options of object stores under Hadoop's names, with secrets; empty if it cannot
+    be asked.
+    """
     try:
         with unlogged():
             if hasattr(session, "_jsparkSession"):
@@ -48,7 +52,8 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     configuration = session._jsparkSession.sessionState().newHadoopConf()
     jvm = session._jvm
     writer = jvm.java.io.StringWriter()
-    # This lists all names and where they come from in one call. It hides secrets, so values are asked for one by one.
+    # This lists all names and where they come from in one call. It hides secrets, so values are
+    # asked for one by one.
     jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
     listed = json.loads(str(writer.toString()))["properties"]
     names = [
@@ -62,7 +67,9 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Drops what py4j logs in this thread: answers and pickled tasks hold credentials of Spark and of the storage."""
+    """Drops what py4j logs in this thread: answers and pickled tasks hold credentials of Spark and
+    of the storage.
+    """
     here = threading.get_ident()
 
     def is_of_another_thread(record: logging.LogRecord) -> bool:

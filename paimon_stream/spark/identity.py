@@ -1,7 +1,9 @@
-"""Finds the streaming query of a batch, from it the commit user that writes the batch, and whether it keeps state
-(exactly-once.md §1; semantics.md R1.1). Spark passes only the batch id to a `foreachBatch` function. So the query is
-found by the context of the call: local properties of the thread, Spark's table of running queries, and the checkpoint's
-`metadata`. A fact that cannot be found is None; it is never guessed."""
+"""Finds the streaming query of a batch, from it the commit user that writes the batch, and whether
+it keeps state (exactly-once.md §1; semantics.md R1.1). Spark passes only the batch id to a
+`foreachBatch` function. So the query is found by the context of the call: local properties of the
+thread, Spark's table of running queries, and the checkpoint's `metadata`. A fact that cannot be
+found is None; it is never guessed.
+"""
 
 import functools
 import logging
@@ -20,7 +22,9 @@ from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 _LOG = logging.getLogger(__name__)
 
 NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
-"""Errors that calls to Spark's internals may raise. The internals are not public, and versions differ."""
+"""Errors that calls to Spark's internals may raise. The internals are not public, and versions
+differ.
+"""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
@@ -35,12 +39,16 @@ _HOLDERS: Final = {
     "ReusedExchange": "child",
     "QueryStage": "plan",
 }
-"""Operators that hold another one, not as a child: how their names end, and the method that returns it."""
+"""Operators that hold another one, not as a child: how their names end, and the method that returns
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
-    """The known facts about the query; None if unknown. `output_mode` is `append`, `update` or `complete`."""
+    """The known facts about the query; None if unknown. `output_mode` is `append`, `update` or
+    `complete`.
+    """
 
     query_id: str | None = None
     run_id: str | None = None
@@ -61,9 +69,11 @@ def observe_query(
     *,
     opened: Callable[[str], Checkpoint] = open_checkpoint,
 ) -> QueryFacts:
-    """The facts about the query of this batch. `checkpoint` is the location that the user gives for its checkpoint, and
-    `opened` opens one. `last`, the result for an earlier batch with the same `checkpoint`, stays true during a run, and
-    saves a dozen calls to Spark. Raises `InvalidOption` if the checkpoint provably belongs to another query."""
+    """The facts about the query of this batch. `checkpoint` is the location that the user gives for
+    its checkpoint, and `opened` opens one. `last`, the result for an earlier batch with the same
+    `checkpoint`, stays true during a run, and saves a dozen calls to Spark. Raises `InvalidOption`
+    if the checkpoint provably belongs to another query.
+    """
     if last is not None and _is_of_run(frame, last):
         return last
     given = None if checkpoint is None else opened(checkpoint)
@@ -83,7 +93,9 @@ def check_checkpoint(given: Checkpoint | None, query_id: str | None) -> None:
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
-    """Whether the batch is known to be of the same run; it is not if the user's job group hides the run id."""
+    """Whether the batch is known to be of the same run; it is not if the user's job group hides the
+    run id.
+    """
     if is_connect(frame) or facts.output_mode is None:
         return False
     context = frame.sparkSession.sparkContext
@@ -92,8 +104,10 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """The facts from the checkpoint's metadata, or from the only running query. That is not found from Spark 4.3 on:
-    the batch's session is a clone without queries. On Connect, each run of a batch function has its own process."""
+    """The facts from the checkpoint's metadata, or from the only running query. That is not found
+    from Spark 4.3 on: the batch's session is a clone without queries. On Connect, each run of a
+    batch function has its own process.
+    """
     wanted = None if given is None else given.query_id()
     try:
         active = [
@@ -110,7 +124,9 @@ def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
 
 @functools.cache
 def _run_of_this_process() -> str:
-    """One run id for all sinks of this process: two sinks in one batch function must know that they share a run."""
+    """One run id for all sinks of this process: two sinks in one batch function must know that they
+    share a run.
+    """
     return f"process-{system().ids.uuid()}"
 
 
@@ -142,14 +158,18 @@ def _of_classic(
 
 
 def execution_of(frame: DataFrame, query_id: str) -> Any:
-    """Spark's own object for the running query, from the table that all sessions share: their clone lists none."""
+    """Spark's own object for the running query, from the table that all sessions share: their clone
+    lists none.
+    """
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
-    """The commit user: the given one, or one of query id and sink name. Raises `IdentityUnknown` without both."""
+    """The commit user: the given one, or one of query id and sink name. Raises `IdentityUnknown`
+    without both.
+    """
     if given is not None:
         return given
     if facts.query_id is None:
@@ -164,9 +184,11 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
 
 
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
-    """Whether the query has state stores, which must then see every batch exactly once; None if that is not known. It
-    has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
-    once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator."""
+    """Whether the query has state stores, which must then see every batch exactly once; None if
+    that is not known. It has state stores if its plan has an operator with state, or its checkpoint
+    has a folder of states. This is asked once in a run, and when a batch is skipped, because
+    walking a plan takes calls to Spark for each operator.
+    """
     planned = _plans_state(frame, facts)
     kept = None if facts.checkpoint is None else facts.checkpoint.has_state()
     if planned or kept:
@@ -188,7 +210,9 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _has_state(frame: DataFrame, plan: Any) -> bool:
-    """Whether the plan has an operator with state at any depth. Its text does not tell: Spark truncates it."""
+    """Whether the plan has an operator with state at any depth. Its text does not tell: Spark
+    truncates it.
+    """
     session: Any = frame.sparkSession
     stateful = _loaded(
         session, session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -208,7 +232,9 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
 
 
 def _loaded(session: Any, loader: Any) -> Any:
-    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if it has none of the known names."""
+    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if it has none of the
+    known names.
+    """
     earlier, later = _STATEFUL
     try:
         return session._jvm.java.lang.Class.forName(earlier, False, loader)

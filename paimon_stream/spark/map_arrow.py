@@ -1,5 +1,7 @@
-"""`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the JVM. The size of a row
-as Arrow has a part that the column types fix. The rest is a Spark expression."""
+"""`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the
+JVM. The size of a row as Arrow has a part that the column types fix. The rest is a Spark
+expression.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +33,11 @@ _OFFSET: Final = 4
 
 
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
-    """The rows that the task makes of the frame's rows, partition by partition. PySpark parses each column name as an
-    expression: a dot is the path into a struct, and a backtick is a syntax error. So columns with such names are
-    renamed to `c0`, `c1`, … for the transfer, and the task gets their original names."""
+    """The rows that the task makes of the frame's rows, partition by partition. PySpark parses each
+    column name as an expression: a dot is the path into a struct, and a backtick is a syntax error.
+    So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets
+    their original names.
+    """
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
         task = partial(with_names, task, names)
@@ -44,8 +48,10 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
-    """Has Spark make Arrow batches of that size for one action. Values that the user has set stay. docs/architecture.md
-    (How large Arrow batches are) says what that costs, and whose session is changed."""
+    """Has Spark make Arrow batches of that size for one action. Values that the user has set stay.
+    docs/architecture.md (How large Arrow batches are) says what that costs, and whose session is
+    changed.
+    """
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield
         return
@@ -71,7 +77,9 @@ def fixed_row_bytes(schema: TableSchema) -> int | None:
 
 
 def row_bytes(fields: Sequence[DataField]) -> Column:
-    """The size of a row with these columns in bytes, a BIGINT. It is slightly more than Arrow needs."""
+    """The size of a row with these columns in bytes, a BIGINT. It is slightly more than Arrow
+    needs.
+    """
     fixed = F.lit(sum(_fixed(one.type) for one in fields)).cast("long")
     varying = [_varying(named(one.name), one.type) for one in fields if _varies(one.type)]
     return reduce(Column.__add__, varying, fixed)

@@ -1,6 +1,8 @@
-"""Fits rows and table together: extends the table's schema if that is allowed, then aligns the rows. Everything is
-checked before anything is published, so rows that do not fit leave the schema unchanged. The new schema is published
-before the rows, so every reader of these rows finds it (semantics.md §12)."""
+"""Fits rows and table together: extends the table's schema if that is allowed, then aligns the
+rows. Everything is checked before anything is published, so rows that do not fit leave the schema
+unchanged. The new schema is published before the rows, so every reader of these rows finds it
+(semantics.md §12).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,17 +22,21 @@ from paimon_stream.table.table import Merge, Table, check_grown
 from paimon_stream.write.row_kinds import Operations
 
 Evolve = Callable[[Merge], Table]
-"""Publishes the schema that the merge makes of the table's newest schema. Returns the table with it."""
+"""Publishes the schema that the merge makes of the table's newest schema. Returns the table with
+it.
+"""
 
 
 def fit_rows(
     frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None
 ) -> tuple[Table, DataFrame]:
-    """The table, and the rows, lazily, in exactly the table's columns, followed by the column that says what each row
-    does, if there is one, as text. If `paimon-stream.merge-schema` says so, the table's schema is extended by the
-    DataFrame's new columns and types. `evolve` is `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of
-    `table/table.py` for batch writes. Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not
-    have, and what `evolve` raises."""
+    """The table, and the rows, lazily, in exactly the table's columns, followed by the column that
+    says what each row does, if there is one, as text. If `paimon-stream.merge-schema` says so, the
+    table's schema is extended by the DataFrame's new columns and types. `evolve` is
+    `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch
+    writes. Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have,
+    and what `evolve` raises.
+    """
     given, operation = _set_apart(frame, table)
     merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
     if merge is not None:
@@ -48,7 +54,9 @@ def check_rows(frame: DataFrame, table: Table) -> None:
 def check_columns(
     columns: st.StructType, table: Table, *, case_sensitive: bool = False
 ) -> TableSchema:
-    """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and changes nothing."""
+    """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and
+    changes nothing.
+    """
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
@@ -58,8 +66,9 @@ def check_columns(
 
 
 def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
-    """Does what `check_columns` does, for a DataFrame with exactly the columns of an earlier schema of the
-    table and the column that `paimon-stream.operation-column` names."""
+    """Does what `check_columns` does, for a DataFrame with exactly the columns of an earlier schema
+    of the table and the column that `paimon-stream.operation-column` names.
+    """
     beside = Operations.of(table.options)
     if beside is not None:
         beside.check(table.schema, table.options, table.location, fold_of(False))
@@ -83,7 +92,9 @@ def _aligned(
 
 
 def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column, ...]]:
-    """The DataFrame without the column that says what each row does, and that column as text, if there is one."""
+    """The DataFrame without the column that says what each row does, and that column as text, if
+    there is one.
+    """
     beside = Operations.of(table.options)
     if beside is None:
         return frame, ()
@@ -102,7 +113,9 @@ def is_case_sensitive(frame: DataFrame) -> bool:
 def _merge_of(
     columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool
 ) -> Merge | None:
-    """The function that extends the table's schema for these columns; None if schemas must not change."""
+    """The function that extends the table's schema for these columns; None if schemas must not
+    change.
+    """
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None
@@ -128,8 +141,9 @@ def _members(
     may_widen: Callable[[str], bool],
     fold: Fold,
 ) -> tuple[DataField, ...]:
-    """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's spelling, and
-    each has the table's type if its values fit into that type unchanged."""
+    """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's
+    spelling, and each has the table's type if its values fit into that type unchanged.
+    """
     old = {fold(one.name): one for one in known}
     made = []
     for position, one in enumerate(struct.fields):

@@ -1,6 +1,7 @@
-"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3). Tables with primary
-keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the order of the DataFrame,
-because that order decides which row is the newest."""
+"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3).
+Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the
+rows keep the order of the DataFrame, because that order decides which row is the newest.
+"""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,7 +54,9 @@ _INLINE: Final = 7
 
 
 def check_shuffle(table: Table) -> None:
-    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a needed shuffle."""
+    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a
+    needed shuffle.
+    """
     choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.has_dynamic_buckets:
         raise _unfit(
@@ -73,11 +76,12 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
-    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key. All rows of a
-    (partition, bucket) are in one partition of the DataFrame, one after the other, sorted by key; rows of one key keep
-    their order. If Spark orders the values of a key differently from Paimon, rows are not sorted and keep their order.
-    Spark spills to disk what does not fit into memory. Text has the table's type, so it sorts by its bytes, without
-    collation."""
+    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key.
+    All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other,
+    sorted by key; rows of one key keep their order. If Spark orders the values of a key differently
+    from Paimon, rows are not sorted and keep their order. Spark spills to disk what does not fit
+    into memory. Text has the table's type, so it sorts by its bytes, without collation.
+    """
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
     by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
@@ -107,9 +111,11 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py): few of them instead of many rows. All rows of a
-    (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one partition, in their original
-    order. They are not sorted by key, so the task that writes them sorts them in its own memory."""
+    """The rows as shuffle packets (write/shuffle_packets.py): few of them instead of many rows. All
+    rows of a (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one
+    partition, in their original order. They are not sorted by key, so the task that writes them
+    sorts them in its own memory.
+    """
     if spec.is_dynamic:
         fixed = {
             **spec.options,
@@ -119,7 +125,8 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
         spec = replace(spec, options=opt.Options(fixed, location=spec.storage.location))
     count = _most_tasks(frame, spec)
     if not (spec.schema.partition_keys or is_connect(frame)):
-        # Buckets are spread evenly. A task for each bucket would wait for a core, and each start has a cost.
+        # Buckets are spread evenly. A task for each bucket would wait for a core, and each start
+        # has a cost.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
     packets = map_arrow(frame, partial(pack_task, spec, _keys_of_tasks(count)), PACKETS)
     return packets.repartition(count, F.col("shuffle_key")).sortWithinPartitions("task", "number")
@@ -137,7 +144,9 @@ def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
 
 
 def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
-    """The frame with a column for the bucket. If there is no exact expression, Python adds the column."""
+    """The frame with a column for the bucket. If there is no exact expression, Python adds the
+    column.
+    """
     buckets = table.options.value(opt.BUCKET)
     function = table.options.value(opt.BUCKET_FUNCTION)
     keys = [table.schema.field(name) for name in table.schema.bucket_keys]
@@ -186,11 +195,13 @@ def _assigned(
 
 
 def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:
-    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to `num_buckets` - 1. `keys` are
-    the bucket key columns in order. Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so
-    the expression builds the bytes of the row. None without such an expression: it exists for keys of BOOLEAN, TINYINT,
-    SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
-    `write/routing.py`)."""
+    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to
+    `num_buckets` - 1. `keys` are the bucket key columns in order. Spark's `hash` of bytes is
+    Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of the
+    row. None without such an expression: it exists for keys of BOOLEAN, TINYINT, SMALLINT, INT,
+    BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
+    `write/routing.py`).
+    """
     if (
         function == "mod"
         and len(keys) == 1
@@ -207,7 +218,9 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
 
 
 def _row(keys: Sequence[DataField]) -> Column:
-    """The bytes of a BinaryRow of the keys: the NULL bits, a slot for each key, then the longer texts."""
+    """The bytes of a BinaryRow of the keys: the NULL bits, a slot for each key, then the longer
+    texts.
+    """
     nulls = F.lit(0).cast("long")
     for position, field in enumerate(keys):
         bit = F.lit(1 << (_HEADER_BITS + position)).cast("long")

@@ -1,4 +1,6 @@
-"""`PaimonSink`, the function that users pass to `foreachBatch`. Spark is imported only when one is made."""
+"""`PaimonSink`, the function that users pass to `foreachBatch`. Spark is imported only when one is
+made.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -32,8 +34,10 @@ _MODES: Final = ("append", "update", "complete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it. `session` is the
-    Spark session that runs the query, once known; its Hadoop configuration completes the storage options."""
+    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it.
+    `session` is the Spark session that runs the query, once known; its Hadoop configuration
+    completes the storage options.
+    """
 
     location: str
     token: str
@@ -49,7 +53,9 @@ class SinkSettings:
     session: Any = field(default=None, repr=False, compare=False)
 
     def check(self) -> None:
-        """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every table."""
+        """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every
+        table.
+        """
         table = self.open_storage().location
         given = opt.Arguments(table)
         if self.mode not in _MODES:
@@ -64,7 +70,9 @@ class SinkSettings:
             opt.check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:
-        """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can replace another."""
+        """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can
+        replace another.
+        """
         if self.mode == "update" and not table.schema.primary_keys:
             why = f"by which a row replaces an earlier one, and {table.location} has none: each update would add a row."
             others = "mode='append' with a watermark, or a table with a primary key"
@@ -82,7 +90,9 @@ class SinkSettings:
         return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
 
     def open_checkpoint(self, location: str) -> Checkpoint:
-        """The checkpoint at a location. Looks whether it can be read if it is in an object store."""
+        """The checkpoint at a location. Looks whether it can be read if it is in an object
+        store.
+        """
         return open_checkpoint(location, self._all_storage_options(), self._hadoop)
 
     def _all_storage_options(self) -> dict[str, str]:
@@ -101,7 +111,9 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """`commit.user-prefix` of the sink only: the writer's name must not change when the table is altered."""
+        """`commit.user-prefix` of the sink only: the writer's name must not change when the table
+        is altered.
+        """
         options = opt.Options(self.options)
         return (
             options.value(opt.COMMIT_USER_PREFIX)
@@ -113,24 +125,27 @@ class SinkSettings:
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
-    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. `branch` names the branch to write to; a location
-    that ends in `$branch_<name>` means the same. With a `catalog`, which are its options or its name in the Spark
-    session, `location` is the table's name, `"db.t"`. Spark's query id identifies the query. `name` is needed if one
-    query writes the same table twice. `commit_user` replaces both, and must then belong to this stream alone.
-    `checkpoint` is the query's `checkpointLocation`; only Spark Connect needs it, where nothing else identifies the
-    query. `options` override the table's options for this sink, and include the sink's own, `paimon-stream.*`. `mode`
-    is the query's output mode: `append` adds the rows of each batch; `complete` replaces the whole table with them,
-    even if there are none. In a table with a primary key, `append` and `update` mean that each row replaces the earlier
-    row with its key, or is merged into it. Within one batch, the order of the rows decides. `before_commit` is called
-    with the tuple of `CommitMessage` before each commit, and can veto it by raising an error. `on_commit` is called
-    with the `CommitReport` after each batch, and its failures are logged.
+    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. `branch` names the branch to
+    write to; a location that ends in `$branch_<name>` means the same. With a `catalog`, which are
+    its options or its name in the Spark session, `location` is the table's name, `"db.t"`. Spark's
+    query id identifies the query. `name` is needed if one query writes the same table twice.
+    `commit_user` replaces both, and must then belong to this stream alone. `checkpoint` is the
+    query's `checkpointLocation`; only Spark Connect needs it, where nothing else identifies the
+    query. `options` override the table's options for this sink, and include the sink's own,
+    `paimon-stream.*`. `mode` is the query's output mode: `append` adds the rows of each batch;
+    `complete` replaces the whole table with them, even if there are none. In a table with a primary
+    key, `append` and `update` mean that each row replaces the earlier row with its key, or is
+    merged into it. Within one batch, the order of the rows decides. `before_commit` is called with
+    the tuple of `CommitMessage` before each commit, and can veto it by raising an error.
+    `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
 
-    A sink is immutable and can be pickled. Raises `MissingExtra` without pyspark, `InvalidOption` and
-    `UnsupportedFeature`. The table is not read before the query starts.
+    A sink is immutable and can be pickled. Raises `MissingExtra` without pyspark, `InvalidOption`
+    and `UnsupportedFeature`. The table is not read before the query starts.
 
     >>> sink = PaimonSink("/data/warehouse/shop.db/orders")  # doctest: +SKIP
     >>> writer = orders.writeStream.foreachBatch(sink)  # doctest: +SKIP
-    >>> query = writer.option("checkpointLocation", "/data/checkpoints/orders").start()  # doctest: +SKIP"""
+    >>> query = writer.option("checkpointLocation", "/data/checkpoints/orders").start()  # doctest: +SKIP
+    """
 
     __slots__ = ("_runs", "_settings")
 
@@ -188,9 +203,11 @@ class PaimonSink:
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
     ) -> "StreamingQuery":
-        """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode. `trigger` has
-        the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Raises errors in the table or
-        columns before the query starts: `StorageError`, `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`."""
+        """Starts a query that writes the streaming DataFrame with this sink, in the sink's output
+        mode. `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow":
+        True}`. Raises errors in the table or columns before the query starts: `StorageError`,
+        `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
+        """
         settings = self._settings
         given = opt.Arguments(shown_location(settings.location))
         if not hasattr(
@@ -218,20 +235,25 @@ class PaimonSink:
 
     @property
     def last_report(self) -> CommitReport | None:
-        """The newest report of the newest query. None before its first batch, and on Connect, as for `metrics`."""
+        """The newest report of the newest query. None before its first batch, and on Connect, as
+        for `metrics`.
+        """
         return self._runs.last_report
 
     @property
     def last_error(self) -> BaseException | None:
-        """The exception of the newest batch, if it failed, which the logger `paimon_stream` reports at level ERROR.
-        None after a success, before the first batch, and on Spark Connect, where another process writes."""
+        """The exception of the newest batch, if it failed, which the logger `paimon_stream` reports
+        at level ERROR. None after a success, before the first batch, and on Spark Connect, where
+        another process writes.
+        """
         return self._runs.last_error
 
     def metrics(self) -> Mapping[str, float]:
-        """The metrics of this sink's commits by name, over all its queries: those of Java Paimon, such as
-        `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and our own, such as `skippedBatches` (all:
-        `paimon_stream.metrics.commits.METRICS`). Nothing is counted on Spark Connect, because another process writes
-        the batches."""
+        """The metrics of this sink's commits by name, over all its queries: those of Java Paimon,
+        such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and our own, such as
+        `skippedBatches` (all: `paimon_stream.metrics.commits.METRICS`). Nothing is counted on Spark
+        Connect, because another process writes the batches.
+        """
         return self._runs.metrics.values()
 
     def __getstate__(self) -> SinkSettings:

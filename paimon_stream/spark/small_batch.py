@@ -1,7 +1,9 @@
-"""Writes small batches in the driver. An action without Python workers takes half the time of one with them. The rows
-come as Arrow and go through the functions of tasks, so files, messages and errors are those of `write_job`. The plan
-(write_plan.py) chooses these batches. Each partition hands over only a share, so that no batch can overload the driver:
-docs/architecture.md (How the driver writes a small batch)."""
+"""Writes small batches in the driver. An action without Python workers takes half the time of one
+with them. The rows come as Arrow and go through the functions of tasks, so files, messages and
+errors are those of `write_job`. The plan (write_plan.py) chooses these batches. Each partition
+hands over only a share, so that no batch can overload the driver: docs/architecture.md (How the
+driver writes a small batch).
+"""
 
 import ctypes
 import logging
@@ -42,8 +44,9 @@ _WORTH_IT: Final = 2**20
 
 @dataclass(slots=True)
 class Cuts:
-    """Spark's expressions for the shares used so far. Spark takes half the time for an expression that exists
-    already. `partitions` is the number of partitions of the newest batch."""
+    """Spark's expressions for the shares used so far. Spark takes half the time for an expression
+    that exists already. `partitions` is the number of partitions of the newest batch.
+    """
 
     partitions: int = 1
     _places: dict[int, Column] = field(default_factory=dict)
@@ -62,8 +65,9 @@ class Cuts:
         return self._places[share.rows]
 
     def narrow_rows(self, share: Share, schema: TableSchema, beside: str | None) -> Column | None:
-        """The row as a struct, which is NULL if the row is too wide. None if no row of the table can be too
-        wide. `beside` is a text column that comes in addition to the table's columns."""
+        """The row as a struct, which is NULL if the row is too wide. None if no row of the table
+        can be too wide. `beside` is a text column that comes in addition to the table's columns.
+        """
         fixed = fixed_row_bytes(schema)
         if (
             beside is None
@@ -98,9 +102,11 @@ def write_small(
     operations: Operations | None = None,
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
-    """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table with the
-    storage to write to, if that is another one. Returns None, and writes nothing, if the batch is larger than the plan
-    allows, or if this Spark does not report partitions or cannot return Arrow. The plan has then learnt it."""
+    """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns
+    the table with the storage to write to, if that is another one. Returns None, and writes
+    nothing, if the batch is larger than the plan allows, or if this Spark does not report
+    partitions or cannot return Arrow. The plan has then learnt it.
+    """
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:
@@ -122,7 +128,9 @@ def write_small(
 def _collected(
     frame: DataFrame, table: Table, plan: WritePlan, cuts: Cuts, operations: Operations | None
 ) -> Sequence[pa.RecordBatch] | None:
-    """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be collected."""
+    """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
+    collected.
+    """
     given = with_key_defaults(frame, table) if table.schema.primary_keys else frame
     beside = None if operations is None else operations.column
     expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
@@ -156,7 +164,9 @@ def _collected(
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
-    """The task's answer. It is tried as often as Spark would try it, and an error is the same as from an executor."""
+    """The task's answer. It is tried as often as Spark would try it, and an error is the same as
+    from an executor.
+    """
     for attempt in range(task.attempts):
         try:
             answer = task.answer(rows, 0, attempt)
@@ -167,9 +177,10 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | Tas
 
 
 def release_memory(size: int) -> None:
-    """Returns the memory left by rows of `size` bytes to the operating system, if that is at least 1 MiB. The thread
-    that held the rows must call this, after it has dropped them (docs/architecture.md, How the driver writes a small
-    batch)."""
+    """Returns the memory left by rows of `size` bytes to the operating system, if that is at least
+    1 MiB. The thread that held the rows must call this, after it has dropped them
+    (docs/architecture.md, How the driver writes a small batch).
+    """
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
         if _trim is not None:

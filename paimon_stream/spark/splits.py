@@ -1,5 +1,6 @@
-"""A planned read in splits, which tasks of Spark read. A split holds the manifest entries of its files, as the bytes of
-commit messages. Tasks plan nothing; they read files."""
+"""A planned read in splits, which tasks of Spark read. A split holds the manifest entries of its
+files, as the bytes of commit messages. Tasks plan nothing; they read files.
+"""
 
 import inspect
 from collections.abc import Iterable, Iterator
@@ -35,8 +36,10 @@ def arrow_of(schema: StructType) -> pa.Schema:
 
 
 def splits_of(scan: Scan, split_bytes: int, *, changes: bool = False) -> list[bytes]:
-    """The scan's files in splits of about that many bytes. The files of `changes` of a bucket, which are read one after
-    the other, stay together. Raises `FormatError` for keys in a manifest that cannot be read."""
+    """The scan's files in splits of about that many bytes. The files of `changes` of a bucket,
+    which are read one after the other, stay together. Raises `FormatError` for keys in a manifest
+    that cannot be read.
+    """
     return [_encoded(scan, files) for files in _packed(scan, split_bytes, changes)]
 
 
@@ -48,8 +51,9 @@ def without_files(scan: Scan) -> Scan:
 def rows_of_split(
     scan: Scan, arrow: pa.Schema, data: bytes, version: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`, and `InvalidData`
-    for a NULL that `arrow` forbids."""
+    """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`,
+    and `InvalidData` for a NULL that `arrow` forbids.
+    """
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
         for array, field in zip(batch.columns, arrow, strict=True):
             if array.null_count and not field.nullable:
@@ -64,7 +68,9 @@ def rows_of_split(
 
 
 def _packed(scan: Scan, split_bytes: int, changes: bool) -> Iterator[list[ManifestEntry]]:
-    """The files of each split. Files whose rows are merged or joined stay together, in the scan's order."""
+    """The files of each split. Files whose rows are merged or joined stay together, in the scan's
+    order.
+    """
     units: Iterable[list[ManifestEntry]] = ([one] for one in scan.files)
     if scan.merge is not None:
         units = buckets(scan.files)

@@ -1,6 +1,8 @@
-"""The code that runs in Python workers beside an executor. Each worker imports this module before its first row, so it
-imports only what is needed to write files: no Avro, no manifests, nothing for the driver alone. What a worker does once
-for all its later tasks is in docs/architecture.md (How a worker is settled)."""
+"""The code that runs in Python workers beside an executor. Each worker imports this module before
+its first row, so it imports only what is needed to write files: no Avro, no manifests, nothing for
+the driver alone. What a worker does once for all its later tasks is in docs/architecture.md (How a
+worker is settled).
+"""
 
 import gc
 import os
@@ -26,9 +28,13 @@ ANSWER: Final = "result"
 """The name of the column with a task's answer."""
 
 _NUMBERS_OF_TASK: Final = 2**28
-"""The sequence numbers of each task where several may write a bucket, so that their files have none in common."""
+"""The sequence numbers of each task where several may write a bucket, so that their files have none
+in common.
+"""
 NUMBERS: Final = 2**26
-"""The same where no shuffle gathers the rows. At a batch a second with 200 tasks they last for ten years."""
+"""The same where no shuffle gathers the rows. At a batch a second with 200 tasks they last for ten
+years.
+"""
 
 _FEW_ROWS: Final = 8_192
 _FEW_BYTES: Final = 4 * 2**20
@@ -40,7 +46,9 @@ _ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches: each costs as much to write as a thousand rows. Holds a few megabytes more."""
+    """The same rows in larger batches: each costs as much to write as a thousand rows. Holds a few
+    megabytes more.
+    """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -65,8 +73,10 @@ _TASKS: Final[Counter[int]] = Counter()
 
 
 def count_task(tasks: Counter[int] = _TASKS) -> None:
-    """Counts the tasks of each process as they begin. The second one proves that the worker is reused: then garbage is
-    collected, and all remaining objects are excluded from later collections."""
+    """Counts the tasks of each process as they begin. The second one proves that the worker is
+    reused: then garbage is collected, and all remaining objects are excluded from later
+    collections.
+    """
     tasks[os.getpid()] += 1
     if tasks[os.getpid()] == _FREEZES_AT:
         gc.collect()
@@ -74,8 +84,10 @@ def count_task(tasks: Counter[int] = _TASKS) -> None:
 
 
 def keep_archives(importers: MutableMapping[str, Any]) -> None:
-    """Removes the importers of Spark's own archives from Python's cache (`sys.path_importer_cache`). The next import
-    from there makes a new importer, which knows the archive's list without reading it."""
+    """Removes the importers of Spark's own archives from Python's cache
+    (`sys.path_importer_cache`). The next import from there makes a new importer, which knows the
+    archive's list without reading it.
+    """
     for path, importer in list(importers.items()):
         if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
             os.path.basename(importer.archive)
@@ -84,7 +96,9 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
 
 
 def settle() -> TaskContext:
-    """Prepares the worker of this process for a task that begins. Returns what Spark says of the task."""
+    """Prepares the worker of this process for a task that begins. Returns what Spark says of the
+    task.
+    """
     count_task()
     if _READS_ARCHIVES:
         keep_archives(sys.path_importer_cache)
@@ -99,15 +113,19 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def with_names(
     task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs a task whose rows come under other column names on the rows under these names, their original ones."""
+    """Runs a task whose rows come under other column names on the rows under these names, their
+    original ones.
+    """
     return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
-    """Writes the rows of one task, in Python beside an executor. `attempts` is how often Spark tries a task. `packed`
-    says that the rows come as packets. The other fields are for tables with a primary key, as for `write_keyed_task`;
-    where several tasks may write to one bucket, each has `numbers` sequence numbers, in their order."""
+    """Writes the rows of one task, in Python beside an executor. `attempts` is how often Spark
+    tries a task. `packed` says that the rows come as packets. The other fields are for tables with
+    a primary key, as for `write_keyed_task`; where several tasks may write to one bucket, each has
+    `numbers` sequence numbers, in their order.
+    """
 
     spec: WriteSpec
     attempts: int
@@ -128,8 +146,9 @@ class WriteTask:
     def answer(
         self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
     ) -> TaskResult | TaskFailure:
-        """What this attempt wrote for this partition, or why the task must not be tried again. Raises
-        `Unavailable` if Spark should try the task again, perhaps on another machine."""
+        """What this attempt wrote for this partition, or why the task must not be tried again.
+        Raises `Unavailable` if Spark should try the task again, perhaps on another machine.
+        """
         row_bytes = rows = 0  # the largest mean row size of a batch, at least 1
 
         def measured() -> Iterator[pa.RecordBatch]:

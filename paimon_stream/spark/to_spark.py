@@ -1,5 +1,6 @@
-"""A table as a DataFrame of Spark: by Spark's own Parquet reader where files hold rows as they are, else in splits that
-Python reads in tasks (docs/reading.md, "In Spark")."""
+"""A table as a DataFrame of Spark: by Spark's own Parquet reader where files hold rows as they are,
+else in splits that Python reads in tasks (docs/reading.md, "In Spark").
+"""
 
 import logging
 import re
@@ -51,8 +52,10 @@ _SETTINGS: Final = {
 
 
 def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
-    """The scan as a DataFrame, whose columns may all be NULL for Spark. `native` says whether Spark's own reader reads;
-    None chooses it for local files that hold rows as they are. Raises `UnsupportedFeature`."""
+    """The scan as a DataFrame, whose columns may all be NULL for Spark. `native` says whether
+    Spark's own reader reads; None chooses it for local files that hold rows as they are. Raises
+    `UnsupportedFeature`.
+    """
     groups: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
     for one in scan.files:
         groups[one.file.schema_id].append(one)
@@ -132,7 +135,9 @@ def _path(scan: Scan, one: ManifestEntry) -> str:
 
 
 def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
-    """Why Spark's own reader would not return the rows of the table; None if it would. `schemas` are the files'."""
+    """Why Spark's own reader would not return the rows of the table; None if it would. `schemas`
+    are the files'.
+    """
     if isinstance(scan.table.storage, BranchStorage | ExternalStorage):
         return "it is a branch, or has external paths"
     if scan.vectors:
@@ -166,8 +171,9 @@ def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
 
 
 def _differs(type_: DataType) -> bool:
-    """Whether Spark reads values of the type otherwise: digits beyond microseconds, times of a day, and, where it
-    filters, NaN in members of a struct."""
+    """Whether Spark reads values of the type otherwise: digits beyond microseconds, times of a day,
+    and, where it filters, NaN in members of a struct.
+    """
     parts = [*filter(None, (type_.key, type_.element)), *(one.type for one in type_.fields)]
     fine = type_.is_timestamp and type_.precision > 6
     fine |= any(one.type.is_float for one in type_.fields)

@@ -1,6 +1,8 @@
-"""Maps Spark's types to Paimon's, and says which Spark type may be written as which other. A column of another type is
-converted only if Spark itself calls that an up-cast. Up-casts that guess are refused: between timestamps with and
-without time zone, between numbers and timestamps, and from bytes to text (format.md §2.5)."""
+"""Maps Spark's types to Paimon's, and says which Spark type may be written as which other. A column
+of another type is converted only if Spark itself calls that an up-cast. Up-casts that guess are
+refused: between timestamps with and without time zone, between numbers and timestamps, and from
+bytes to text (format.md §2.5).
+"""
 
 from collections.abc import Mapping
 from typing import Final, TypeAlias
@@ -42,9 +44,10 @@ _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
 
 
 def to_data_fields(struct: st.StructType) -> tuple[DataField, ...]:
-    """The columns of a new table with the schema of a DataFrame; comments become descriptions. Ids are positions:
-    `reassign_ids` gives the final ones. Raises `UnsupportedFeature` for types that Paimon does not have (intervals,
-    variants, times, user-defined types)."""
+    """The columns of a new table with the schema of a DataFrame; comments become descriptions. Ids
+    are positions: `reassign_ids` gives the final ones. Raises `UnsupportedFeature` for types that
+    Paimon does not have (intervals, variants, times, user-defined types).
+    """
     return tuple(
         DataField(
             id=position,
@@ -83,7 +86,9 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
 
 
 def spark_type(type_: DataType) -> st.DataType:
-    """The type in a DataFrame (format.md §2.5). CHAR and VARCHAR, which Spark has only in tables, are strings."""
+    """The type in a DataFrame (format.md §2.5). CHAR and VARCHAR, which Spark has only in tables,
+    are strings.
+    """
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
             return st.DecimalType(type_.precision, type_.scale)
@@ -122,9 +127,11 @@ _TEXT_FROM: Final = (
 
 
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
-    """Whether a column of one Spark type may be written as another. These are Spark's up-casts (`Cast.canUpCast`)
-    without timestamp ↔ timestamp_ntz, timestamp ↔ bigint, binary → string, and integers into a FLOAT or DOUBLE that
-    cannot hold all of them. NULLs inside arrays, maps and structs are checked when the rows are written."""
+    """Whether a column of one Spark type may be written as another. These are Spark's up-casts
+    (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint, binary → string, and
+    integers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside arrays, maps and
+    structs are checked when the rows are written.
+    """
     match source, target:
         case (st.NullType(), _) | (st.StringType(), st.StringType()):
             return True
@@ -163,7 +170,9 @@ def same_but_nulls(source: st.DataType, target: st.DataType) -> bool:
 
 
 def nullable_everywhere(type_: st.DataType) -> st.DataType:
-    """The type with all its parts nullable. Spark casts only to such types; NULLs are checked later."""
+    """The type with all its parts nullable. Spark casts only to such types; NULLs are checked
+    later.
+    """
     match type_:
         case st.ArrayType():
             return st.ArrayType(nullable_everywhere(type_.elementType), True)

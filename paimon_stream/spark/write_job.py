@@ -1,7 +1,8 @@
-"""The one Spark action of a batch: every task writes data files and answers with what it wrote. Rows go to Python as
-Arrow batches, in the tasks that hold them, without a shuffle unless the table has a primary key or there would be too
-many files. A task's answer is one row of typed bytes. Spark returns exactly one answer per partition, from the attempt
-that succeeded (spark.md §2)."""
+"""The one Spark action of a batch: every task writes data files and answers with what it wrote.
+Rows go to Python as Arrow batches, in the tasks that hold them, without a shuffle unless the table
+has a primary key or there would be too many files. A task's answer is one row of typed bytes. Spark
+returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
+"""
 
 import logging
 import re
@@ -43,13 +44,17 @@ from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec, decode_
 _LOG = logging.getLogger(__name__)
 
 _PACKED_BYTES: Final = 128 * 2**20
-"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as much."""
+"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly
+twice as much.
+"""
 
 _NARROW: Final = frozenset({"Project", "Filter"})
 """Common operators of Spark that do not change the number of partitions."""
 
 _NUMBERS_OF_FEW: Final = 2**34
-"""The sequence numbers of a batch's tasks together, if they are few. No batch of theirs has as many rows."""
+"""The sequence numbers of a batch's tasks together, if they are few. No batch of theirs has as many
+rows.
+"""
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 _NOT_SHIPPED: Final = "No module named 'paimon_stream'"
@@ -72,14 +77,16 @@ def run_write_job(
     user: str = "",
     operations: Operations | None = None,
 ) -> Written:
-    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses, and
-    teaches the plan. The messages are in the order of Spark's partitions. Nothing is published.
+    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the
+    plan chooses, and teaches the plan. The messages are in the order of Spark's partitions. Nothing
+    is published.
 
-    For a table with a primary key, `first_sequence` is above all sequence numbers in it, and `index` names the index
-    manifest by which keys get their dynamic buckets. `user` is the commit user. `operations` names a column, in
-    addition to the table's, that says what each row does. If a task fails with an error of this package (of
-    `write_task` or `write_keyed_task`), the files of the other tasks are removed, and it is raised. Spark raises other
-    failures in the plan."""
+    For a table with a primary key, `first_sequence` is above all sequence numbers in it, and
+    `index` names the index manifest by which keys get their dynamic buckets. `user` is the commit
+    user. `operations` names a column, in addition to the table's, that says what each row does. If
+    a task fails with an error of this package (of `write_task` or `write_keyed_task`), the files of
+    the other tasks are removed, and it is raised. Spark raises other failures in the plan.
+    """
     check_shuffle(table)
     tasks = partitions_of(frame) if table.schema.primary_keys else None  # of no use to others
     way = plan.way_of_tasks(table, tasks)
@@ -110,9 +117,11 @@ def run_write_job(
 
 
 def partitions_of(frame: Any, cut: Any = None) -> int | None:
-    """The number of partitions of the frame, or an upper bound; None if Spark does not report it. Spark passes each
-    batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`, the plan that Spark will run,
-    are counted, which takes a few milliseconds; without `cut` it is None."""
+    """The number of partitions of the frame, or an upper bound; None if Spark does not report it.
+    Spark passes each batch as an RDD, which knows its partitions. For other plans, the partitions
+    of `cut`, the plan that Spark will run, are counted, which takes a few milliseconds; without
+    `cut` it is None.
+    """
     try:
         plan = frame._jdf.queryExecution().analyzed()
         while (name := plan.nodeName()) in _NARROW:
@@ -127,7 +136,9 @@ def partitions_of(frame: Any, cut: Any = None) -> int | None:
 
 
 def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Written:
-    """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`."""
+    """Runs the tasks whose answers are the rows of the frame. Returns and raises as
+    `written_by`.
+    """
     try:
         rows = answers.collect()
     except PySparkException as failed:
@@ -150,8 +161,10 @@ def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
 def written_by(
     answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True
 ) -> Written:
-    """What all tasks wrote, in the order of Spark's partitions. `gathered`: all rows of a bucket of a table with a
-    primary key must have come to one task. If a task failed, the others' files are removed and its error is raised."""
+    """What all tasks wrote, in the order of Spark's partitions. `gathered`: all rows of a bucket of
+    a table with a primary key must have come to one task. If a task failed, the others' files are
+    removed and its error is raised.
+    """
     answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
@@ -170,7 +183,9 @@ def task_attempts(session: SparkSession) -> int:
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
-    """How often Spark tries a task: `local[2,3]` says so itself; for clusters, even local ones, `failures` does."""
+    """How often Spark tries a task: `local[2,3]` says so itself; for clusters, even local ones,
+    `failures` does.
+    """
     local = _LOCAL.fullmatch(master or "")
     return int((local[1] or 1) if local else (failures or 4))
 
@@ -204,8 +219,10 @@ def _failure(
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
-    """The error for a bucket whose rows came to several tasks: with equal sequence numbers, the newer of two rows is
-    unknown. Of dynamic buckets, only new keys must come to one task. Rows of bucket -2 may come to any."""
+    """The error for a bucket whose rows came to several tasks: with equal sequence numbers, the
+    newer of two rows is unknown. Of dynamic buckets, only new keys must come to one task. Rows of
+    bucket -2 may come to any.
+    """
     fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
     messages = (
@@ -222,7 +239,9 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
 
 
 def overwrites_dynamically(frame: DataFrame) -> bool | None:
-    """Whether the session makes overwrites without a partition dynamic; None if the option is not set."""
+    """Whether the session makes overwrites without a partition dynamic; None if the option is not
+    set.
+    """
     mode = frame.sparkSession.conf.get(_OVERWRITE_MODE, None)
     return None if mode is None else str(mode).strip().lower() == "dynamic"
 
@@ -235,10 +254,11 @@ def write_frame(
     index: str | None,
     user: str,
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
-    """Writes all rows. Returns the table to commit to, and the messages. Nothing is published except, if `merge-schema`
-    allows it, the schema that the rows need. `fixed` are columns that the DataFrame may lack. `first_sequence`, `index`
-    and `user` are as for `run_write_job`. Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and
-    `run_write_job` raise."""
+    """Writes all rows. Returns the table to commit to, and the messages. Nothing is published
+    except, if `merge-schema` allows it, the schema that the rows need. `fixed` are columns that the
+    DataFrame may lack. `first_sequence`, `index` and `user` are as for `run_write_job`. Raises
+    `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
+    """
     if frame.isStreaming:
         text = "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read."
         raise InvalidOption(text, option="df").of_table(table.location)
@@ -275,9 +295,11 @@ class CompactTask(WriteTask):
 
 
 class SparkExecutors:
-    """The executors of a session, which compact: an `Elsewhere`. Each unit is a Spark job with one task. So the driver
-    publishes the units that are done, whatever the others do, and Spark tries each one again by itself. Only `at_once`
-    units are in Spark's queue at a time. A stream in the same session therefore waits for one unit at most."""
+    """The executors of a session, which compact: an `Elsewhere`. Each unit is a Spark job with one
+    task. So the driver publishes the units that are done, whatever the others do, and Spark tries
+    each one again by itself. Only `at_once` units are in Spark's queue at a time. A stream in the
+    same session therefore waits for one unit at most.
+    """
 
     def __init__(self, session: SparkSession, table: Table) -> None:
         self._session = session
@@ -286,7 +308,9 @@ class SparkExecutors:
         self._group = f"paimon-stream-compact-{system().ids.uuid()}"
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """As many as the executors have cores; 0 in local mode and if it does not pay: the driver is as quick."""
+        """As many as the executors have cores; 0 in local mode and if it does not pay: the driver
+        is as quick.
+        """
         return (
             0
             if is_local(self._context.master) or not pays([one.size for one in units])
@@ -294,7 +318,9 @@ class SparkExecutors:
         )
 
     def cores(self) -> int:
-        """How many tasks run at once. Spark adds executors by need only if it sees more tasks than cores."""
+        """How many tasks run at once. Spark adds executors by need only if it sees more tasks than
+        cores.
+        """
         grows = self._context.getConf().get(_GROWS, "false") == "true"
         return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
 
@@ -319,7 +345,9 @@ class SparkExecutors:
 
 
 def pays(sizes: Sequence[int]) -> bool:
-    """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB does."""
+    """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB
+    does.
+    """
     return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(
         _LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT
     )

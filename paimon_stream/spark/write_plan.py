@@ -1,7 +1,8 @@
-"""How the next batch of a run is written, chosen by the batches before it: by the driver (small_batch.py), or by tasks
-in one of three ways (`Way`; docs/architecture.md, How the next batch is planned). The plan also knows how wide the rows
-are, which decides how many may be in one Arrow batch (spark.md §4): Spark allocates it in the JVM's memory outside the
-heap."""
+"""How the next batch of a run is written, chosen by the batches before it: by the driver
+(small_batch.py), or by tasks in one of three ways (`Way`; docs/architecture.md, How the next batch
+is planned). The plan also knows how wide the rows are, which decides how many may be in one Arrow
+batch (spark.md §4): Spark allocates it in the JVM's memory outside the heap.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from paimon_stream.table.table import Table
 
 _MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
-"""The most rows that the driver writes into a table with partitions, buckets or a primary key. It writes the fewest
-files, in about the time of tasks, which write more files or gather rows first (docs/performance.md)."""
+"""The most rows that the driver writes into a table with partitions, buckets or a primary key. It
+writes the fewest files, in about the time of tasks, which write more files or gather rows first
+(docs/performance.md).
+"""
 
 _MOST_BYTES: Final = 16 * 2**20
 """The most bytes in the files of a batch that the driver writes."""
@@ -28,26 +31,35 @@ _LEAST_ROWS: Final = 1_000  # rounded up to a power of two, like every limit on 
 _GROWTH: Final = 4
 _REMEMBERED: Final = 8
 _USUAL_SHARE: Final = 0.75
-"""The part of the driver's bytes for as many rows as earlier batches had. The rest is for further rows."""
+"""The part of the driver's bytes for as many rows as earlier batches had. The rest is for further
+rows.
+"""
 
 _MANY_FILES: Final = 4
-"""Files for each (partition, bucket) of a batch. A mean from this number on counts as many files."""
+"""Files for each (partition, bucket) of a batch. A mean from this number on counts as many
+files.
+"""
 
 _SMALL_FILE: Final = 4 * 2**20
 _LARGEST_FILE: Final = 64 * 2**20
-"""The most compressed bytes for the task of one (partition, bucket): the other tasks would wait for it."""
+"""The most compressed bytes for the task of one (partition, bucket): the other tasks would wait for
+it.
+"""
 
 _FEW_TASKS: Final = 4
 _LEAST_SPREAD: Final = 2**20
-"""The least bytes of a file for rows with a primary key that stay in the few tasks that have them."""
+"""The least bytes of a file for rows with a primary key that stay in the few tasks that have
+them.
+"""
 
 _RETURN_SHARE: Final = 0.5
 _NARROW_ROW: Final = 4096
 """Bytes. Rows are narrow if their mean size in an Arrow batch is at most this."""
 
 _RECORDS: Final = 128
-"""The rows of an Arrow batch if Spark does not limit its bytes. More rows do not make anything faster
-(docs/performance.md), and 128 rows of 1 MB still fit into a JVM of 1 GB with two tasks."""
+"""The rows of an Arrow batch if Spark does not limit its bytes. More rows do not make anything
+faster (docs/performance.md), and 128 rows of 1 MB still fit into a JVM of 1 GB with two tasks.
+"""
 
 _ARROW_BYTES: Final = 64 * 2**20
 
@@ -63,7 +75,9 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one batch wrote. `row_bytes` is the largest mean size of a row in an Arrow batch; None if it is unknown."""
+    """What one batch wrote. `row_bytes` is the largest mean size of a row in an Arrow batch; None
+    if it is unknown.
+    """
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int | None = None
@@ -72,7 +86,9 @@ class Written:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowBatches:
     """The size of the Arrow batches that Spark passes to Python: at most `records` rows. With
-    `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and later)."""
+    `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and
+    later).
+    """
 
     records: int
     bytes_limited: bool
@@ -80,8 +96,9 @@ class ArrowBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What each partition of a batch may pass to the driver: `rows` rows and one more. Each of the first
-    `usual` rows has at most `usual_bytes` bytes, and each further row at most `other_bytes`."""
+    """What each partition of a batch may pass to the driver: `rows` rows and one more. Each of the
+    first `usual` rows has at most `usual_bytes` bytes, and each further row at most `other_bytes`.
+    """
 
     rows: int
     usual: int
@@ -91,9 +108,11 @@ class Share:
 
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
-    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a restart begins
-    with an empty plan. `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a
-    table with a primary key. The first batch of a stream is assumed to fit into memory."""
+    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost,
+    so a restart begins with an empty plan. `streaming` is False for a batch write. It may have any
+    size, so Spark sorts its rows for a table with a primary key. The first batch of a stream is
+    assumed to fit into memory.
+    """
 
     streaming: bool = True
     _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -105,8 +124,9 @@ class WritePlan:
     _too_large: int | None = None
 
     def most_rows(self, table: Table) -> int | None:
-        """The most rows that the driver writes in the next batch. None if tasks must write it: before the
-        first batch, and if one of the newest batches was not small."""
+        """The most rows that the driver writes in the next batch. None if tasks must write it:
+        before the first batch, and if one of the newest batches was not small.
+        """
         largest = self._largest()
         if largest is None:
             return None
@@ -114,8 +134,9 @@ class WritePlan:
         return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), most)
 
     def share(self, table: Table, partitions: int) -> Share | None:
-        """What each partition of the batch may pass to the driver, which must be able to hold all shares.
-        None if that would be fewer rows than one of the newest batches had."""
+        """What each partition of the batch may pass to the driver, which must be able to hold all
+        shares. None if that would be fewer rows than one of the newest batches had.
+        """
         largest, most = self._largest(), self.most_rows(table)
         if largest is None or most is None:
             return None
@@ -131,7 +152,9 @@ class WritePlan:
         return Share(rows=most, usual=usual, usual_bytes=usual_bytes, other_bytes=other_bytes)
 
     def way_of_tasks(self, table: Table, tasks: int | None = None) -> Way:
-        """How tasks write the next batch, whose rows are in that many of them. None: their number is not known."""
+        """How tasks write the next batch, whose rows are in that many of them. None: their number
+        is not known.
+        """
         choice = table.options.value(SHUFFLE)
         if choice == "auto" and table.schema.primary_keys and self._stay(table, tasks):
             return Way.TASKS
@@ -148,8 +171,10 @@ class WritePlan:
         return Way.TASKS
 
     def _stay(self, table: Table, tasks: int | None) -> bool:
-        """Whether rows with keys stay in their tasks: these are few, and their files not small. If the stream compacts,
-        its compactions of more files would cost as much as a shuffle (docs/tuning.md, "Parallelism")."""
+        """Whether rows with keys stay in their tasks: these are few, and their files not small. If
+        the stream compacts, its compactions of more files would cost as much as a shuffle
+        (docs/tuning.md, "Parallelism").
+        """
         few = (
             tasks is not None
             and tasks <= _FEW_TASKS
@@ -158,9 +183,10 @@ class WritePlan:
         return few and self.streaming and not table.has_dynamic_buckets and not compacts(table)
 
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
-        """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row if all columns have a
-        fixed size, else None. Spark's limit is switched off only for rows that are known to be narrow. It takes a tenth
-        to a third of the JVM's time, but wide rows need it."""
+        """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row if all
+        columns have a fixed size, else None. Spark's limit is switched off only for rows that are
+        known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need it.
+        """
         row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)
@@ -168,7 +194,9 @@ class WritePlan:
         return ArrowBatches(records=records, bytes_limited=row_bytes > _NARROW_ROW)
 
     def refused(self) -> None:
-        """Learns that a batch is too large or wide for the driver. Its rows are no longer known to be narrow."""
+        """Learns that a batch is too large or wide for the driver. Its rows are no longer known to
+        be narrow.
+        """
         self._rows.append(None)
         self._row_bytes = None
 
@@ -202,7 +230,9 @@ class WritePlan:
         )
 
     def _largest(self) -> int | None:
-        """The rows of the largest of the newest batches. None if one was not small, or if there was none."""
+        """The rows of the largest of the newest batches. None if one was not small, or if there was
+        none.
+        """
         small = [rows for rows in self._rows if rows is not None]
         return max(small) if small and len(small) == len(self._rows) else None
 
@@ -215,10 +245,14 @@ def _rows_of(message: CommitMessage) -> int:
 
 
 def is_grouped(table: Table) -> bool:
-    """Whether each way of writing makes several files of a batch: for partitions, buckets or a primary key."""
+    """Whether each way of writing makes several files of a batch: for partitions, buckets or a
+    primary key.
+    """
     return bool(table.schema.partition_keys) or not table.is_bucket_unaware
 
 
 def _power_of_two(above: int) -> int:
-    """The smallest power of two above. Few different numbers save compilations: Spark compiles the cut for each."""
+    """The smallest power of two above. Few different numbers save compilations: Spark compiles the
+    cut for each.
+    """
     return 1 << above.bit_length()

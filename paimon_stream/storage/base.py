@@ -1,12 +1,14 @@
 """The storage protocol: the few operations that the commit protocol is built on.
 
-A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to it, with `/`
-between names; one that would leave the root is refused. The only atomic operation is `put_if_absent`; all others may be
-repeated. Every implementation passes `tests/contract`.
+A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative
+to it, with `/` between names; one that would leave the root is refused. The only atomic operation
+is `put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
 
-All errors are `StorageError`s, but `read` raises `CorruptMetadata` for a file that is too large to be what it should
-be, and an object store raises a `ConfigError` if its settings are wrong (no such bucket) or this process may not use
-it. `Unavailable` means that the operation may have taken effect; all others prove that it has not."""
+All errors are `StorageError`s, but `read` raises `CorruptMetadata` for a file that is too large to
+be what it should be, and an object store raises a `ConfigError` if its settings are wrong (no such
+bucket) or this process may not use it. `Unavailable` means that the operation may have taken
+effect; all others prove that it has not.
+"""
 
 import io
 import re
@@ -26,8 +28,9 @@ from paimon_stream.errors import (
 from paimon_stream.storage.together import Request, in_turn
 
 MOST_BYTES: Final = 1 << 30
-"""The most bytes that `Storage.read` reads. The largest files that are read whole are manifests (8 MB by
-default, format.md §4) and the journal of a batch (about 1 KB for each of its files)."""
+"""The most bytes that `Storage.read` reads. The largest files that are read whole are manifests (8
+MB by default, format.md §4) and the journal of a batch (about 1 KB for each of its files).
+"""
 
 
 class PutResult(Enum):
@@ -39,7 +42,9 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """A file: its path relative to the root, size in bytes, modification time in epoch milliseconds."""
+    """A file: its path relative to the root, size in bytes, modification time in epoch
+    milliseconds.
+    """
 
     path: str
     size: int
@@ -53,8 +58,10 @@ class FileStat:
 
 @runtime_checkable
 class Storage(Protocol):
-    """One folder of a storage. Implementations are immutable and can be pickled, because they travel to executors.
-    They inherit what can be done by the other operations, one after the other, unless they have a faster way."""
+    """One folder of a storage. Implementations are immutable and can be pickled, because they
+    travel to executors. They inherit what can be done by the other operations, one after the other,
+    unless they have a faster way.
+    """
 
     __slots__ = ()
 
@@ -64,49 +71,63 @@ class Storage(Protocol):
 
     @property
     def has_folders(self) -> bool:
-        """Whether folders exist by themselves, so that they can be empty, or links. A storage without them
-        lists many folders as cheaply as one."""
+        """Whether folders exist by themselves, so that they can be empty, or links. A storage
+        without them lists many folders as cheaply as one.
+        """
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than `limit` bytes,
-        without reading it: no file of its kind is so large."""
+        """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than
+        `limit` bytes, without reading it: no file of its kind is so large.
+        """
 
     def write(self, path: str, data: bytes) -> None:
-        """Creates or replaces the file. Readers see the old or the new content, never a part. The file is
-        durable when the call returns. Creates missing folders."""
+        """Creates or replaces the file. Readers see the old or the new content, never a part. The
+        file is durable when the call returns. Creates missing folders.
+        """
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Does what `write` does for each path and its content, in any order. All files are whole and durable
-        when the call returns. Until then, and if it raises, some files may exist, and new ones may be
-        incomplete. So it is for files that nothing refers to yet."""
+        """Does what `write` does for each path and its content, in any order. All files are whole
+        and durable when the call returns. Until then, and if it raises, some files may exist, and
+        new ones may be incomplete. So it is for files that nothing refers to yet.
+        """
         for path, data in files:
             self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """Like `write`, for hints: if the machine stops before something else is written durably in that
-        folder, the file may have its old content, be empty, or be missing."""
+        """Like `write`, for hints: if the machine stops before something else is written durably in
+        that folder, the file may have its old content, be empty, or be missing.
+        """
         self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file with all of its content in one atomic step, or changes nothing. The file is
-        durable when the call returns CREATED. Creates missing folders."""
+        """Creates the file with all of its content in one atomic step, or changes nothing. The file
+        is durable when the call returns CREATED. Creates missing folders.
+        """
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder (`""` is the root) whose names start with `prefix`, sorted by
-        name; [] for a missing folder. Files that vanish in the meantime are left out. So are names that begin
-        with a dot, unless `prefix` does: they are temporary files of this or another engine."""
+        """The files directly in the folder (`""` is the root) whose names start with `prefix`,
+        sorted by name; [] for a missing folder. Files that vanish in the meantime are left out. So
+        are names that begin with a dot, unless `prefix` does: they are temporary files of this or
+        another engine.
+        """
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The sorted names of the files that `list_files` finds. A storage may save requesting sizes and times."""
+        """The sorted names of the files that `list_files` finds. A storage may save requesting
+        sizes and times.
+        """
         return [one.name for one in self.list_files(folder, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root), sorted, without those that begin with a
-        dot; [] for a missing folder. A storage without real folders returns those with at least one file."""
+        """The names of the folders directly in the folder (`""` is the root), sorted, without those
+        that begin with a dot; [] for a missing folder. A storage without real folders returns those
+        with at least one file.
+        """
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """All files below the folder at any depth, in any order, a page at a time, also those whose names
-        begin with a dot. Folders whose names do are left out, and so are folders behind a symbolic link."""
+        """All files below the folder at any depth, in any order, a page at a time, also those whose
+        names begin with a dot. Folders whose names do are left out, and so are folders behind a
+        symbolic link.
+        """
         yield files_of(self, folder)
         for name in self.list_folders(folder):
             inner = f"{folder}/{name}" if folder else name
@@ -117,7 +138,9 @@ class Storage(Protocol):
         """Path, size and modification time of the file. Raises `NotFound`."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file; False for a folder. Raises the errors of `stat` other than `NotFound`."""
+        """Whether there is a file; False for a folder. Raises the errors of `stat` other than
+        `NotFound`.
+        """
         try:
             self.stat(path)
         except NotFound:
@@ -125,31 +148,39 @@ class Storage(Protocol):
         return True
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a folder that is not
-        empty. Of a symbolic link to a file it deletes the link itself; a link to a folder stays. A path through a link
-        below the root is refused (`StorageError`), because what is there may belong to others."""
+        """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a
+        folder that is not empty. Of a symbolic link to a file it deletes the link itself; a link to
+        a folder stays. A path through a link below the root is refused (`StorageError`), because
+        what is there may belong to others.
+        """
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Does what `delete` does for each path, in any order. Returns the `StorageError` or `InvalidOption`
-        of each path that could not be deleted; the others are gone (stores.md §7)."""
+        """Does what `delete` does for each path, in any order. Returns the `StorageError` or
+        `InvalidOption` of each path that could not be deleted; the others are gone (stores.md §7).
+        """
         return delete_each(self.delete, paths)
 
     def is_link(self, path: str) -> bool:
-        """Whether the path, or a folder above it that is below the root, is a symbolic link; always False for
-        a storage without links. All reading and listing follows links."""
+        """Whether the path, or a folder above it that is below the root, is a symbolic link; always
+        False for a storage without links. All reading and listing follows links.
+        """
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a new file of any size, under a name that is used once. `AlreadyExists` is raised for an
-        existing file, when the context begins or ends. After a context without an exception the file is complete and
-        durable; after one with an exception it is removed (best effort). Creates missing folders."""
+        """A stream for a new file of any size, under a name that is used once. `AlreadyExists` is
+        raised for an existing file, when the context begins or ends. After a context without an
+        exception the file is complete and durable; after one with an exception it is removed (best
+        effort). Creates missing folders.
+        """
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """A random-access source that pyarrow reads from. Raises `NotFound`."""
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
-        """The results of functions that use this storage and do not depend on each other, in their order. Where answers
-        take long, as in an object store, all are under way at once, in several threads, and the first error is raised
-        when all have ended. Elsewhere they run one after the other, and none begins after one has failed."""
+        """The results of functions that use this storage and do not depend on each other, in their
+        order. Where answers take long, as in an object store, all are under way at once, in several
+        threads, and the first error is raised when all have ended. Elsewhere they run one after the
+        other, and none begins after one has failed.
+        """
         return in_turn(requests)
 
 
@@ -172,8 +203,9 @@ def files_of(storage: Storage, folder: str) -> list[FileStat]:
 
 
 def delete_below(storage: Storage, folder: str, last: Sequence[str] = ()) -> None:
-    """Deletes a folder with all that is in it, but nothing behind links; the folders `last` go last. Raises
-    `StorageError` for the first file that stays."""
+    """Deletes a folder with all that is in it, but nothing behind links; the folders `last` go
+    last. Raises `StorageError` for the first file that stays.
+    """
     names = storage.list_folders(folder) if last or storage.has_folders else []
     first = (one for one in names if one not in last and not storage.is_link(f"{folder}/{one}"))
     for name in (*first, *last):
@@ -190,8 +222,10 @@ _OUTSIDE: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
 
 
 def checked_path(path: str) -> str:
-    """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and backward paths
-    (`a/../b`), for NUL, and for text that no file system can hold (a lone surrogate that stands for no byte)."""
+    """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and
+    backward paths (`a/../b`), for NUL, and for text that no file system can hold (a lone surrogate
+    that stands for no byte).
+    """
     if _OUTSIDE.search(path) or not (path.isascii() or _is_text(path)):
         raise InvalidOption(
             f"The path {path!r} would leave the table's folder, or is none.", path=path
@@ -243,8 +277,10 @@ class FileSink(Protocol):
 
 
 class Bundle:
-    """Holds files back, up to 16 MiB of them, to write them with fewer syncs: nothing refers to any before all exist.
-    They can be relied on only after `flush` has returned. A bundle dropped before may leave some of them, or none."""
+    """Holds files back, up to 16 MiB of them, to write them with fewer syncs: nothing refers to any
+    before all exist. They can be relied on only after `flush` has returned. A bundle dropped before
+    may leave some of them, or none.
+    """
 
     __slots__ = ("_files", "_held", "_in_doubt", "_storage")
 
@@ -255,7 +291,9 @@ class Bundle:
         self._in_doubt = False  # a flush that failed may have left files
 
     def write(self, path: str, data: bytes) -> None:
-        """Adds the file. Raises `StorageError` if files must be written to make room and that fails."""
+        """Adds the file. Raises `StorageError` if files must be written to make room and that
+        fails.
+        """
         self._held += len(data) - len(self._files.pop(path, b""))
         self._files[path] = data
         if self._held > _HELD_BYTES:
@@ -268,7 +306,9 @@ class Bundle:
         return data is not None and not self._in_doubt
 
     def flush(self) -> None:
-        """Writes the held files; then all added files are durable. After a `StorageError` the files are still held."""
+        """Writes the held files; then all added files are durable. After a `StorageError` the files
+        are still held.
+        """
         if self._files:
             self._in_doubt = True
             self._storage.write_all([*self._files.items()])
@@ -276,8 +316,9 @@ class Bundle:
 
 
 class HeldOutputs:
-    """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Streams of such files
-    end at once. All other requests go to the storage itself."""
+    """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Streams of
+    such files end at once. All other requests go to the storage itself.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -288,8 +329,9 @@ class HeldOutputs:
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
-        """A stream for a new file under a name that is used once. When it ends, it raises `StorageError` if
-        files must be written to make room and that fails."""
+        """A stream for a new file under a name that is used once. When it ends, it raises
+        `StorageError` if files must be written to make room and that fails.
+        """
         stream = io.BytesIO()
         yield stream
         self._bundle.write(path, stream.getvalue())

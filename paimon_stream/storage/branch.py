@@ -1,6 +1,8 @@
-"""A branch of a table as a storage: its own metadata, and all other files, which it shares (table-kinds.md §6). What
-opens a table over such a view reads and writes that branch. The folders of a branch are in `branch/branch-<name>/`.
-Besides those of Java that is our own one, so each branch has its own streams."""
+"""A branch of a table as a storage: its own metadata, and all other files, which it shares
+(table-kinds.md §6). What opens a table over such a view reads and writes that branch. The folders
+of a branch are in `branch/branch-<name>/`. Besides those of Java that is our own one, so each
+branch has its own streams.
+"""
 
 import os
 import re
@@ -42,8 +44,9 @@ _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
 class StorageView:
-    """Shows `whole`, and perhaps other storages, under other paths. The method `_there` of a subclass says in which
-    storage a path is, how it begins there, and how here instead."""
+    """Shows `whole`, and perhaps other storages, under other paths. The method `_there` of a
+    subclass says in which storage a path is, how it begins there, and how here instead.
+    """
 
     __slots__ = ("whole",)
     whole: Storage
@@ -94,7 +97,9 @@ def _moved(there: str, here: str, found: Any) -> Any:
 
 
 class BranchStorage(StorageView):
-    """The files of one branch of the table in `whole`. Callers see it as a `Storage` (`branch_storage`)."""
+    """The files of one branch of the table in `whole`. Callers see it as a `Storage`
+    (`branch_storage`).
+    """
 
     __slots__ = ("branch", "folder")
 
@@ -172,7 +177,9 @@ def check_branch(name: str, location: str) -> None:
 
 
 def split_location(location: str) -> tuple[str, str | None]:
-    """The table's folder, and the branch if the location ends in `$branch_<name>`. Raises `InvalidOption`."""
+    """The table's folder, and the branch if the location ends in `$branch_<name>`. Raises
+    `InvalidOption`.
+    """
     folder, slash, last = location.rstrip("/").rpartition("/")
     table, mark, name = last.partition(_MARK)
     if not mark:
@@ -183,7 +190,9 @@ def split_location(location: str) -> tuple[str, str | None]:
 
 
 def with_branch(location: Any, branch: str | None) -> Any:
-    """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another branch's location."""
+    """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another
+    branch's location.
+    """
     if (
         branch is None
         or not isinstance(location, str | os.PathLike)

@@ -1,8 +1,10 @@
 """Tables in a folder of this machine, or of anything mounted like a local folder.
 
-The atomic create is a hard link: the content goes to a synced temporary file beside the target, which is then linked to
-its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Temporary files are named
-`.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm."""
+The atomic create is a hard link: the content goes to a synced temporary file beside the target,
+which is then linked to its name. Unlike a rename, a link never replaces a file (semantics.md R2.3).
+Temporary files are named `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a
+file left by a killed process does no harm.
+"""
 
 import contextlib
 import errno
@@ -35,14 +37,16 @@ _PATH: Final = operator.attrgetter("path")
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage(Storage):
-    """A folder of the local file system. It need not exist: reads find nothing, and the first write creates it. Raises
-    `InvalidOption` for an empty root.
+    """A folder of the local file system. It need not exist: reads find nothing, and the first write
+    creates it. Raises `InvalidOption` for an empty root.
 
-    With `unsafe_single_writer`, files get their final names at once where hard links are unsupported, instead of
-    `NotAtomic`. Readers, and a kill, may then find half a file, so this is safe only for one writer at a time.
+    With `unsafe_single_writer`, files get their final names at once where hard links are
+    unsupported, instead of `NotAtomic`. Readers, and a kill, may then find half a file, so this is
+    safe only for one writer at a time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
-    '/tmp/warehouse/db.db/orders'"""
+    '/tmp/warehouse/db.db/orders'
+    """
 
     has_folders = True
     root: str
@@ -84,8 +88,9 @@ class LocalStorage(Storage):
             os_files.sync_folder_of(full)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Like `write` for each file, but new files get their names at once, because nothing refers to them
-        yet. They are synced in parallel, and their folders once, at the end."""
+        """Like `write` for each file, but new files get their names at once, because nothing refers
+        to them yet. They are synced in parallel, and their folders once, at the end.
+        """
         paths = [self._full(path) for path, _ in files]
         created: list[os_files.CheckedFile] = []
         try:
@@ -148,7 +153,9 @@ class LocalStorage(Storage):
         return sorted(one.name for one in self._entries(folder, "") if _is(one.is_dir, one))
 
     def stat(self, path: str) -> FileStat:
-        """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a device."""
+        """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a
+        device.
+        """
         full = self._full(path)
         with os_files.reading(full):
             return _file_stat(path, _regular(full, os.stat(full)))
@@ -164,7 +171,9 @@ class LocalStorage(Storage):
                 raise os_files.translated(failed, full, "delete") from None
 
     def rename(self, source: str, target: str) -> None:
-        """Renames a folder in one step. Raises `StorageError` if it is missing, or the target exists and has files."""
+        """Renames a folder in one step. Raises `StorageError` if it is missing, or the target
+        exists and has files.
+        """
         with os_files.writing(full := self._full(target)):
             os.rename(self._full(source), full)
         os_files.sync_folder_of(full)
@@ -175,7 +184,9 @@ class LocalStorage(Storage):
         return any(os.path.islink(f"{self.root}/{one}") for one in (path, *parents(path)))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A buffered stream for a new file; see `Storage.open_output`. The name is taken at once."""
+        """A buffered stream for a new file; see `Storage.open_output`. The name is taken at
+        once.
+        """
         return os_files.Output(self._full(path))
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
@@ -279,18 +290,22 @@ def _put_exclusively(full: str, data: bytes) -> PutResult:
 
 
 def _linked_nevertheless(temporary: str) -> bool:
-    """Whether a link that reported an error was made after all. A network file system repeats a request whose
-    answer was lost, and the repetition reports "exists"; the link count shows it (man 2 open, O_EXCL)."""
+    """Whether a link that reported an error was made after all. A network file system repeats a
+    request whose answer was lost, and the repetition reports "exists"; the link count shows it (man
+    2 open, O_EXCL).
+    """
     try:
         return os.stat(temporary).st_nlink > 1
     except OSError:
         return False
 
 
-# -- deleting without following symbolic links --------------------------------------------------------
+# -- deleting without following symbolic links
+# --------------------------------------------------------
 #
-# A path is followed from one open folder to the next, and a link in it is refused. So nothing outside the root
-# is deleted, even if a folder is replaced by a link meanwhile. The root itself may be a link or lie behind one.
+# A path is followed from one open folder to the next, and a link in it is refused. So nothing
+# outside the root is deleted, even if a folder is replaced by a link meanwhile. The root itself may
+# be a link or lie behind one.
 
 NO_SUCH_FILE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 """What the system says of a path at which no file can be found, whatever is tried."""
@@ -299,9 +314,11 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOE
 
 
 def delete_below(root: str, path: str) -> None:
-    """Deletes the file at the path below the root, or an empty folder. Of a symbolic link to a file it deletes the
-    link, never what the link points to. Does nothing for a folder that is not empty, and for a link to a folder. Raises
-    `StorageError` for a path through a symbolic link, and `OSError`."""
+    """Deletes the file at the path below the root, or an empty folder. Of a symbolic link to a file
+    it deletes the link, never what the link points to. Does nothing for a folder that is not empty,
+    and for a link to a folder. Raises `StorageError` for a path through a symbolic link, and
+    `OSError`.
+    """
     *folders, name = path.split("/")
     at = os.open(root, _FOLDER)
     try:

@@ -36,8 +36,9 @@ _MOST_KEY: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A folder in an object store. `shown` is the location without credentials. `host` is Azure's, empty if
-    the location has none; `account` is its first part."""
+    """A folder in an object store. `shown` is the location without credentials. `host` is Azure's,
+    empty if the location has none; `account` is its first part.
+    """
 
     kind: str
     scheme: str
@@ -80,9 +81,10 @@ def shown_location(location: str) -> str:
 
 
 def store_location(location: str) -> StoreLocation:
-    """The parts of a location in an object store, whose scheme is one of `KIND_OF`. Keys are not percent-decoded, and
-    empty parts of a path count as nothing, as in Java. Raises `InvalidOption`, and `UnsupportedFeature` for a bucket
-    that cannot hold a table."""
+    """The parts of a location in an object store, whose scheme is one of `KIND_OF`. Keys are not
+    percent-decoded, and empty parts of a path count as nothing, as in Java. Raises `InvalidOption`,
+    and `UnsupportedFeature` for a bucket that cannot hold a table.
+    """
     scheme, shown = scheme_of(location), shown_location(location)
     rest = location.partition(":")[2]
     if not rest.startswith("//"):

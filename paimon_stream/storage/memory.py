@@ -1,5 +1,7 @@
-"""A storage in this process's memory: a public double for tests, which fulfils the whole contract, and the storage of
-`memory://` tables. Other processes, such as Spark's Python workers, see an empty one."""
+"""A storage in this process's memory: a public double for tests, which fulfils the whole contract,
+and the storage of `memory://` tables. Other processes, such as Spark's Python workers, see an empty
+one.
+"""
 
 import io
 import threading
@@ -39,8 +41,8 @@ class _Store:
     folders: dict[str, dict[str, _File]] = field(default_factory=dict)
 
 
-# These make copies of one storage, including pickled ones, see the same files. Named stores stay until they
-# are cleared; nameless ones end with their last storage.
+# These make copies of one storage, including pickled ones, see the same files. Named stores stay
+# until they are cleared; nameless ones end with their last storage.
 _NAMED: dict[str, _Store] = {}
 _ALIVE: weakref.WeakValueDictionary[str, _Store] = weakref.WeakValueDictionary()
 _REGISTRY_LOCK = threading.Lock()
@@ -59,9 +61,10 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryStorage(Storage):
-    """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process sees them, and so do
-    pickled copies. Without a name, only copies share them, as long as there are any. `root` is a folder inside. `clock`
-    gives modification times; that of the first storage of a name counts.
+    """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process
+    sees them, and so do pickled copies. Without a name, only copies share them, as long as there
+    are any. `root` is a folder inside. `clock` gives modification times; that of the first storage
+    of a name counts.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
@@ -69,7 +72,8 @@ class MemoryStorage(Storage):
     >>> storage.put_if_absent("snapshot/snapshot-1", b"other")
     <PutResult.EXISTS: 'exists'>
     >>> storage.list_folders("")
-    ['snapshot']"""
+    ['snapshot']
+    """
 
     has_folders = False
     name: str | None = None
@@ -158,8 +162,9 @@ class MemoryStorage(Storage):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
-        """A stream for a new file, which appears when the context ends without an exception. Raises `AlreadyExists`, at
-        the start or, if another writer was faster, at the end."""
+        """A stream for a new file, which appears when the context ends without an exception. Raises
+        `AlreadyExists`, at the start or, if another writer was faster, at the end.
+        """
         folder, name = self._split(path)
         with self._store.lock:
             if name in self._store.folders.get(folder, {}):

@@ -1,10 +1,13 @@
-"""Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's blobs.
+"""Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's
+blobs.
 
-stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is atomic, and durable when
-it is answered. The atomic create is a PUT on the condition that there is no object (`If-None-Match: *`, Google's
-generation 0). Its answer "exists already" is never believed without reading the object (stores.md §4): another writer
-may have been first, an earlier try may have taken effect without an answer, or another request for the key is under way
-and nothing was written."""
+stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is
+atomic, and durable when it is answered. The atomic create is a PUT on the condition that there is
+no object (`If-None-Match: *`, Google's generation 0). Its answer "exists already" is never believed
+without reading the object (stores.md §4): another writer may have been first, an earlier try may
+have taken effect without an answer, or another request for the key is under way and nothing was
+written.
+"""
 
 import operator
 import re
@@ -46,8 +49,10 @@ _NAME: Final = operator.itemgetter(0)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectStorage(Storage):
-    """A folder in a bucket. The store is opened when it is first used, in each process. A pickle holds the settings
-    with their secrets, which executors need; `repr` does not. `tally` counts what this object sends."""
+    """A folder in a bucket. The store is opened when it is first used, in each process. A pickle
+    holds the settings with their secrets, which executors need; `repr` does not. `tally` counts
+    what this object sends.
+    """
 
     has_folders = False
     settings: StoreSettings
@@ -91,16 +96,20 @@ class ObjectStorage(Storage):
         raise _unknown("write", f"{self.settings.location}/{path}", why)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes the files in parallel; a path's last content counts. Raises the first error when all have ended."""
+        """Writes the files in parallel; a path's last content counts. Raises the first error when
+        all have ended.
+        """
         last = dict(files)
         for path in last:
             self.key(path)
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
-        """Creates the file, or leaves an existing one unchanged. With `repeated`, for names that only one writer uses,
-        the client repeats a failed request, and an object with the same bytes counts as created. Without, each failure
-        of unknown effect is raised (`Unavailable`), because only the caller knows what a repetition means."""
+        """Creates the file, or leaves an existing one unchanged. With `repeated`, for names that
+        only one writer uses, the client repeats a failed request, and an object with the same bytes
+        counts as created. Without, each failure of unknown effect is raised (`Unavailable`),
+        because only the caller knows what a repetition means.
+        """
         sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
         why: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
@@ -109,7 +118,8 @@ class ObjectStorage(Storage):
                 return PutResult.CREATED
             except errors.Unavailable:
                 if not repeated and self.client.right:
-                    # Waits for the store, so that the caller, who counts repetitions, repeats only once.
+                    # Waits for the store, so that the caller, who counts repetitions, repeats only
+                    # once.
                     with suppress(errors.PaimonStreamError):
                         self.head(path)
                 raise
@@ -151,8 +161,10 @@ class ObjectStorage(Storage):
         return sorted(name for name in names if name and not name.startswith("."))
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """All files below the folder, 1,000 at a time: one request for each page of the store, in its order, whatever
-        folders there are. After a failure the listing goes on behind the last key."""
+        """All files below the folder, 1,000 at a time: one request for each page of the store, in
+        its order, whatever folders there are. After a failure the listing goes on behind the last
+        key.
+        """
         key = self.key(folder) if folder else self.settings.prefix
         start, above = f"{key}/", f"{folder}/" if folder else ""
         last: str | None = None
@@ -187,8 +199,10 @@ class ObjectStorage(Storage):
             self.call("delete", path, "delete")
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
-        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for
-        many is refused, each of its files is deleted by itself, so that the error of each is known."""
+        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7).
+        If a request for many is refused, each of its files is deleted by itself, so that the error
+        of each is known.
+        """
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
         every = dict.fromkeys(paths)
@@ -205,8 +219,9 @@ class ObjectStorage(Storage):
         return False
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a new file, which appears when the context ends without an exception. Raises `AlreadyExists` at
-        the end, or before the first part of a file of more than 8 MiB is sent."""
+        """A stream for a new file, which appears when the context ends without an exception. Raises
+        `AlreadyExists` at the end, or before the first part of a file of more than 8 MiB is sent.
+        """
         return cast("AbstractContextManager[BinaryIO]", Upload(self, path))
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
@@ -233,11 +248,15 @@ class ObjectStorage(Storage):
 
     @property
     def client(self) -> Client:
-        """The connections of this process. Raises `ConfigError` after a fork, and `MissingExtra`."""
+        """The connections of this process. Raises `ConfigError` after a fork, and
+        `MissingExtra`.
+        """
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """A file's key in the bucket. Raises `InvalidOption` for a path outside the root, or one that stores refuse."""
+        """A file's key in the bucket. Raises `InvalidOption` for a path outside the root, or one
+        that stores refuse.
+        """
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
         why, cure = None, "Use another name."
@@ -258,7 +277,9 @@ class ObjectStorage(Storage):
     def ask(
         self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM
     ) -> T:
-        """The result of an effect on obstore and an open store. The verb `head` is a `read` in messages."""
+        """The result of an effect on obstore and an open store. The verb `head` is a `read` in
+        messages.
+        """
         client = self.client
         self.tally.add(_KINDS.get(verb, "PUT"))
         request = Asked(
@@ -277,7 +298,9 @@ class ObjectStorage(Storage):
         handle: Handle = Handle.CALM,
         **named: Any,
     ) -> Any:
-        """The result of the function of obstore with that name, for the file's key and the other arguments."""
+        """The result of the function of obstore with that name, for the file's key and the other
+        arguments.
+        """
         key = self.key(path)
         return self.ask(
             verb,
@@ -321,8 +344,9 @@ class ObjectStorage(Storage):
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
 
     def _held(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
-        """What the object holds after a put that was refused; None if there is none. If that cannot be read,
-        the effect of the put is unknown."""
+        """What the object holds after a put that was refused; None if there is none. If that cannot
+        be read, the effect of the put is unknown.
+        """
         try:
             return self.get(path, lambda found: bytes(found.bytes()))
         except errors.NotFound:

@@ -1,5 +1,6 @@
-"""New files of the local file system: how they are created, written, synced and closed. And the errors of the
-operating system as this package's errors, with the file and what to do."""
+"""New files of the local file system: how they are created, written, synced and closed. And the
+errors of the operating system as this package's errors, with the file and what to do.
+"""
 
 import contextlib
 import errno
@@ -61,7 +62,9 @@ class CheckedFile(io.FileIO):
 
 
 class Output:
-    """The context of `open_output`. A generator that is dropped half-way, as by a kill, would change the file."""
+    """The context of `open_output`. A generator that is dropped half-way, as by a kill, would
+    change the file.
+    """
 
     def __init__(self, full: str) -> None:
         self.full = full
@@ -85,9 +88,10 @@ class Output:
 
 
 def close_files(files: Sequence[CheckedFile]) -> None:
-    """Closes, and so syncs, all files. If the disk is busy and the first sync is slow, the others are synced
-    several at a time, so that the file system commits its journal once for all of them. The threads are
-    short-lived, because a pool that is kept would not survive a fork."""
+    """Closes, and so syncs, all files. If the disk is busy and the first sync is slow, the others
+    are synced several at a time, so that the file system commits its journal once for all of them.
+    The threads are short-lived, because a pool that is kept would not survive a fork.
+    """
     waiting = list(files)
     clock, together = system().clock, 1
     while waiting:
@@ -115,7 +119,9 @@ def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
 
 
 def sync_folder_of(full: str) -> None:
-    """Makes a name durable. The file already exists, so a failure proves nothing: it raises `Unavailable`."""
+    """Makes a name durable. The file already exists, so a failure proves nothing: it raises
+    `Unavailable`.
+    """
     try:
         _sync(os.path.dirname(full))
     except OSError as failed:
@@ -125,8 +131,9 @@ def sync_folder_of(full: str) -> None:
 
 
 def _open_new(full: str) -> int:
-    """A descriptor of a file that did not exist. A cleaner of empty folders may remove a new folder before
-    its first file is created; then the folder is created again."""
+    """A descriptor of a file that did not exist. A cleaner of empty folders may remove a new folder
+    before its first file is created; then the folder is created again.
+    """
     for _ in range(_CREATE_ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
             return os.open(full, _NEW_FILE, 0o666)
@@ -195,8 +202,10 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @contextlib.contextmanager
 def reading(full: str) -> Iterator[None]:
-    """Raises the `OSError` of a read as this package's error. A folder in place of the file is `NotFound`. So is a path
-    at which there can be no file: one with too long a name, or through links that lead to each other."""
+    """Raises the `OSError` of a read as this package's error. A folder in place of the file is
+    `NotFound`. So is a path at which there can be no file: one with too long a name, or through
+    links that lead to each other.
+    """
     try:
         yield
     except (IsADirectoryError, NotADirectoryError):
@@ -218,7 +227,9 @@ def writing(full: str) -> Iterator[None]:
 
 
 def translated(failed: OSError, full: str, verb: str) -> StorageError:
-    """This package's error for an `OSError`. `verb` says what was done to the file, such as "read"."""
+    """This package's error for an `OSError`. `verb` says what was done to the file, such as
+    "read".
+    """
     text = f"{failed.strerror or failed}. Check the disk or mount and try again"
     kind, why = _KINDS.get(failed.errno or 0, (Unavailable, text))
     return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)

@@ -1,5 +1,7 @@
-"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8). `Storage.together` decides what is
-in flight at once. Memory holds what was asked for ahead and not read yet."""
+"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
+`Storage.together` decides what is in flight at once. Memory holds what was asked for ahead and not
+read yet.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -26,9 +28,10 @@ def in_groups(things: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
-    """What several listings yield, each with the number of its listing. The next pages of several listings
-    are asked for at once, unless the storage has folders: then one listing follows the other. The open ones
-    take turns, so that they end together and the last requests are many, too."""
+    """What several listings yield, each with the number of its listing. The next pages of several
+    listings are asked for at once, unless the storage has folders: then one listing follows the
+    other. The open ones take turns, so that they end together and the last requests are many, too.
+    """
     waiting = enumerate(sources)
     most, opened = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
     active = list(islice(waiting, opened))
@@ -43,8 +46,9 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
 
 
 class Ahead(Generic[T]):
-    """Fetches what is expected next along with what is wanted now. With a storage that answers at once,
-    nothing is fetched ahead (`helps`). Not for several threads."""
+    """Fetches what is expected next along with what is wanted now. With a storage that answers at
+    once, nothing is fetched ahead (`helps`). Not for several threads.
+    """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
         self._storage = storage
@@ -55,7 +59,9 @@ class Ahead(Generic[T]):
         self.helps = not storage.has_folders
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
-        """Says which files are wanted next, in about this order, each with the bytes it takes in memory, or a guess."""
+        """Says which files are wanted next, in about this order, each with the bytes it takes in
+        memory, or a guess.
+        """
         if self.helps:
             self._plan.update((path, size) for path, size in files if path not in self._held)
 
@@ -85,7 +91,9 @@ class Ahead(Generic[T]):
                 self._held[path] = found
 
     def take(self, path: str) -> T | None:
-        """What was fetched of an expected file. None if it was not expected, was taken before, or failed."""
+        """What was fetched of an expected file. None if it was not expected, was taken before, or
+        failed.
+        """
         self.peek(path)
         return self._held.pop(path, None)
 
@@ -97,8 +105,9 @@ class Ahead(Generic[T]):
 
 
 class ReadAhead(Ahead[bytes]):
-    """Reads files whose content never changes, and with each the ones that are expected next. A file that
-    could not be read ahead is read when it is wanted, so that its error comes then."""
+    """Reads files whose content never changes, and with each the ones that are expected next. A
+    file that could not be read ahead is read when it is wanted, so that its error comes then.
+    """
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, storage.read, _MOST_FILES)
@@ -122,7 +131,9 @@ class ReadAhead(Ahead[bytes]):
 
 
 class OpenAhead(Ahead[Any]):
-    """Opens data files, and with each some of the next. A source in a store holds at most a MiB when it was opened."""
+    """Opens data files, and with each some of the next. A source in a store holds at most a MiB
+    when it was opened.
+    """
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, storage.open_input, AT_ONCE)

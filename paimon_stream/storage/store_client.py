@@ -1,8 +1,10 @@
-"""The connections of this process to object stores (stores.md §1, §5). obstore is imported when one is first used. The
-outage of a store that has answered once (the driver, for executors) is waited for, up to `max_outage_millis`. And a
-check that a storage creates files atomically, at the start of a stream and before a process's first commit to a store.
-Some gateways and mounts accept a conditional create and then overwrite the file: two commits could take the same id,
-and one be lost silently (semantics.md R2.3)."""
+"""The connections of this process to object stores (stores.md §1, §5). obstore is imported when one
+is first used. The outage of a store that has answered once (the driver, for executors) is waited
+for, up to `max_outage_millis`. And a check that a storage creates files atomically, at the start of
+a stream and before a process's first commit to a store. Some gateways and mounts accept a
+conditional create and then overwrite the file: two commits could take the same id, and one be lost
+silently (semantics.md R2.3).
+"""
 
 import logging
 import os
@@ -38,7 +40,9 @@ _LONGEST_WAIT_SECONDS: Final = 10
 _RETRY_SECONDS: Final = 60
 _SAY_AGAIN_SECONDS: Final = 60
 _REPEATED: Final = (("list", store_errors.BROKEN), ("delete", store_errors.TIMED_OUT))
-"""What obstore itself does not repeat, though it may be: an answer that is cut off, or does not come."""
+"""What obstore itself does not repeat, though it may be: an answer that is cut off, or does not
+come.
+"""
 
 
 class Handle(Enum):
@@ -56,8 +60,10 @@ _LASTING: Final = (Handle.CALM, Handle.LARGE)
 
 @dataclass(slots=True)
 class Client:
-    """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the store has
-    done what it was asked, so its settings are right. `atomic`: a probe has shown that it creates files atomically."""
+    """One store, as this process uses it. `answered`: something has answered at its endpoint.
+    `right`: the store has done what it was asked, so its settings are right. `atomic`: a probe has
+    shown that it creates files atomically.
+    """
 
     settings: StoreSettings
     obstore: Any
@@ -77,9 +83,11 @@ class Client:
         effect: Callable[[Any], T],
         handle: Handle = Handle.CALM,
     ) -> T:
-        """The result of the effect on an open store. Raises this package's errors, without obstore's as their context,
-        because its texts hold URLs and answers. Until the store has answered once, small requests are repeated for
-        about a second only. Credentials that the store does not take any more are read again once."""
+        """The result of the effect on an open store. Raises this package's errors, without
+        obstore's as their context, because its texts hold URLs and answers. Until the store has
+        answered once, small requests are repeated for about a second only. Credentials that the
+        store does not take any more are read again once.
+        """
         small = handle is Handle.CALM or (handle is Handle.LARGE and request.verb == "read")
         began, left, waits, renewed = runtime.clock.monotonic(), _TRIES, 0, False
         while True:
@@ -132,7 +140,9 @@ class Client:
                 raise failure.error(request)
 
     def _say_that_it_lasts(self, why: PaimonStreamError, began: float, runtime: Runtime) -> None:
-        """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that wait."""
+        """Logs a warning when an outage is noticed, and one each minute, whatever the number of
+        requests that wait.
+        """
         now = runtime.clock.monotonic()
         with self._lock:
             since, said = self._outage or (began, None)
@@ -178,8 +188,9 @@ os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
 
 
 def client_of(settings: StoreSettings) -> Client:
-    """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that was forked
-    after its parent had used a store, and `MissingExtra`."""
+    """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that
+    was forked after its parent had used a store, and `MissingExtra`.
+    """
     if _USED_BY_PARENT:
         why = f"so {settings.location} cannot be used here"
         cure = "Start the process by 'spawn', or fork before a table is opened."
@@ -220,9 +231,11 @@ _PROBES: Final = 5
 
 
 def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
-    """Creates a new file in the folder twice, and removes it. The second create must change nothing and report that;
-    else `NotAtomic` is raised. In a store, each process does so once for a bucket. A dot hides the file. If the store
-    fails for a moment, the check is made again. Also raises what the storage raises if it cannot write."""
+    """Creates a new file in the folder twice, and removes it. The second create must change nothing
+    and report that; else `NotAtomic` is raised. In a store, each process does so once for a bucket.
+    A dot hides the file. If the store fails for a moment, the check is made again. Also raises what
+    the storage raises if it cannot write.
+    """
     client = _client(storage)
     if (client is not None and client.atomic) or is_served(storage):
         return

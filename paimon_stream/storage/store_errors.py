@@ -1,9 +1,11 @@
 """Failures of object stores as this package's errors.
 
-The first rule that fits decides: the error code in the store's answer, the HTTP status, and, without an answer, what
-the client says of the connection. Only `Unavailable` and `AlreadyExists` leave open whether the operation took effect;
-every other error proves that it did not (stores.md §5). Messages name the verb, location, path, status, code and cure,
-never a URL, headers, a body or a setting, because those may hold secrets."""
+The first rule that fits decides: the error code in the store's answer, the HTTP status, and,
+without an answer, what the client says of the connection. Only `Unavailable` and `AlreadyExists`
+leave open whether the operation took effect; every other error proves that it did not (stores.md
+§5). Messages name the verb, location, path, status, code and cure, never a URL, headers, a body or
+a setting, because those may hold secrets.
+"""
 
 import re
 from dataclasses import dataclass
@@ -15,8 +17,9 @@ from paimon_stream import errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of a store, for messages. `verb` is "read", "list", "write", "create" or "delete". `path`
-    is relative to the root at `location`, and "" for the root."""
+    """What is asked of a store, for messages. `verb` is "read", "list", "write", "create" or
+    "delete". `path` is relative to the root at `location`, and "" for the root.
+    """
 
     verb: str
     location: str
@@ -173,8 +176,9 @@ class Failure:
 
 
 def is_panic(failed: BaseException) -> bool:
-    """Whether obstore ended in a way that its authors did not expect, such as by an answer about other files
-    than those of the request. This is no `Exception`, and its class cannot be imported."""
+    """Whether obstore ended in a way that its authors did not expect, such as by an answer about
+    other files than those of the request. This is no `Exception`, and its class cannot be imported.
+    """
     return type(failed).__name__ == "PanicException"
 
 

@@ -1,4 +1,6 @@
-"""Data files in object stores: streams that write new ones, and random access for pyarrow (stores.md §6)."""
+"""Data files in object stores: streams that write new ones, and random access for pyarrow
+(stores.md §6).
+"""
 
 import io
 from collections.abc import Callable
@@ -30,16 +32,18 @@ _MOST_READ: Final = 32 << 20
 
 
 class Upload(io.RawIOBase):
-    """The context of `open_output`, and its stream. It holds a few parts in memory, however large the file is. A file
-    of one part is created conditionally. obstore cannot send the condition for several parts: there the name is looked
-    at before the first is sent, and must be a new one."""
+    """The context of `open_output`, and its stream. It holds a few parts in memory, however large
+    the file is. A file of one part is created conditionally. obstore cannot send the condition for
+    several parts: there the name is looked at before the first is sent, and must be a new one.
+    """
 
     def __init__(self, store: "ObjectStorage", path: str) -> None:
         super().__init__()
         self._key = store.key(path)
         self._store = store
         self._path = path
-        self._writer: Any = None  # that of obstore, of a file that is sent in parts; it appears when it is completed
+        # that of obstore, of a file that is sent in parts; it appears when it is completed
+        self._writer: Any = None
         self._held = bytearray()  # what was not sent yet
         self._size = 0
 
@@ -93,7 +97,9 @@ class Upload(io.RawIOBase):
         self._held.clear()
 
     def _complete(self) -> None:
-        """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows that it is there."""
+        """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows
+        that it is there.
+        """
         try:
             self._send()
             self._ask(lambda obstore, store: self._writer.__exit__(None, None, None))
@@ -131,8 +137,9 @@ class Upload(io.RawIOBase):
 
 
 def open_source(store: "ObjectStorage", path: str) -> Any:
-    """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end comes
-    first, which is where formats have their indexes. Raises `NotFound`."""
+    """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end
+    comes first, which is where formats have their indexes. Raises `NotFound`.
+    """
     size, start, tail = _size_and_tail(store, path)
     return (
         pa.BufferReader(tail)
@@ -162,8 +169,9 @@ def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:
 
 
 class _Ranges(io.RawIOBase):
-    """Random access by ranges. It keeps the last bytes of the file, and the block that was read last. A
-    reader that goes on where it stopped gets larger blocks."""
+    """Random access by ranges. It keeps the last bytes of the file, and the block that was read
+    last. A reader that goes on where it stopped gets larger blocks.
+    """
 
     def __init__(self, store: "ObjectStorage", path: str, size: int, tail: bytes) -> None:
         super().__init__()

@@ -1,6 +1,8 @@
-"""Opens a store with obstore, in the process that uses it. obstore also reads the environment of its process. Keys and
-tokens of the settings are therefore handed over by a credential provider, before which no variable comes: a key of the
-settings with a token of the environment would fit nobody."""
+"""Opens a store with obstore, in the process that uses it. obstore also reads the environment of
+its process. Keys and tokens of the settings are therefore handed over by a credential provider,
+before which no variable comes: a key of the settings with a token of the environment would fit
+nobody.
+"""
 
 import os
 import ssl
@@ -18,7 +20,9 @@ from paimon_stream.extras import require
 
 _CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 _ENDPOINT: Final = "aws_endpoint_url_s3"
-"""The key of obstore that comes before its key `endpoint` and before the variable of the same name."""
+"""The key of obstore that comes before its key `endpoint` and before the variable of the same
+name.
+"""
 _BULK: Final = 6
 _LIFETIME: Final = timedelta(minutes=9)
 """How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
@@ -55,12 +59,14 @@ Credential = dict[str, Any]
 class StoreSettings:
     """The settings of one store, with everything that an executor needs to open it.
 
-    Pickles hold secrets, so they go to executors only; `repr` shows none. `kind` is the class of obstore: `s3`, `gcs`
-    or `azure`. `location` is the root as a user wrote it, without credentials and a slash at its end. `bucket` is the
-    bucket or container, `prefix` the root's key in it, never empty. `config` has keys of obstore's configuration,
-    `client` its client options. `profile` is the AWS profile whose credentials boto3 finds and refreshes, `role` has
-    the arguments of the role to assume with them, if any. `max_retries` is for requests that may be repeated,
-    `max_outage_millis` for a store that is down after it has answered."""
+    Pickles hold secrets, so they go to executors only; `repr` shows none. `kind` is the class of
+    obstore: `s3`, `gcs` or `azure`. `location` is the root as a user wrote it, without credentials
+    and a slash at its end. `bucket` is the bucket or container, `prefix` the root's key in it,
+    never empty. `config` has keys of obstore's configuration, `client` its client options.
+    `profile` is the AWS profile whose credentials boto3 finds and refreshes, `role` has the
+    arguments of the role to assume with them, if any. `max_retries` is for requests that may be
+    repeated, `max_outage_millis` for a store that is down after it has answered.
+    """
 
     kind: str
     location: str
@@ -80,10 +86,12 @@ class StoreSettings:
 def open_store(
     settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False
 ) -> Any:
-    """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless a region must be asked for or
-    a role assumed. Requests are repeated for at most `seconds`; `bulk` gives those with more than 1 MiB more time.
-    Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses, `UnsupportedFeature` for those that need a
-    later one, `PermissionDenied` without credentials of the profile or role."""
+    """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless a region
+    must be asked for or a role assumed. Requests are repeated for at most `seconds`; `bulk` gives
+    those with more than 1 MiB more time. Raises `MissingExtra`, `InvalidOption` for settings that
+    obstore refuses, `UnsupportedFeature` for those that need a later one, `PermissionDenied`
+    without credentials of the profile or role.
+    """
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
     config = dict(settings.config)
@@ -158,7 +166,9 @@ def _check_environment(settings: StoreSettings) -> None:
 
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
-    """Takes the credentials out of the configuration, as a provider for obstore; None if it finds them itself."""
+    """Takes the credentials out of the configuration, as a provider for obstore; None if it finds
+    them itself.
+    """
     if settings.kind == "s3":
         keys = [
             config.pop(name, None)
@@ -199,8 +209,10 @@ def _expiring(key_id: str, key: str, token: str | None, expires_at: datetime) ->
 
 @dataclass(slots=True, repr=False)
 class _Boto3:
-    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them. A profile's fixed
-    keys are read anew each time, because a program may renew them in its file."""
+    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with
+    them. A profile's fixed keys are read anew each time, because a program may renew them in its
+    file.
+    """
 
     location: str
     profile: str | None
@@ -283,7 +295,9 @@ def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any)
 
 @lru_cache(maxsize=64)
 def asked_region(url: str, proxy: str | None, ca: str | None) -> str:
-    """The region in the answer about a bucket. Raises `OSError`, and `LookupError` if the answer has none."""
+    """The region in the answer about a bucket. Raises `OSError`, and `LookupError` if the answer
+    has none.
+    """
     context = ssl.create_default_context()
     if ca is not None:
         context.load_verify_locations(cadata=ca)

@@ -1,4 +1,6 @@
-"""From the values of a store's options to obstore's configuration: what each kind of store needs."""
+"""From the values of a store's options to obstore's configuration: what each kind of store
+needs.
+"""
 
 import base64
 import ipaddress
@@ -54,7 +56,9 @@ _TOKENS_OF_AZURE: Final = {
 
 @dataclass(slots=True, repr=False)
 class Rules:
-    """What the rules make: fields of `StoreSettings`. `login` says whether the options name any credentials."""
+    """What the rules make: fields of `StoreSettings`. `login` says whether the options name any
+    credentials.
+    """
 
     config: dict[str, str] = field(default_factory=dict)
     client: dict[str, Any] = field(default_factory=dict)
@@ -66,8 +70,9 @@ class Rules:
 def apply_rules(
     place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False
 ) -> Rules:
-    """The configuration of the store. `web_identity` says whether the environment has a web identity. Raises
-    `InvalidOption` and `UnsupportedFeature`."""
+    """The configuration of the store. `web_identity` says whether the environment has a web
+    identity. Raises `InvalidOption` and `UnsupportedFeature`.
+    """
     made = Rules()
     _client(values, made)
     match place.kind:
@@ -280,7 +285,9 @@ def _s3_encryption(values: StoreValues, made: Rules) -> None:
 
 
 def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
-    """The names of Java classes without their packages. Raises `UnsupportedFeature` for an unknown one."""
+    """The names of Java classes without their packages. Raises `UnsupportedFeature` for an unknown
+    one.
+    """
     names = {
         re.split("[.$]", one)[-1] for one in re.split(r"[\s,]+", values.text(key) or "") if one
     }

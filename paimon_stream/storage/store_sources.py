@@ -1,5 +1,7 @@
-"""The settings of a store: its storage options, then Spark's configuration, then the environment. Of each option the
-first value counts that is given. Credentials are taken from the first source that has any. No message holds a value."""
+"""The settings of a store: its storage options, then Spark's configuration, then the environment.
+Of each option the first value counts that is given. Credentials are taken from the first source
+that has any. No message holds a value.
+"""
 
 import configparser
 import logging
@@ -39,10 +41,12 @@ def settings_of(
     spark: SparkOptions | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
-    """The settings of the store that holds `place`. Each of the storage `options` must be known; of `spark`, Spark's
-    Hadoop configuration, the known names count, and an option may exclude it. `environment` is the process's by
-    default. Raises `InvalidOption` for options that are unknown, malformed or contradict each other,
-    `UnsupportedFeature` for those that ask for what is not supported, `MissingExtra` without boto3 if they need it."""
+    """The settings of the store that holds `place`. Each of the storage `options` must be known; of
+    `spark`, Spark's Hadoop configuration, the known names count, and an option may exclude it.
+    `environment` is the process's by default. Raises `InvalidOption` for options that are unknown,
+    malformed or contradict each other, `UnsupportedFeature` for those that ask for what is not
+    supported, `MissingExtra` without boto3 if they need it.
+    """
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
@@ -124,7 +128,9 @@ def _divided(
 
 
 def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
-    """The location with the account that the options name, by which Hadoop's names of options end."""
+    """The location with the account that the options name, by which Hadoop's names of options
+    end.
+    """
     if place.kind != "azure" or place.account:
         return place
     for source in sources:
@@ -155,7 +161,9 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
 
 
 def _is_old() -> bool:
-    """Whether the installed obstore knows no certificates; the newest release for Python 3.10 is one."""
+    """Whether the installed obstore knows no certificates; the newest release for Python 3.10 is
+    one.
+    """
     try:
         numbers = metadata.version("obstore").split(".")[:2]
         return [int(one) for one in numbers] < [0, 11]

@@ -1,4 +1,6 @@
-"""The values of a store's options, gathered from all sources. No message and no `repr` holds a value."""
+"""The values of a store's options, gathered from all sources. No message and no `repr` holds a
+value.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -78,15 +80,19 @@ class StoreValues:
         )
 
     def unsupported(self, key: str, why: str) -> UnsupportedFeature:
-        """The error for a value that asks for something that is not supported. It does not show the value."""
+        """The error for a value that asks for something that is not supported. It does not show the
+        value.
+        """
         wrong = self.wrong(key, why)
         return UnsupportedFeature(wrong.message, **wrong.context)
 
 
 def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
-    """The first value of each option, in the order of the sources; those of a login come from the first source that has
-    any. An empty value counts as none. Raises `InvalidOption` for a name in the call's own options that no store of
-    this kind knows, and `UnsupportedFeature` for one that asks for what is not supported."""
+    """The first value of each option, in the order of the sources; those of a login come from the
+    first source that has any. An empty value counts as none. Raises `InvalidOption` for a name in
+    the call's own options that no store of this kind knows, and `UnsupportedFeature` for one that
+    asks for what is not supported.
+    """
     found = [_read(place, source) for source in sources]
     parts = {one.key for one in STORE_OPTIONS[place.kind] if one.login}
     logins = (
@@ -126,7 +132,9 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
 
 
 def owners_of(place: StoreLocation) -> tuple[str, ...]:
-    """The bucket, or the hosts that Hadoop's names of options may end with: that of the container first."""
+    """The bucket, or the hosts that Hadoop's names of options may end with: that of the container
+    first.
+    """
     if place.kind != "azure":
         return (place.bucket,)
     if not place.account:
@@ -149,8 +157,9 @@ def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: St
 
 
 def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: str | None) -> None:
-    """Refuses a name that is not an option. In Spark's configuration, only those are refused that are known
-    to ask for something, for which there is a `why`; the others are Spark's own affair."""
+    """Refuses a name that is not an option. In Spark's configuration, only those are refused that
+    are known to ask for something, for which there is a `why`; the others are Spark's own affair.
+    """
     if why is not None and value.strip().lower() not in ("", "false"):
         off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
         text = f"{place.shown}: {name!r} of {source.name} is not supported. {why}.{off}"

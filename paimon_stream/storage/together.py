@@ -1,6 +1,8 @@
-"""Independent requests: one after the other, or in flight at once. And how many of each kind there were. A *trip* is a
-request, or several that are in flight at once. Trips are counted in each thread. Requests that are sent together begin
-in the trip after the last one of the thread that sends them."""
+"""Independent requests: one after the other, or in flight at once. And how many of each kind there
+were. A *trip* is a request, or several that are in flight at once. Trips are counted in each
+thread. Requests that are sent together begin in the trip after the last one of the thread that
+sends them.
+"""
 
 import os
 import threading
@@ -29,8 +31,9 @@ _HERE: Final = _Thread()
 
 
 class Tally:
-    """Counts the requests that one storage object has sent, by kind (GET, PUT, HEAD, LIST, DELETE). Safe to
-    use from many threads. What a client repeats by itself is counted once."""
+    """Counts the requests that one storage object has sent, by kind (GET, PUT, HEAD, LIST, DELETE).
+    Safe to use from many threads. What a client repeats by itself is counted once.
+    """
 
     __slots__ = ("_counts", "_lock")
 
@@ -57,7 +60,9 @@ class Tally:
 
 
 class Meter:
-    """The requests that a storage has sent, by kind, and the trips of this thread; none if it does not count."""
+    """The requests that a storage has sent, by kind, and the trips of this thread; none if it does
+    not count.
+    """
 
     __slots__ = ("_begun", "_tally", "_trip")
 
@@ -85,13 +90,16 @@ def tally_of(storage: object) -> Tally | None:
 
 
 def in_turn(requests: Sequence[Request]) -> list[Any]:
-    """The results of the requests, which run one after the other. If one fails, the rest is not begun."""
+    """The results of the requests, which run one after the other. If one fails, the rest is not
+    begun.
+    """
     return [request() for request in requests]
 
 
 def each_from_here(requests: Sequence[Request]) -> list[Request]:
-    """The same requests. Each begins in the trip after this thread's last one, in whichever thread it runs,
-    and returns its result and the trip in which it ends."""
+    """The same requests. Each begins in the trip after this thread's last one, in whichever thread
+    it runs, and returns its result and the trip in which it ends.
+    """
     start = _HERE.trip
 
     def counted(request: Request) -> tuple[Any, BaseException | None, int]:
@@ -116,9 +124,11 @@ def ended(outcomes: Sequence[tuple[Any, BaseException | None, int]]) -> list[Any
 
 
 def at_once(requests: Sequence[Request]) -> list[Any]:
-    """The results of the requests, which run in this thread and in those of one pool. The first error is
-    raised when all have ended. A request may itself have others run so: this thread does what no other has
-    begun. When the interpreter ends, the pool's threads begin nothing more, because it waits for them."""
+    """The results of the requests, which run in this thread and in those of one pool. The first
+    error is raised when all have ended. A request may itself have others run so: this thread does
+    what no other has begun. When the interpreter ends, the pool's threads begin nothing more,
+    because it waits for them.
+    """
     if len(requests) < 2:
         return in_turn(requests)
     outcomes: list[Any] = [None] * len(requests)
@@ -140,7 +150,9 @@ def at_once(requests: Sequence[Request]) -> list[Any]:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process; a fork leaves none. There is no lock: a fork could leave it held for ever."""
+    """The threads of this process; a fork leaves none. There is no lock: a fork could leave it held
+    for ever.
+    """
     pid = os.getpid()
     found = _POOLS.get(pid)
     if (

@@ -1,7 +1,9 @@
-"""Turns a location, as a user writes it, into a `Storage`. Data files of a table may also lie in folders elsewhere, its
-external roots (table-kinds.md §3). The storage of such a table shows each root as one of the table's folders: what is
-below `file:/data` is also below `_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by their
-paths needs no second storage."""
+"""Turns a location, as a user writes it, into a `Storage`. Data files of a table may also lie in
+folders elsewhere, its external roots (table-kinds.md §3). The storage of such a table shows each
+root as one of the table's folders: what is below `file:/data` is also below
+`_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by their paths needs no
+second storage.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,8 +45,9 @@ def open_storage(
     *,
     spark: SparkOptions | None = None,
 ) -> Storage:
-    """The storage of the table at a location, as `open_folder` opens it, or of one of the table's branches: the
-    location then ends in `$branch_<name>`. Raises the same errors."""
+    """The storage of the table at a location, as `open_folder` opens it, or of one of the table's
+    branches: the location then ends in `$branch_<name>`. Raises the same errors.
+    """
     branch = None
     if isinstance(location, PathLike):
         location = fspath(location)
@@ -62,19 +65,20 @@ def open_folder(
     *,
     spark: SparkOptions | None = None,
 ) -> Storage:
-    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a folder in
-    an object store. Nothing is asked of a store yet.
+    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded),
+    `memory://name`, or a folder in an object store. Nothing is asked of a store yet.
 
-    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those of
-    stores. What they do not say is taken from Spark's Hadoop configuration, which `spark` reads, and then from the
-    environment.
+    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md
+    lists those of stores. What they do not say is taken from Spark's Hadoop configuration, which
+    `spark` reads, and then from the environment.
 
-    Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown storage
-    option, and `MissingExtra`. Messages never contain the values of storage options, nor a user, password or query of
-    the URI.
+    Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an
+    unknown storage option, and `MissingExtra`. Messages never contain the values of storage
+    options, nor a user, password or query of the URI.
 
     >>> open_folder("file:///data/db.db/orders").location
-    '/data/db.db/orders'"""
+    '/data/db.db/orders'
+    """
     if not isinstance(location, str):
         raise InvalidOption(
             f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
@@ -117,8 +121,9 @@ def open_folder(
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
-    """The storage of an external path of the table in `storage`, with its settings if both are in stores of one kind
-    and account, else those of the environment. Raises what `open_folder` raises."""
+    """The storage of an external path of the table in `storage`, with its settings if both are in
+    stores of one kind and account, else those of the environment. Raises what `open_folder` raises.
+    """
     storage = getattr(storage, "whole", storage)
     if scheme_of(location) == "file":
         return open_folder(
@@ -154,7 +159,9 @@ def _path_of_file_uri(location: str) -> str:
 
 
 def _refuse_other_bytes(path: str) -> None:
-    """Arrow, Spark and Java take paths as UTF-8, so they could not open a file below any other path."""
+    """Arrow, Spark and Java take paths as UTF-8, so they could not open a file below any other
+    path.
+    """
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -173,8 +180,9 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
 
 
 class ExternalStorage(StorageView):
-    """The folder of a table, and its external roots. Callers see it as a `Storage` (`with_roots`). Roots that are not
-    among `roots` are opened when they are first used."""
+    """The folder of a table, and its external roots. Callers see it as a `Storage` (`with_roots`).
+    Roots that are not among `roots` are opened when they are first used.
+    """
 
     __slots__ = ("_opened", "roots")
 
@@ -202,7 +210,9 @@ class ExternalStorage(StorageView):
 
 
 def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
-    """The storage of a table or of one of its branches, which also shows these roots (`shown_root`)."""
+    """The storage of a table or of one of its branches, which also shows these roots
+    (`shown_root`).
+    """
     whole = whole_of(storage)
     if getattr(whole, "roots", None) == roots:
         return storage
@@ -219,7 +229,9 @@ def shown_root(root: str) -> str:
 
 
 def external_path(path: str) -> str | None:
-    """The whole path of a file that lies outside the table, as `_EXTERNAL_PATH` has it; None for one inside."""
+    """The whole path of a file that lies outside the table, as `_EXTERNAL_PATH` has it; None for
+    one inside.
+    """
     root, inner = split_root(path)
     return f"{unquote(root[len(_SHOWN) : -1])}/{inner}" if root else None
 
@@ -230,7 +242,9 @@ def shown(path: str) -> str:
 
 
 def split_root(path: str) -> tuple[str, str]:
-    """The folder as which an external root is shown (the table's own: ""), with a slash, and the path below it."""
+    """The folder as which an external root is shown (the table's own: ""), with a slash, and the
+    path below it.
+    """
     if not path.startswith(_SHOWN):
         return "", path
     root, _, inner = path[len(_SHOWN) :].partition("/")

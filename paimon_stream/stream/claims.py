@@ -1,6 +1,7 @@
-"""Who writes under a commit user: the identity of a stream and what it leaves in the properties of its snapshots
-(semantics.md R1.1, R1.5), the claim of a run, and the register of identities that were judged (exactly-once.md §1;
-docs/architecture.md, What a stream keeps)."""
+"""Who writes under a commit user: the identity of a stream and what it leaves in the properties of
+its snapshots (semantics.md R1.1, R1.5), the claim of a run, and the register of identities that
+were judged (exactly-once.md §1; docs/architecture.md, What a stream keeps).
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -26,8 +27,10 @@ from paimon_stream.table.layout import OWN_FOLDER, escape_user, id_in_name, user
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterIdentity:
-    """One run of one streaming writer; None is what Spark did not report. `user` is the commit user. `query_id` changes
-    when the query's checkpoint is wiped, `run_id` at each start. `token` distinguishes the writers of one run."""
+    """One run of one streaming writer; None is what Spark did not report. `user` is the commit
+    user. `query_id` changes when the query's checkpoint is wiped, `run_id` at each start. `token`
+    distinguishes the writers of one run.
+    """
 
     user: str
     query_id: str | None
@@ -50,8 +53,10 @@ class WriterIdentity:
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
-    """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known to be another
-    query's. A batch commit of that user is not: its identifier says nothing about batches (semantics.md R1.2)."""
+    """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known
+    to be another query's. A batch commit of that user is not: its identifier says nothing about
+    batches (semantics.md R1.2).
+    """
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False
     theirs = Marks.of(snapshot.properties).query_id
@@ -60,9 +65,11 @@ def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSummary:
-    """One batch: the number of added files with their rows and bytes, the number of their partitions and
-    buckets, and the milliseconds from the start of the write job to the commit. `reused` is 1 if an earlier
-    run, which was killed, had written the files. Unknown values are None."""
+    """One batch: the number of added files with their rows and bytes, the number of their
+    partitions and buckets, and the milliseconds from the start of the write job to the commit.
+    `reused` is 1 if an earlier run, which was killed, had written the files. Unknown values are
+    None.
+    """
 
     files: int | None = None
     rows: int | None = None
@@ -91,7 +98,9 @@ class BatchSummary:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "BatchSummary":
-        """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our streams."""
+        """The summary in a snapshot's properties. All values are None if the snapshot is not of one
+        of our streams.
+        """
         return cls(
             **{one.name: id_in_name(properties.get(_key(one.name), ""), "") for one in fields(cls)}
         )
@@ -107,10 +116,12 @@ _PREVIOUS: Final = "previous"
 
 
 def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str, str]:
-    """A property for the next snapshot of the stream: how this commit went; {} if it made none. A snapshot cannot say
-    so of itself, because the steps that are measured come after its bytes are made. Version 1 is `1 batch=7 attempts=2
-    conflicts=1 judge=5 write=210 …`: the batch, the attempts to publish, the compactions that lost to others (its own,
-    and `conflicts` behind it) if there are any, and milliseconds by phase, for which earlier releases take all else."""
+    """A property for the next snapshot of the stream: how this commit went; {} if it made none. A
+    snapshot cannot say so of itself, because the steps that are measured come after its bytes are
+    made. Version 1 is `1 batch=7 attempts=2 conflicts=1 judge=5 write=210 …`: the batch, the
+    attempts to publish, the compactions that lost to others (its own, and `conflicts` behind it) if
+    there are any, and milliseconds by phase, for which earlier releases take all else.
+    """
     if report is None or report.outcome != "committed":
         return {}
     lost = (
@@ -125,8 +136,9 @@ def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str
 
 
 def previous_of(properties: Mapping[str, str]) -> Mapping[str, int]:
-    """What `previous_commit` says in a snapshot's properties; {} if there is nothing, or of a version that this release
-    does not know."""
+    """What `previous_commit` says in a snapshot's properties; {} if there is nothing, or of a
+    version that this release does not know.
+    """
     found = re.fullmatch(r"1((?: [\w-]{1,40}=\d{1,19}){1,20})", properties.get(_key(_PREVIOUS), ""))
     return (
         {}
@@ -154,10 +166,12 @@ _CURE: Final = "Move the file away. The stream is then judged only by the table'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWriter:
-    """A stream that was admitted to this table, with its identity at its newest start. `schema_digest`, the digest of
-    the first schema, distinguishes the table from a later one of the same name. From batch `journal_since` on, every
-    commit was journalled, so a missing entry proves that a batch never reached its commit; None while the journal is
-    off. `run` names the run that wrote the register, None in those of older releases."""
+    """A stream that was admitted to this table, with its identity at its newest start.
+    `schema_digest`, the digest of the first schema, distinguishes the table from a later one of the
+    same name. From batch `journal_since` on, every commit was journalled, so a missing entry proves
+    that a batch never reached its commit; None while the journal is off. `run` names the run that
+    wrote the register, None in those of older releases.
+    """
 
     user: str
     query_id: str | None
@@ -195,9 +209,11 @@ class Claims:
         self._claim = f"{self._folder}/{_CLAIM}{self.run}"
 
     def acquire(self) -> frozenset[str]:
-        """Claims the commit user for this writer of this run, ends the claims of earlier runs, and returns their names.
-        What the register of one of them proves stays proven: it names this run from then on, so a run that ends before
-        it registers leaves it as it was. Raises `DuplicateWriter` if another sink of this run has claimed it."""
+        """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
+        returns their names. What the register of one of them proves stays proven: it names this run
+        from then on, so a run that ends before it registers leaves it as it was. Raises
+        `DuplicateWriter` if another sink of this run has claimed it.
+        """
         mine = self._identity.token
         content = json_text.encode_checksummed(
             "claim", {"token": mine, "user": self._identity.user}
@@ -233,7 +249,9 @@ class Claims:
         return not self.holds() and bool(self._storage.list_files(self._folder, _CLAIM))
 
     def claimed(self, user: str) -> bool:
-        """Whether a sink of this run writes under the given commit user. True if the run id is not known."""
+        """Whether a sink of this run writes under the given commit user. True if the run id is not
+        known.
+        """
         run_id = self._identity.run_id
         if run_id is None:
             return True
@@ -242,7 +260,9 @@ class Claims:
     def register(
         self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None
     ) -> None:
-        """Records that this identity was judged and admitted, unless the register that is `present` says the same."""
+        """Records that this identity was judged and admitted, unless the register that is `present`
+        says the same.
+        """
         known = {
             name: getattr(self._identity, name)
             for name in ("user", "query_id", "checkpoint", "query_name")
@@ -264,10 +284,12 @@ class Claims:
 
 @dataclass(slots=True, kw_only=True)
 class RunFence:
-    """Whether another run can have published one batch where snapshots have expired since the batch was judged on
-    `seen`. The committer calls it where it finds such a gap. The own claim excludes later runs, but not earlier ones
-    (exactly-once.md §5; docs/architecture.md, What a stream keeps). `attempted`: an earlier run may have attempted the
-    batch. `live` counts the files of known earlier attempts that are part of the table."""
+    """Whether another run can have published one batch where snapshots have expired since the batch
+    was judged on `seen`. The committer calls it where it finds such a gap. The own claim excludes
+    later runs, but not earlier ones (exactly-once.md §5; docs/architecture.md, What a stream
+    keeps). `attempted`: an earlier run may have attempted the batch. `live` counts the files of
+    known earlier attempts that are part of the table.
+    """
 
     claims: Claims
     refuse: ReplayErrors
@@ -277,8 +299,10 @@ class RunFence:
     gap_seen: bool = False
 
     def __call__(self) -> bool:
-        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if an earlier run has,
-        `HistoryUnknown` if one may have and no operator has decided to continue, `StorageError`, `FormatError`."""
+        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if
+        an earlier run has, `HistoryUnknown` if one may have and no operator has decided to
+        continue, `StorageError`, `FormatError`.
+        """
         self.gap_seen = True
         if self.attempted and self.live():
             raise self.refuse.published_by_earlier_run()
@@ -294,7 +318,9 @@ class RunFence:
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
-    """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for each."""
+    """All streams that are registered in a table, except the folder `leave_out`. Reads one small
+    file for each.
+    """
     folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
     wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
     return tuple(one for one in storage.together(wanted) if one is not None)

@@ -1,5 +1,7 @@
-"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more (exactly-once.md §4;
-docs/architecture.md, What a stream keeps). A file that stays is an orphan, and no file is ever missing."""
+"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more
+(exactly-once.md §4; docs/architecture.md, What a stream keeps). A file that stays is an orphan, and
+no file is ever missing.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -26,9 +28,11 @@ _LOG = logging.getLogger(__name__)
 def live_files_of(
     table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False
 ) -> int:
-    """How many data files of the attempts that `entry` names are live in a snapshot. File names are unique,
-    so one of them proves that an attempt was published. With `removed`, files count also if they were removed since,
-    as by a compaction, as long as manifests mention them. Raises `FormatError`, `StorageError`."""
+    """How many data files of the attempts that `entry` names are live in a snapshot. File names are
+    unique, so one of them proves that an attempt was published. With `removed`, files count also if
+    they were removed since, as by a compaction, as long as manifests mention them. Raises
+    `FormatError`, `StorageError`.
+    """
     if snapshot is None or entry is None:
         return 0
     manifests = ManifestStore(table.storage)
@@ -57,10 +61,12 @@ def remove_dead_attempts(
     *,
     complete: bool,
 ) -> int:
-    """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them. Returns how
-    many. Never raises: a failure leaves orphans and logs a warning. Whatever the entry says, only data files, index
-    files and staged metadata go, by their paths. If the batch is not `complete`, the attempt that published its first
-    snapshot may still publish its compaction, so its staged files stay, and all files that compactions made."""
+    """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference
+    them. Returns how many. Never raises: a failure leaves orphans and logs a warning. Whatever the
+    entry says, only data files, index files and staged metadata go, by their paths. If the batch is
+    not `complete`, the attempt that published its first snapshot may still publish its compaction,
+    so its staged files stay, and all files that compactions made.
+    """
     storage, layout = table.storage, table.layout
     manifests = ManifestStore(storage)
     kept: set[str] = set()
@@ -73,7 +79,8 @@ def remove_dead_attempts(
             for tag in snapshots.tags()
             for uuid in entry.stage_uuids
         ):
-            return 0  # an attempt was published and tagged; another engine may have replaced its snapshot
+            # an attempt was published and tagged; another engine may have replaced its snapshot
+            return 0
         if not _is_proof(snapshots, manifests, published[-1]):
             return 0
         prepared = [
@@ -102,9 +109,11 @@ def remove_dead_attempts(
 
 
 def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:
-    """Whether the snapshot shows that no other attempt was or will be published. If it has expired or was
-    rolled back, a paused attempt may publish again. If the next snapshot has none of its manifests, another
-    attempt with the same data files may have been published before, and have expired."""
+    """Whether the snapshot shows that no other attempt was or will be published. If it has expired
+    or was rolled back, a paused attempt may publish again. If the next snapshot has none of its
+    manifests, another attempt with the same data files may have been published before, and have
+    expired.
+    """
     if not snapshots.stands(published):
         return False
     following = snapshots.find(published.id + 1)
@@ -130,9 +139,11 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
 def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
-    """The snapshots of the batch whose newest one is `newest`, and whether there can be no other. Empty if snapshots
-    since the attempt was judged have expired: they may have had another attempt. A COMPACT is the second of two, unless
-    the batch had only a compaction; the first came after the judgement."""
+    """The snapshots of the batch whose newest one is `newest`, and whether there can be no other.
+    Empty if snapshots since the attempt was judged have expired: they may have had another attempt.
+    A COMPACT is the second of two, unless the batch had only a compaction; the first came after the
+    judgement.
+    """
     base = 0 if entry.base is None else entry.base.id
     window = published_after(snapshots, entry.base, newest)
     if base >= newest.id or not window.complete:

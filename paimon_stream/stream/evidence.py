@@ -1,6 +1,7 @@
-"""The judgements of a run. The first is from storage alone: it gathers the evidence, and decides whether prepared files
-can be used. That of a later batch is from the memory of the run and one or two snapshot files. The sink acts on a
-judgement; the doctor only reports it. Nothing here writes."""
+"""The judgements of a run. The first is from storage alone: it gathers the evidence, and decides
+whether prepared files can be used. That of a later batch is from the memory of the run and one or
+two snapshot files. The sink acts on a judgement; the doctor only reports it. Nothing here writes.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +42,9 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
-"""An orphan cleaner (default age 1 day) may delete older prepared files before they are published."""
+"""An orphan cleaner (default age 1 day) may delete older prepared files before they are
+published.
+"""
 
 
 def gather(
@@ -51,9 +54,10 @@ def gather(
     snapshots: SnapshotStore,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that the first judgement of a run uses. `runs` are those whose claims stood when this one began; if
-    they are not given, those that stand now. Raises `NotFound` if there is no table, `CorruptMetadata`,
-    `UnknownVersion`, `StorageError`."""
+    """Everything that the first judgement of a run uses. `runs` are those whose claims stood when
+    this one began; if they are not given, those that stand now. Raises `NotFound` if there is no
+    table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    """
     storage = table.storage
     schemas, journal, claims = (
         SchemaStore(storage),
@@ -95,9 +99,10 @@ def gather(
 def judge(
     table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool
 ) -> Verdict:
-    """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
-    says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
-    `StorageError`, `FormatError`."""
+    """Judges the batch, and decides whether files that an earlier run prepared can be committed
+    unchanged. `overwrites` says that each batch replaces the whole table. Raises a `ReplayError` if
+    exactly-once cannot be proven, `StorageError`, `FormatError`.
+    """
     verdict = judge_first(evidence, refuse)
     if isinstance(verdict, Reuse):
         why_not = _why_not_reusable(table, evidence, verdict.entry, runtime.clock)
@@ -107,7 +112,8 @@ def judge(
         if not why_not and table.schema.primary_keys and not overwrites:
             why_not = _why_numbers_are_taken(table, evidence.snapshots, verdict.entry)
         if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
-            # A writer that does not publish atomically has replaced its snapshot below newer ones, which had the rows.
+            # A writer that does not publish atomically has replaced its snapshot below newer ones,
+            # which had the rows.
             return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
         if why_not:
             return Fresh(
@@ -117,8 +123,10 @@ def judge(
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
-    """The first batch from which on a missing journal entry proves that a batch never reached its commit. None while
-    the journal is off. With `anew`, earlier entries are about to go, so they prove nothing."""
+    """The first batch from which on a missing journal entry proves that a batch never reached its
+    commit. None while the journal is off. With `anew`, earlier entries are about to go, so they
+    prove nothing.
+    """
     if not table.options.value(JOURNAL):
         return None
     registered = evidence.registered
@@ -133,9 +141,10 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 def _why_not_reusable(
     table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
 ) -> str | None:
-    """Why the journalled attempt must not be committed, in words. None if it may be committed. The batch must have the
-    same data (its source offsets), table, schema and bucket count. It must have been prepared recently, and every file
-    must still exist (exactly-once.md §4)."""
+    """Why the journalled attempt must not be committed, in words. None if it may be committed. The
+    batch must have the same data (its source offsets), table, schema and bucket count. It must have
+    been prepared recently, and every file must still exist (exactly-once.md §4).
+    """
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
     if entry.offsets_hash is None or entry.offsets_hash != evidence.batch.offsets_hash:
@@ -155,7 +164,9 @@ def _why_not_reusable(
 def _why_numbers_are_taken(
     table: Table, snapshots: SnapshotStore, entry: JournalEntry
 ) -> str | None:
-    """Why the sequence numbers of the prepared files no longer hold, in words. None if they still hold."""
+    """Why the sequence numbers of the prepared files no longer hold, in words. None if they still
+    hold.
+    """
     sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:
@@ -167,9 +178,11 @@ def _why_numbers_are_taken(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a run remembers between batches: the last batch that it finished, the last batch of its stream that became a
-    snapshot, and the snapshot up to which it knows who published what. With `has_expired`, the last batch had been
-    committed, and its snapshot has expired: later batches may have been, too."""
+    """What a run remembers between batches: the last batch that it finished, the last batch of its
+    stream that became a snapshot, and the snapshot up to which it knows who published what. With
+    `has_expired`, the last batch had been committed, and its snapshot has expired: later batches
+    may have been, too.
+    """
 
     batch_id: int
     own: PreviousBatch | None
@@ -185,11 +198,13 @@ def judge_next(
     latest: Snapshot | None,
     follows: bool = False,
 ) -> Fresh | None:
-    """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must still be in
-    the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`. None
-    if the memory no longer fits the table or says nothing of later batches, so that storage must decide. If snapshots
-    since the run last looked have expired, storage must decide, too, while an earlier run may be at this batch
-    (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence."""
+    """Judges a later batch of a run on the latest snapshot. The batch must be new, our last
+    snapshot must still be in the lineage, and nobody else may have published the batch since the
+    run last looked. Also raises `CommitLost`. None if the memory no longer fits the table or says
+    nothing of later batches, so that storage must decide. If snapshots since the run last looked
+    have expired, storage must decide, too, while an earlier run may be at this batch (`follows`).
+    Otherwise `seen` stays where it was, and the commit checks the fence.
+    """
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
@@ -213,7 +228,9 @@ def judge_next(
 def require_absent(
     snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors
 ) -> None:
-    """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's lineage."""
+    """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's
+    lineage.
+    """
     latest = snapshots.latest()
     found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
     if found and found.commit_identifier >= refuse.batch_id:
@@ -233,8 +250,9 @@ def superseded(
 def _is_remembered(
     snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
-    """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises if our last
-    one is not, unless an operator has decided to continue."""
+    """Whether the snapshots that the run remembers are part of the table's lineage, or have
+    expired. Raises if our last one is not, unless an operator has decided to continue.
+    """
     own, seen = memory.own, memory.seen
     if own is not None:
         if not _is_in_lineage(snapshots, own, latest, refuse):

@@ -1,5 +1,7 @@
-"""The ledger: was this batch committed, may it be committed, or must an operator decide? exactly-once.md §2 and §4, and
-semantics.md R1.3-R1.5 have the rules. `evidence.py` judges a run's later batches. Nothing here writes."""
+"""The ledger: was this batch committed, may it be committed, or must an operator decide?
+exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidence.py` judges a run's
+later batches. Nothing here writes.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,8 +28,10 @@ _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What Spark reports about one micro-batch; None if the checkpoint does not show it. `offsets_hash` distinguishes
-    plans of the same batch id. `watermark` and the time when the previous batch was done are epoch milliseconds."""
+    """What Spark reports about one micro-batch; None if the checkpoint does not show it.
+    `offsets_hash` distinguishes plans of the same batch id. `watermark` and the time when the
+    previous batch was done are epoch milliseconds.
+    """
 
     batch_id: int
     offsets_hash: str | None = None
@@ -37,9 +41,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published what, `newest` the
-    latest one, None if it is `seen`, and `own` our newest published batch. `dead` is what an earlier attempt left, to
-    be removed after publishing. `written_again` says why files that an earlier run prepared are not used."""
+    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published
+    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch.
+    `dead` is what an earlier attempt left, to be removed after publishing. `written_again` says why
+    files that an earlier run prepared are not used.
+    """
 
     seen: SnapshotRef | None
     newest: SnapshotRef | None = None
@@ -50,7 +56,9 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """Not committed, but an earlier attempt has prepared its files: commit those, if all still exist."""
+    """Not committed, but an earlier attempt has prepared its files: commit those, if all still
+    exist.
+    """
 
     seen: SnapshotRef | None
     own: PreviousBatch | None = None
@@ -64,7 +72,9 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """Committed by an earlier run; `snapshot` is None if it has expired. `dead`: what other attempts may have left."""
+    """Committed by an earlier run; `snapshot` is None if it has expired. `dead`: what other
+    attempts may have left.
+    """
 
     seen: SnapshotRef | None
     snapshot: Snapshot | None
@@ -76,11 +86,13 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones. `entry` is the
-    journal's entry of this batch, `last_entry` and `later_entry` the newest ones of an earlier and of a later batch.
-    `registered` is the register of this commit user, `others` those of all others. `files_live` counts the data files
-    of an entry's attempts that are live in a snapshot. `claimed`: another sink of this run writes under a commit user.
-    `runs` are this run and those whose claims stood when it began."""
+    """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
+    `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
+    an earlier and of a later batch. `registered` is the register of this commit user, `others`
+    those of all others. `files_live` counts the data files of an entry's attempts that are live in
+    a snapshot. `claimed`: another sink of this run writes under a commit user. `runs` are this run
+    and those whose claims stood when it began.
+    """
 
     identity: WriterIdentity
     batch: Batch
@@ -104,8 +116,10 @@ class Evidence:
 
     @property
     def journal_since(self) -> int | None:
-        """The first batch from which on the journal has each one that reached its commit; None if that is not known. A
-        register that a run wrote late says nothing of the runs after it, which may have had no journal."""
+        """The first batch from which on the journal has each one that reached its commit; None if
+        that is not known. A register that a run wrote late says nothing of the runs after it, which
+        may have had no journal.
+        """
         registered = self.registered
         if registered is None or (registered.run is not None and registered.run not in self.runs):
             return None
@@ -124,8 +138,9 @@ class Evidence:
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
-    """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError` that says what
-    cannot be proven, and which option lets an operator decide."""
+    """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError`
+    that says what cannot be proven, and which option lets an operator decide.
+    """
     entry, last_entry = (
         _own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry)
     )
@@ -163,8 +178,10 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
-    """The snapshot with the rows of the batch whose newest snapshot is `newest`, or `newest` if it has expired. The
-    compactions behind a batch change no row: if another engine replaces such a snapshot, no batch is lost."""
+    """The snapshot with the rows of the batch whose newest snapshot is `newest`, or `newest` if it
+    has expired. The compactions behind a batch change no row: if another engine replaces such a
+    snapshot, no batch is lost.
+    """
     batch = newest.commit_user, newest.commit_identifier
     below = snapshots.walk_down(newest.id - 1) if newest.commit_kind is CommitKind.COMPACT else ()
     for one in below:
@@ -190,9 +207,11 @@ def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
-    """What a walk down the snapshots found: our newest snapshot; whether it reached the table's first one; one that
-    another incarnation of this stream published; by user, those of this batch or later ones that the same query
-    published under other users; and one of ours that is not known to lie in the lineage."""
+    """What a walk down the snapshots found: our newest snapshot; whether it reached the table's
+    first one; one that another incarnation of this stream published; by user, those of this batch
+    or later ones that the same query published under other users; and one of ours that is not known
+    to lie in the lineage.
+    """
 
     own: Snapshot | None
     complete: bool
@@ -260,8 +279,10 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 def _judge_table(
     evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors
 ) -> bool:
-    """Is this still the table that the stream wrote to? A stream is registered in a table after it was judged there. So
-    with a register of this table, entries of another one are remains: an operator has let the stream continue here."""
+    """Is this still the table that the stream wrote to? A stream is registered in a table after it
+    was judged there. So with a register of this table, entries of another one are remains: an
+    operator has let the stream continue here.
+    """
     registered = evidence.registered
     noted = entries if registered is None else (registered,)
     if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
@@ -307,8 +328,10 @@ def _judge_known(
     last_entry: JournalEntry | None,
     refuse: ReplayErrors,
 ) -> Verdict:
-    """Our newest snapshot exists: compares its identifier with the batch. A doubtful batch that an operator lets
-    continue has no dead entry, because the files that the entry names may be those of the published batch."""
+    """Our newest snapshot exists: compares its identifier with the batch. A doubtful batch that an
+    operator lets continue has no dead entry, because the files that the entry names may be those of
+    the published batch.
+    """
     snapshots, seen = evidence.snapshots, evidence.seen
     batch_id, marks, offsets = (
         evidence.batch.batch_id,
@@ -362,8 +385,10 @@ def _judge_known(
 def _others_above(
     snapshots: SnapshotStore, entry: JournalEntry | None, known: int
 ) -> list[Snapshot]:
-    """The snapshots of other engines, ascending, if one of them may have replaced that of the known batch: the one on
-    which the batch was made still stands, and none above it is missing. Otherwise none."""
+    """The snapshots of other engines, ascending, if one of them may have replaced that of the known
+    batch: the one on which the batch was made still stands, and none above it is missing. Otherwise
+    none.
+    """
     latest = snapshots.latest()
     if latest is None or entry is None or entry.batch_id != known:
         return []
@@ -377,8 +402,9 @@ def _others_above(
 def _judge_previous(
     snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors
 ) -> bool:
-    """A batch that is known to be committed is not in the table's lineage. Reports why, if the batch's own snapshot
-    shows the reason. Returns whether it does."""
+    """A batch that is known to be committed is not in the table's lineage. Reports why, if the
+    batch's own snapshot shows the reason. Returns whether it does.
+    """
     kept, latest = snapshots.find(previous.snapshot.id), snapshots.latest()
     if kept is None or latest is None:
         return False
@@ -418,7 +444,9 @@ def _judge_entry(
 def _judge_files(
     evidence: Evidence, entry: JournalEntry | None, refuse: ReplayErrors, why: str
 ) -> Verdict:
-    """The snapshots do not show whether the batch was published (`why`). A live file of an attempt is a proof."""
+    """The snapshots do not show whether the batch was published (`why`). A live file of an attempt
+    is a proof.
+    """
     latest, seen = evidence.latest, evidence.seen
     if latest is not None and entry is not None and evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
@@ -427,9 +455,11 @@ def _judge_files(
 
 
 def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: ReplayErrors) -> bool:
-    """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled, so it was committed
-    above the newest snapshot of its judgement. It has expired, or was rolled back if none is missing above that one.
-    Returns whether an operator let the next batch continue all the same."""
+    """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled,
+    so it was committed above the newest snapshot of its judgement. It has expired, or was rolled
+    back if none is missing above that one. Returns whether an operator let the next batch continue
+    all the same.
+    """
     snapshots, latest = evidence.snapshots, evidence.latest
     base = last_entry.newest or last_entry.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
@@ -449,9 +479,11 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
 
 
 def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
-    """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of ours is then that of
-    a run on a copy of the checkpoint, unless the snapshot is not five minutes younger than the batch: clocks differ.
-    Returns whether an operator let the batch continue all the same."""
+    """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of
+    ours is then that of a run on a copy of the checkpoint, unless the snapshot is not five minutes
+    younger than the batch: clocks differ. Returns whether an operator let the batch continue all
+    the same.
+    """
     done, created = evidence.batch.previous_done_millis, evidence.schema_created_millis
     if (
         done is None
@@ -466,13 +498,14 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
 def _judge_unknown(
     evidence: Evidence, history: _History, refuse: ReplayErrors, *, noted: bool
 ) -> None:
-    """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed? `noted` says that
-    this table's journal has an earlier batch."""
+    """No snapshot of ours and no attempt at this batch. Is that a proof that it was never
+    committed? `noted` says that this table's journal has an earlier batch.
+    """
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
     if evidence.registered is None and batch_id == 0:
         return  # a stream that begins
-    # A run that an operator let continue in this table has registered with the batch that it began with. A batch
-    # that is noted in this table was done here.
+    # A run that an operator let continue in this table has registered with the batch that it began
+    # with. A batch that is noted in this table was done here.
     begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)
     if not begun_here and _judge_created(evidence, None, refuse):
         return

@@ -1,4 +1,6 @@
-"""The batches that may have been lost: from the journals of streams, or from the delta list of a snapshot."""
+"""The batches that may have been lost: from the journals of streams, or from the delta list of a
+snapshot.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,8 +26,9 @@ LIST_PREFIX = "manifest-list-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostBatch:
-    """A batch as it was committed. Its manifest lists have `uuid` in their names. `nonce` is that of its
-    snapshot, if it is known, and `place` its id."""
+    """A batch as it was committed. Its manifest lists have `uuid` in their names. `nonce` is that
+    of its snapshot, if it is known, and `place` its id.
+    """
 
     user: str
     batch: int
@@ -38,8 +41,10 @@ class LostBatch:
 
 
 def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterator[LostBatch]:
-    """The batches in the journals, ascending for each user. Those of all users are only those that can be
-    committed again. Raises `TableReplaced`, `UnsupportedFeature`, `CorruptMetadata`, `StorageError`."""
+    """The batches in the journals, ascending for each user. Those of all users are only those that
+    can be committed again. Raises `TableReplaced`, `UnsupportedFeature`, `CorruptMetadata`,
+    `StorageError`.
+    """
     digest = SchemaStore(storage).first_digest()
     users = [user] if user is not None else [one.user for one in registered_writers(storage)]
     for one in users:
@@ -95,7 +100,9 @@ def _of_entry(user: str, one: JournalEntry) -> LostBatch:
 
 
 def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) -> LostBatch:
-    """The batch of this delta list and snapshot id. Raises `NotFound`, `UnsupportedFeature`, `StorageError`."""
+    """The batch of this delta list and snapshot id. Raises `NotFound`, `UnsupportedFeature`,
+    `StorageError`.
+    """
     storage = table.storage
     entries = lost_entries(ManifestStore(storage), nonce)
     if entries is None:

@@ -19,8 +19,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Note:
-    """The journal's entry of one batch. It is written while the batch is staged, before a snapshot is put.
-    Those of earlier batches are removed when there is one. Without `wanted` nothing is recorded."""
+    """The journal's entry of one batch. It is written while the batch is staged, before a snapshot
+    is put. Those of earlier batches are removed when there is one. Without `wanted` nothing is
+    recorded.
+    """
 
     journal: Journal
     entry: JournalEntry
@@ -46,7 +48,9 @@ class Note:
         self.observer.reached(Phase.JOURNALED, self.entry.batch_id)
 
     def trim(self) -> None:
-        """Removes the entries of earlier batches, except the last. What fails is left to the next batch."""
+        """Removes the entries of earlier batches, except the last. What fails is left to the next
+        batch.
+        """
         if self.wanted:
             try:
                 self.journal.trim(self.entry.batch_id)

@@ -1,6 +1,8 @@
-"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`). A rollback looks almost
-alike: a snapshot of ours is gone, and another one has its id. So a batch is committed again only if everything holds
-that exactly-once.md §7 asks for, with its user and identifier, so a second call finds it, and so does the stream."""
+"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`). A
+rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is
+committed again only if everything holds that exactly-once.md §7 asks for, with its user and
+identifier, so a second call finds it, and so does the stream.
+"""
 
 import dataclasses
 from contextlib import suppress
@@ -39,15 +41,19 @@ from paimon_stream.table.table import Table, check_committable
 
 _NONCE: Final = MARK_PREFIX + "recommitted"
 _LATEST_MILLIS: Final = 45 * 60_000
-"""The most from a snapshot's staging to its put: half an hour, and the 15 minutes by which stores let clocks differ."""
+"""The most from a snapshot's staging to its put: half an hour, and the 15 minutes by which stores
+let clocks differ.
+"""
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommitReport(Report):
-    """What a batch of `user` had committed: `files` with `rows`. In place of its snapshot, whose id was
-    `replaced`, stands one of the user `by`. `snapshot` has the batch now: it was published by this call, or
-    had been there before (`found`). It is None in a dry run, and if only files show that the batch is there."""
+    """What a batch of `user` had committed: `files` with `rows`. In place of its snapshot, whose id
+    was `replaced`, stands one of the user `by`. `snapshot` has the batch now: it was published by
+    this call, or had been there before (`found`). It is None in a dry run, and if only files show
+    that the batch is there.
+    """
 
     location: str
     user: str
@@ -71,8 +77,10 @@ def recommit(
     dry_run: bool = True,
     runtime: Runtime | None = None,
 ) -> RecommitReport:
-    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises the same
-    errors. A batch is not lost unless another engine's snapshot has replaced its own (`TableRolledBack`)."""
+    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says,
+    and raises the same errors. A batch is not lost unless another engine's snapshot has replaced
+    its own (`TableRolledBack`).
+    """
     check_committable(table)
     work = _Recommit(table, runtime or system())
     return work.run(work.chosen(user, batch, snapshot, delta_list), dry_run)
@@ -148,7 +156,9 @@ class _Recommit:
 
     # -- is it there ------------------------------------------------------------------------------
     def _found(self, lost: LostBatch) -> Snapshot | None:
-        """The snapshot since its base that has the batch. All batch commits share one identifier."""
+        """The snapshot since its base that has the batch. All batch commits share one
+        identifier.
+        """
         if self._latest is None:
             return None
         for one in published_after(self._snapshots, lost.base, self._latest).snapshots:
@@ -162,7 +172,9 @@ class _Recommit:
         return None
 
     def _is_missing(self, lost: LostBatch) -> bool:
-        """Whether all snapshots since its base are there, none has the batch, and its files are not live."""
+        """Whether all snapshots since its base are there, none has the batch, and its files are not
+        live.
+        """
         if self._latest is None:
             return True
         window = published_after(self._snapshots, lost.base, self._latest)
@@ -179,7 +191,9 @@ class _Recommit:
 
     # -- was it replaced --------------------------------------------------------------------------
     def _judge(self, lost: LostBatch) -> Snapshot:
-        """The snapshot of another engine that replaced that of the batch. Raises what `recommit` raises."""
+        """The snapshot of another engine that replaced that of the batch. Raises what `recommit`
+        raises.
+        """
         base, latest = lost.base, self._latest
         stands = base is None or self._snapshots.find(base.id)
         if latest is None or (base is not None and latest.id < base.id):
@@ -219,7 +233,9 @@ class _Recommit:
         return there
 
     def _place(self, lost: LostBatch, window: tuple[Snapshot, ...]) -> int:
-        """The id of the lost snapshot: it follows the newest one whose manifests are in its base list."""
+        """The id of the lost snapshot: it follows the newest one whose manifests are in its base
+        list.
+        """
         known: set[str] = set()
         for name in self._storage.list_names("manifest", f"{LIST_PREFIX}{lost.uuid}-"):
             with suppress(errors.CorruptMetadata):

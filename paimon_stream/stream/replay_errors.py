@@ -1,4 +1,6 @@
-"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to continue."""
+"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has
+decided to continue.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +39,9 @@ class ReplayErrors(Refusals):
         self.decide(ON_CHECKPOINT_RESET, errors.CheckpointRewound, why, cure)
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:
-        """The error for a batch of which an earlier attempt has live files, and whose snapshot expired."""
+        """The error for a batch of which an earlier attempt has live files, and whose snapshot
+        expired.
+        """
         return errors.SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier run of this "
             "stream, or another query on its checkpoint, published it: files that it had prepared are part of the "
@@ -66,7 +70,9 @@ class ReplayErrors(Refusals):
         self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
 
     def maybe_rolled_back(self, batch_id: int) -> None:
-        """Manifest lists are missing that would show whether an earlier batch of ours is in the table."""
+        """Manifest lists are missing that would show whether an earlier batch of ours is in the
+        table.
+        """
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
@@ -79,8 +85,9 @@ class ReplayErrors(Refusals):
     def commit_lost(
         self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True
     ) -> None:
-        """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the lineage, it
-        may have been created there after ours had expired."""
+        """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the
+        lineage, it may have been created there after ours had expired.
+        """
         if not proven:
             return self.maybe_rolled_back(lost.batch_id)
         self._lost(

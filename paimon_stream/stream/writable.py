@@ -1,7 +1,9 @@
-"""Which tables our writers can write, including the merging of keys, and what users must know about them. All is judged
-from the table's definition before any row is written. Some tables with a primary key need a compaction to make their
-rows visible or to write their changelog: these are written only by a stream that compacts, or if their `write-only`
-option says that another job does (semantics.md R6.6)."""
+"""Which tables our writers can write, including the merging of keys, and what users must know about
+them. All is judged from the table's definition before any row is written. Some tables with a
+primary key need a compaction to make their rows visible or to write their changelog: these are
+written only by a stream that compacts, or if their `write-only` option says that another job does
+(semantics.md R6.6).
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -30,9 +32,11 @@ _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
 
 
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
-    """Raises, before anything is written, for a table that this release cannot write as its definition demands:
-    `UnsupportedFeature` because of its kind, a column, an option or an aggregate function, `InvalidOption` for options
-    that contradict the schema or each other. With `in_stream`, a stream writes the table, in append or update mode."""
+    """Raises, before anything is written, for a table that this release cannot write as its
+    definition demands: `UnsupportedFeature` because of its kind, a column, an option or an
+    aggregate function, `InvalidOption` for options that contradict the schema or each other. With
+    `in_stream`, a stream writes the table, in append or update mode.
+    """
     check_table_kind(table)
     if not table.schema.primary_keys:
         return
@@ -53,8 +57,10 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
 
 
 def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
-    """Logs what readers of a table do not see before another job has compacted it, and the columns because of which no
-    reader could merge a -D that comes late. Called at the start of a run. For `in_stream` see `check_writable`."""
+    """Logs what readers of a table do not see before another job has compacted it, and the columns
+    because of which no reader could merge a -D that comes late. Called at the start of a run. For
+    `in_stream` see `check_writable`.
+    """
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
@@ -79,7 +85,9 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
 def _left_to_compaction(
     table: Table, spec: MergeSpec, in_stream: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
+    """The table's options that only a compaction by others fulfils: option, value, and what is
+    missing until then.
+    """
     if in_stream and compacts(table):
         return
     if table.options.value(opt.DELETION_VECTORS):
@@ -92,8 +100,9 @@ def _left_to_compaction(
 
 
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
-    """Warns if a stream without history in the table begins above batch 0. Its checkpoint was moved here from
-    another table, and the earlier batches stay there."""
+    """Warns if a stream without history in the table begins above batch 0. Its checkpoint was moved
+    here from another table, and the earlier batches stay there.
+    """
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
     batch, identity = evidence.batch.batch_id, evidence.identity
@@ -113,9 +122,11 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
 
 
 def warn_of_work_left(table: Table) -> None:
-    """Warns of table options that ask committers for work which this package does not do, and of stored credentials: a
-    line each, once, when a stream or batch write begins, so that nobody waits for tags or metadata that never come.
-    `write-only` leaves tags to other jobs, so there is no warning of these if it is on."""
+    """Warns of table options that ask committers for work which this package does not do, and of
+    stored credentials: a line each, once, when a stream or batch write begins, so that nobody waits
+    for tags or metadata that never come. `write-only` leaves tags to other jobs, so there is no
+    warning of these if it is on.
+    """
     options = table.options
     of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if options.value(opt.WRITE_ONLY) else ()
     asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)

@@ -1,6 +1,8 @@
-"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md). The caller writes the data
-files between `judge` and `commit`. Files are deleted here only if no attempt can publish them any more.
-docs/architecture.md (What a stream keeps) says what else lies on the storage."""
+"""One batch of a stream, without Spark: judge, journal, commit, clean up (exactly-once.md). The
+caller writes the data files between `judge` and `commit`. Files are deleted here only if no attempt
+can publish them any more. docs/architecture.md (What a stream keeps) says what else lies on the
+storage.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -86,8 +88,9 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 
 class StreamWriter:
-    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the last snapshot that it
-    has published."""
+    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the
+    last snapshot that it has published.
+    """
 
     def __init__(
         self,
@@ -99,7 +102,9 @@ class StreamWriter:
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
-        """With `overwrites`, each batch replaces the whole table, and a batch without rows clears it."""
+        """With `overwrites`, each batch replaces the whole table, and a batch without rows clears
+        it.
+        """
         self._storage = storage
         self._overwrites = overwrites
         self._identity = identity
@@ -138,8 +143,10 @@ class StreamWriter:
 
     # -- judging ----------------------------------------------------------------------------------
     def judge(self, batch: Batch) -> Verdict:
-        """Decides what to do with the batch, on the table as it is now. Raises a `ReplayError` if exactly-once cannot
-        be proven, `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`."""
+        """Decides what to do with the batch, on the table as it is now. Raises a `ReplayError` if
+        exactly-once cannot be proven, `UnsupportedFeature` for tables that cannot be written,
+        `StorageError`, `FormatError`.
+        """
         self._meter = Meter(self._storage)
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._numbering = self._judged = self._held = None
@@ -152,7 +159,9 @@ class StreamWriter:
         return verdict
 
     def _judge_next(self, batch: Batch, memory: Memory) -> Verdict:
-        """Judges a later batch of the run. In one trip, unless somebody else has written meanwhile."""
+        """Judges a later batch of the run. In one trip, unless somebody else has written
+        meanwhile.
+        """
         since = self._runtime.clock.now_millis()
         newest = partial(self._schemas.newest, self.table.schema)
         looks: list[Request] = [
@@ -175,8 +184,8 @@ class StreamWriter:
         fresh = judge_next(self._snapshots, memory, refuse, latest=latest, follows=self._follows)
         verdict = fresh or self._judge_again(batch, refuse)
         alone = latest is not None and SnapshotRef.of(latest) == memory.seen
-        # What a later run has published since the claim was looked for may have expired before the snapshots
-        # were read. Where there is nothing new, it has published nothing.
+        # What a later run has published since the claim was looked for may have expired before the
+        # snapshots were read. Where there is nothing new, it has published nothing.
         if not (claimed and alone) and self._claims.is_ended():
             raise refuse.later_run_began()
         if alone and self._undisturbed:
@@ -205,7 +214,8 @@ class StreamWriter:
                     guard_stream, self.table, self._snapshots, verdict.seen.id, self._runtime.clock
                 )
             )
-        # What a later run has left since the evidence was gathered may have expired before it was judged.
+        # What a later run has left since the evidence was gathered may have expired before it was
+        # judged.
         if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
         given_up = self._gives_up_earlier(refuse)
@@ -226,7 +236,9 @@ class StreamWriter:
         return verdict
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
-        """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
+        """Judges a later batch whose run remembers snapshots that are not part of the table any
+        more.
+        """
         require_absent(self._snapshots, self._identity, refuse)
         evidence = gather(
             self.table, self._identity, batch, snapshots=self._snapshots, runs=frozenset()
@@ -239,8 +251,9 @@ class StreamWriter:
         return verdict
 
     def _gives_up_earlier(self, refuse: ReplayErrors) -> bool:
-        """Whether an operator has let the stream go on although the table lost batches, or writes them again. The
-        journal is of these then."""
+        """Whether an operator has let the stream go on although the table lost batches, or writes
+        them again. The journal is of these then.
+        """
         accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
         return bool(accepted) and self._claims.holds()
 
@@ -253,7 +266,9 @@ class StreamWriter:
         return verdict
 
     def _refresh(self) -> None:
-        """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
+        """Reads the table's newest schema and options. Caches are kept while the schema stays the
+        same.
+        """
         load = partial(load_table, self._storage, self._overrides)
         self._take(*self._storage.together([load, self._schemas.first_digest]))
 
@@ -276,9 +291,10 @@ class StreamWriter:
 
     # -- the schema -------------------------------------------------------------------------------
     def evolve(self, merge: Merge) -> Table:
-        """Publishes the schema that `merge` makes of the table's newest one, if they differ; returns the table with it.
-        Called between `judge` and the writing of rows. If the batch then fails, the next attempt finds the new schema.
-        Raises as `evolve` in `table/table.py`."""
+        """Publishes the schema that `merge` makes of the table's newest one, if they differ;
+        returns the table with it. Called between `judge` and the writing of rows. If the batch then
+        fails, the next attempt finds the new schema. Raises as `evolve` in `table/table.py`.
+        """
         table = evolve(self.table, merge, self._overrides, self._digest)
         if table.schema != self.table.schema:
             self._judged = None  # it knows the old schema
@@ -287,16 +303,19 @@ class StreamWriter:
 
     # -- sequence numbers -------------------------------------------------------------------------
     def first_sequence(self) -> int:
-        """The first sequence number for the rows to be written; 0 without primary key. Called after `judge`, or after a
-        `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`, `StorageError`."""
+        """The first sequence number for the rows to be written; 0 without primary key. Called after
+        `judge`, or after a `SequenceConflict`, and before `commit`. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         assert self._committer is not None
         known = None if self._judged is None else self._judged.latest
         self._numbering = self._committer.numbers(known, replaces=self._overwrites)
         return 0 if self._numbering is None else self._numbering.first
 
     def take_rows(self, digest: str, numbering: Numbering | None) -> None:
-        """Takes what tasks knew before `judge`: the digest of the table that they write, and the start of their
-        numbers. Called before `commit`. Raises `TableReplaced`."""
+        """Takes what tasks knew before `judge`: the digest of the table that they write, and the
+        start of their numbers. Called before `commit`. Raises `TableReplaced`.
+        """
         if digest != self._digest:
             cure = "Restart the query, if the new table may have them."
             text = f"the table was dropped and created again while the rows were written. Nothing was published. {cure}"
@@ -305,8 +324,9 @@ class StreamWriter:
 
     @property
     def index(self) -> str | None:
-        """The index manifest by which keys get their dynamic buckets. None if there is none, or if each batch replaces
-        the whole table. Called after `first_sequence`."""
+        """The index manifest by which keys get their dynamic buckets. None if there is none, or if
+        each batch replaces the whole table. Called after `first_sequence`.
+        """
         return None if self._numbering is None else self._numbering.index
 
     def again(self, verdict: Fresh | Reuse) -> Fresh:
@@ -317,8 +337,9 @@ class StreamWriter:
         return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
 
     def table_for_driver(self) -> Table:
-        """The table for a driver that itself writes the rows of this batch, in this process. Where requests take long,
-        its new files are sent by `commit`, with the manifests."""
+        """The table for a driver that itself writes the rows of this batch, in this process. Where
+        requests take long, its new files are sent by `commit`, with the manifests.
+        """
         if tally_of(self._storage) is None:
             return self.table
         self._held = HeldOutputs(self._storage)
@@ -333,10 +354,12 @@ class StreamWriter:
         before_commit: BeforeCommit | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> CommitReport:
-        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends. `phases` are the
-        milliseconds that the caller has spent, for the report. Raises `CommitVetoed`, `CommitConflict`,
-        `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`, `TableReplaced`, `TableRolledBack`,
-        `StorageError`; none leaves half a batch visible."""
+        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends.
+        `phases` are the milliseconds that the caller has spent, for the report. Raises
+        `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,
+        `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a
+        batch visible.
+        """
         self._observer.reached(Phase.WRITTEN, batch.batch_id)
         self._ask(before_commit, verdict, messages, batch.batch_id)
         phases, reused = phases or {}, isinstance(verdict, Reuse)
@@ -388,7 +411,9 @@ class StreamWriter:
         return report
 
     def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
-        """Records that an earlier run has committed the batch, and removes what dead attempts at it left."""
+        """Records that an earlier run has committed the batch, and removes what dead attempts at it
+        left.
+        """
         own, removed_files, self.changes = None, 0, None
         if verdict.snapshot is not None:
             rows = with_rows(self._snapshots, verdict.snapshot)
@@ -420,20 +445,26 @@ class StreamWriter:
     # -- compaction -------------------------------------------------------------------------------
     @property
     def has_published(self) -> bool:
-        """Whether this run has published or found a batch, so that a compaction can be published behind it."""
+        """Whether this run has published or found a batch, so that a compaction can be published
+        behind it.
+        """
         return self._memory is not None and self._memory.own is not None and bool(self._marks)
 
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """See `Committer.watch`. Called after `commit`. Raises `CorruptMetadata`, `StorageError`."""
+        """See `Committer.watch`. Called after `commit`. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         assert self._committer is not None
         return self._committer.watch(base, partitions, below)
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
-        """Publishes a compaction behind the last batch that this run has published or found, under its id and with its
-        marks. None if it was not published: the changes do not fit, or another run began. A batch that is run again
-        finds this snapshot, too, and remembers its first one, with the rows. Raises what `Committer.commit` raises."""
+        """Publishes a compaction behind the last batch that this run has published or found, under
+        its id and with its marks. None if it was not published: the changes do not fit, or another
+        run began. A batch that is run again finds this snapshot, too, and remembers its first one,
+        with the rows. Raises what `Committer.commit` raises.
+        """
         memory = self._memory
         assert self._committer is not None
         if memory is None or memory.own is None or not self._marks or not self._claims.holds():
@@ -493,8 +524,8 @@ class StreamWriter:
     ) -> Published | Nothing:
         entry, numbering = note.entry, self._numbering
         if isinstance(verdict, Reuse) and self.table.schema.primary_keys:
-            # The journal has only the snapshot on which the files were judged, which is not later than the one on
-            # which they were numbered.
+            # The journal has only the snapshot on which the files were judged, which is not later
+            # than the one on which they were numbered.
             numbering = Numbering(base=verdict.entry.base)
         request = CommitRequest(
             user=self._identity.user,
@@ -544,9 +575,10 @@ class StreamWriter:
     def _give_up(
         self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool
     ) -> None:
-        """After a definite failure, keeps the files that a restart can use and removes the others. After a conflict
-        these files will never fit, and without a journal nobody would find them. Files that an earlier run prepared
-        stay, because that run may still be alive."""
+        """After a definite failure, keeps the files that a restart can use and removes the others.
+        After a conflict these files will never fit, and without a journal nobody would find them.
+        Files that an earlier run prepared stay, because that run may still be alive.
+        """
         if isinstance(verdict, Reuse) or (journalled and not conflict):
             return
         if journalled:
@@ -562,8 +594,9 @@ class StreamWriter:
         *,
         whole: bool,
     ) -> int:
-        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its judgement
-        were seen (`whole`). Returns the number of removed files."""
+        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots
+        since its judgement were seen (`whole`). Returns the number of removed files.
+        """
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
@@ -582,6 +615,7 @@ class StreamWriter:
         elif verdict.dead is not None or self._journals(entry):
             self._journal.remove(entry.batch_id)
         if self._memory is None and not self.table.options.value(JOURNAL):
-            self._journal.clear()  # not before: the entry of a dead attempt may show that it was published
+            # not before: the entry of a dead attempt may show that it was published
+            self._journal.clear()
         self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
         return removed_files

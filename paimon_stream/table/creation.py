@@ -1,4 +1,6 @@
-"""The rules for a new table, and its first schema (format.md §2.2). This module touches no storage."""
+"""The rules for a new table, and its first schema (format.md §2.2). This module touches no
+storage.
+"""
 
 import re
 from collections import Counter
@@ -27,9 +29,10 @@ def first_schema(
     comment: str = "",
     time_millis: int = 0,
 ) -> TableSchema:
-    """Schema 0 of a new table. Field ids are assigned, primary key columns become NOT NULL, and the options
-    `primary-key` and `partition` become the keys of the schema. Raises `IncompatibleSchema` for columns and keys that
-    Paimon would refuse, `InvalidOption` for options."""
+    """Schema 0 of a new table. Field ids are assigned, primary key columns become NOT NULL, and the
+    options `primary-key` and `partition` become the keys of the schema. Raises `IncompatibleSchema`
+    for columns and keys that Paimon would refuse, `InvalidOption` for options.
+    """
     stored = stored_options(options or {})
     primary = _keys(primary_keys, stored, "primary-key", "primary_keys")
     partition = _keys(partition_keys, stored, "partition", "partition_keys")
@@ -65,7 +68,9 @@ def first_schema(
 
 
 def check_buckets(schema: TableSchema, options: opt.Options) -> None:
-    """Raises `InvalidOption` if the options of buckets do not fit the columns or each other (format.md §6.2, §6.3)."""
+    """Raises `InvalidOption` if the options of buckets do not fit the columns or each other
+    (format.md §6.2, §6.3).
+    """
     bucket, primary, is_set = (
         options.value(opt.BUCKET),
         schema.primary_keys,
@@ -159,8 +164,10 @@ _WITH_BLANKS: Final = {
 
 
 def stored_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The options as a schema holds them: values as text, and declared keys in Paimon's spelling. Blanks around values
-    go, unless they may be meant, because Java cannot open a table with `bucket` = ` 4`."""
+    """The options as a schema holds them: values as text, and declared keys in Paimon's spelling.
+    Blanks around values go, unless they may be meant, because Java cannot open a table with
+    `bucket` = ` 4`.
+    """
     declared = {option.key for option in opt.table_options()}
     stored = {}
     for key, value in options.items():
@@ -210,7 +217,9 @@ def _check_columns(fields: Sequence[DataField]) -> None:
 
 
 def check_types(fields: Sequence[DataField]) -> None:
-    """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the table."""
+    """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the
+    table.
+    """
     for one in fields:
         if why := _why_no_type(one.type):
             raise IncompatibleSchema(

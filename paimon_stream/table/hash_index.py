@@ -26,8 +26,9 @@ def index_file(name: str, content: bytes) -> IndexFileMeta:
 def read_index_file(
     storage: Storage, layout: Layout, partition: bytes, bucket: int, file: IndexFileMeta
 ) -> bytes:
-    """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the file is missing or
-    has another size than its entry says, and `StorageError`."""
+    """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the
+    file is missing or has another size than its entry says, and `StorageError`.
+    """
     path = layout.index_file(partition, bucket, file)
     data = read_if_there(storage.read, path)
     if data is None or not len(data) == file.file_size == 4 * file.row_count:

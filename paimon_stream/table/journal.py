@@ -1,6 +1,7 @@
-"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has one small file beside
-the table, `_paimon_stream/<commit user>/<batch id>`: checksummed JSON, written atomically before the commit. The last
-two stay."""
+"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has
+one small file beside the table, `_paimon_stream/<commit user>/<batch id>`: checksummed JSON,
+written atomically before the commit. The last two stay.
+"""
 
 import base64
 from collections.abc import Callable
@@ -34,11 +35,14 @@ _CURE: Final = (
 class JournalEntry:
     """What one attempt at one batch has prepared. Times are epoch milliseconds.
 
-    `base` is the snapshot up to which it was known who had published what when the batch was judged, None for the empty
-    table. `newest` was the latest snapshot then; None if it is `base`, or in entries of older releases. `previous` is
-    the last batch that this stream had published before. Each of `stage_uuids` is part of the names of the metadata
-    that this attempt (the first uuid) or an earlier one at the batch may have written. `abandoned` has the paths of the
-    data files of earlier attempts that this one does not use. `overwrites`: the batch replaces the whole table."""
+    `base` is the snapshot up to which it was known who had published what when the batch was
+    judged, None for the empty table. `newest` was the latest snapshot then; None if it is `base`,
+    or in entries of older releases. `previous` is the last batch that this stream had published
+    before. Each of `stage_uuids` is part of the names of the metadata that this attempt (the first
+    uuid) or an earlier one at the batch may have written. `abandoned` has the paths of the data
+    files of earlier attempts that this one does not use. `overwrites`: the batch replaces the whole
+    table.
+    """
 
     batch_id: int
     messages: tuple[CommitMessage, ...]
@@ -156,8 +160,10 @@ class Journal:
             )
 
     def trim(self, batch_id: int) -> None:
-        """Removes the entries of batches before this one, except the last of them. Raises `StorageError`. Entries of
-        later batches stay. They exist if this run was paused, and a later run went on without it."""
+        """Removes the entries of batches before this one, except the last of them. Raises
+        `StorageError`. Entries of later batches stay. They exist if this run was paused, and a
+        later run went on without it.
+        """
         there = self.batches() if self._kept is None else self._kept
         earlier = sorted(batch for batch in there if batch < batch_id)
         self._storage.together([partial(self.remove, batch) for batch in earlier[:-1]])
@@ -168,8 +174,9 @@ class Journal:
         self._storage.delete(self._path(batch_id))
 
     def remove_other_tables(self, schema_digest: str) -> None:
-        """Removes the entries of other tables that were at this location: those with another digest of the
-        first schema. Entries that cannot be read stay. Raises `StorageError`."""
+        """Removes the entries of other tables that were at this location: those with another digest
+        of the first schema. Entries that cannot be read stay. Raises `StorageError`.
+        """
         for batch_id in self.batches():
             try:
                 entry = self.read(batch_id)

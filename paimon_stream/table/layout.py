@@ -1,6 +1,8 @@
-"""Where the files of a table are, relative to its root (format.md §1). To Paimon's layout this package adds the folder
-`_paimon_stream`, with one folder per commit user. Java, also its orphan cleaning, ignores names that begin with `_`.
-New data files may go into folders outside the table (table-kinds.md §3)."""
+"""Where the files of a table are, relative to its root (format.md §1). To Paimon's layout this
+package adds the folder `_paimon_stream`, with one folder per commit user. Java, also its orphan
+cleaning, ignores names that begin with `_`. New data files may go into folders outside the table
+(table-kinds.md §3).
+"""
 
 import hashlib
 import re
@@ -25,8 +27,10 @@ from paimon_stream.storage.uri import shown_root, split_root
 
 @dataclass(frozen=True, slots=True)
 class ExternalPaths:
-    """The external paths that files take in turn, as `_EXTERNAL_PATH` begins, each as often as its weight says. Without
-    any, new files lie in the table. `earlier` finds the external paths of all schemas of the table, for older files."""
+    """The external paths that files take in turn, as `_EXTERNAL_PATH` begins, each as often as its
+    weight says. Without any, new files lie in the table. `earlier` finds the external paths of all
+    schemas of the table, for older files.
+    """
 
     turns: tuple[str, ...] = ()
     has_entropy: bool = False
@@ -38,8 +42,10 @@ class ExternalPaths:
 
     @classmethod
     def of(cls, options: opt.Options) -> "ExternalPaths | None":
-        """What the table's options say; None for a table that never had external paths. Raises `InvalidOption` for
-        a path without a scheme, and for a strategy whose scheme or weights do not fit the paths."""
+        """What the table's options say; None for a table that never had external paths. Raises
+        `InvalidOption` for a path without a scheme, and for a strategy whose scheme or weights do
+        not fit the paths.
+        """
         strategy, paths = options.value(opt.EXTERNAL_STRATEGY), options.value(opt.EXTERNAL_PATHS)
         if not paths or strategy == "none":
             return cls() if paths else None
@@ -56,8 +62,9 @@ class ExternalPaths:
         return cls(tuple(turns), strategy == "entropy-inject")
 
     def place(self, folder: str, name: str, turn: int) -> str:
-        """The path of a new data file of this name, as the table's storage shows it. `folder` is that of its bucket,
-        and `turn` begins anywhere and grows by one with each file of a writer."""
+        """The path of a new data file of this name, as the table's storage shows it. `folder` is
+        that of its bucket, and `turn` begins anywhere and grows by one with each file of a writer.
+        """
         if not self.turns:
             return f"{folder}/{name}"
         if self.has_entropy:
@@ -67,7 +74,9 @@ class ExternalPaths:
 
 
 def external_roots(options: opt.Options) -> list[str]:
-    """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises `InvalidOption`."""
+    """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises
+    `InvalidOption`.
+    """
     return [
         _as_java_prints(one.strip())
         for one in options.value(opt.EXTERNAL_PATHS).split(",")
@@ -115,12 +124,16 @@ def schema_path(schema_id: int) -> str:
 
 
 def manifest_path(name: str) -> str:
-    """The file of a manifest, manifest list or index manifest. Raises `CorruptMetadata` for an impossible name."""
+    """The file of a manifest, manifest list or index manifest. Raises `CorruptMetadata` for an
+    impossible name.
+    """
     return f"{MANIFEST_FOLDER}/{names.checked_name(name, MANIFEST_FOLDER, 'The metadata')}"
 
 
 def statistics_path(name: str) -> str:
-    """The file of statistics, by its name. Raises `CorruptMetadata` for a name that no file can have."""
+    """The file of statistics, by its name. Raises `CorruptMetadata` for a name that no file can
+    have.
+    """
     return f"{STATISTICS_FOLDER}/{names.checked_name(name, STATISTICS_FOLDER, 'The metadata')}"
 
 
@@ -130,8 +143,9 @@ def tag_path(name: str) -> str:
 
 
 def id_in_name(name: str, prefix: str) -> int | None:
-    """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1), and for a
-    number of more than 64 bits."""
+    """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1),
+    and for a number of more than 64 bits.
+    """
     digits = name[len(prefix) :]
     if not (
         name.startswith(prefix)
@@ -145,7 +159,9 @@ def id_in_name(name: str, prefix: str) -> int | None:
 
 
 def read_hint(storage: Storage, path: str) -> str | None:
-    """The text of a hint file; None if it is missing or, without reading it, over 32 bytes. Raises `StorageError`."""
+    """The text of a hint file; None if it is missing or, without reading it, over 32 bytes. Raises
+    `StorageError`.
+    """
     try:
         return storage.read(path, _HINT_BYTES).decode("utf-8", "replace")
     except NotFound:
@@ -155,8 +171,10 @@ def read_hint(storage: Storage, path: str) -> str | None:
 
 
 def escape_user(user: str) -> str:
-    """The commit user as one safe part of a path, a different one for each user. Everything but ASCII letters, digits,
-    `_` and `-` becomes the `%XX` of its UTF-8 bytes. What is too long for a file name is cut and ends in a hash."""
+    """The commit user as one safe part of a path, a different one for each user. Everything but
+    ASCII letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. What is too long for a
+    file name is cut and ends in a hash.
+    """
     if not user:
         return "%"
     made = quote(user, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
@@ -173,8 +191,10 @@ def user_folder(user: str) -> str:
 
 @dataclass(slots=True)
 class NameSource:
-    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`, and all that were drawn so far. Each
-    kind counts from 0. No name repeats in any of the attempts that use the same source."""
+    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`, and all that were
+    drawn so far. Each kind counts from 0. No name repeats in any of the attempts that use the same
+    source.
+    """
 
     uuid: str
     drawn: list[str] = field(default_factory=list, init=False)
@@ -202,8 +222,9 @@ class Layout:
 
     @classmethod
     def of(cls, schema: TableSchema, options: opt.Options) -> "Layout":
-        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table, and for
-        external paths that no engine could use."""
+        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of
+        the table, and for external paths that no engine could use.
+        """
         # Java resolves a leading slash from the root of the file system, so it is refused.
         key = opt.DATA_FILE_DIRECTORY.key
         directory = options.value(opt.DATA_FILE_DIRECTORY).rstrip("/") if key in options else ""
@@ -223,12 +244,15 @@ class Layout:
         )
 
     def partition_values(self, partition: bytes) -> Sequence[object]:
-        """The values of a serialized partition row (see `format/binary_row.py`), in key order. Raises `FormatError`."""
+        """The values of a serialized partition row (see `format/binary_row.py`), in key order.
+        Raises `FormatError`.
+        """
         return deserialize_partition(self.partition_types, partition)
 
     def partition(self, partition: bytes) -> str:
-        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
-        `FormatError` for bytes that are not such a row."""
+        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without
+        partitions. Raises `FormatError` for bytes that are not such a row.
+        """
         keys, values = self.partition_keys, self.partition_values(partition)
         return names.partition_path(
             keys, self.partition_types, values, self.default_name, self.legacy_name
@@ -244,8 +268,10 @@ class Layout:
         )
 
     def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of a bucket of a partition, as the table's storage shows it, or, with a file's `_EXTERNAL_PATH`,
-        that file's folder outside the table. Raises `FormatError` for what the table cannot have."""
+        """The folder of a bucket of a partition, as the table's storage shows it, or, with a file's
+        `_EXTERNAL_PATH`, that file's folder outside the table. Raises `FormatError` for what the
+        table cannot have.
+        """
         folder = self.partition(partition)
         for part in folder.split("/") if folder else ():
             names.checked_name(part, folder, "The partition of an entry")
@@ -273,8 +299,10 @@ class Layout:
     def data_file(
         self, partition: bytes, bucket: int, name: str, external: str | None = None
     ) -> str:
-        """The path of a data file, or of a file that lies beside it, as the table's storage shows it. `external` is the
-        data file's `_EXTERNAL_PATH`. Raises `FormatError` for what the table cannot have."""
+        """The path of a data file, or of a file that lies beside it, as the table's storage shows
+        it. `external` is the data file's `_EXTERNAL_PATH`. Raises `FormatError` for what the table
+        cannot have.
+        """
         return self.in_folder(self.bucket_folder(partition, bucket, external), name)
 
     def whole_path(self, location: str, entry: ManifestEntry) -> str:
@@ -288,7 +316,9 @@ class Layout:
         )
 
     def in_folder(self, folder: str, name: str) -> str:
-        """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for an impossible name."""
+        """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for an
+        impossible name.
+        """
         return f"{folder}/{names.checked_name(name, folder, f'An entry of {folder}')}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
@@ -298,8 +328,9 @@ class Layout:
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
-        """Whether the path, relative to the table, can be that of a data file or index file: a file in a
-        bucket of a partition, or in the index folder."""
+        """Whether the path, relative to the table, can be that of a data file or index file: a file
+        in a bucket of a partition, or in the index folder.
+        """
         folder, _, name = path.rpartition("/")
         if names.wrong_with(name) is not None:
             return False

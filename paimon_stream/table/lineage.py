@@ -1,5 +1,7 @@
-"""The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards. A conclusion may be
-drawn from an old snapshot only if it lies in the lineage (docs/architecture.md, "The lineage"; exactly-once.md §2)."""
+"""The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
+A conclusion may be drawn from an old snapshot only if it lies in the lineage (docs/architecture.md,
+"The lineage"; exactly-once.md §2).
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -16,11 +18,13 @@ from paimon_stream.table.snapshots import SnapshotStore, Window
 
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
-    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that is open. A snapshot
-    that changed no data file leaves no trace in the next one. It counts as part of the lineage if the next one has its
-    manifests or, where these were merged, was built on as many rows. If a list of one of the two cannot be read, a
-    snapshot below is the proof: it would have expired before. Without one, the answer is None. Reads two manifest
-    lists, and manifests only if the next commit merged them. Raises `StorageError`."""
+    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that
+    is open. A snapshot that changed no data file leaves no trace in the next one. It counts as part
+    of the lineage if the next one has its manifests or, where these were merged, was built on as
+    many rows. If a list of one of the two cannot be read, a snapshot below is the proof: it would
+    have expired before. Without one, the answer is None. Reads two manifest lists, and manifests
+    only if the next commit merged them. Raises `StorageError`.
+    """
     if snapshot.id >= latest.id:
         return True
     following = latest if latest.id == snapshot.id + 1 else snapshots.find(snapshot.id + 1)
@@ -36,8 +40,10 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
-    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked at. If this id is
-    above 1 and none was found, one may have expired. Raises `StorageError`, `CorruptMetadata`."""
+    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked
+    at. If this id is above 1 and none was found, one may have expired. Raises `StorageError`,
+    `CorruptMetadata`.
+    """
     lowest = latest
     for lowest in snapshots.walk_down(latest.id):
         if wanted(lowest):
@@ -49,9 +55,11 @@ def newest_of(
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the id of a snapshot that was part of the table exists in the lineage with another nonce: a writer that
-    does not publish atomically replaced it, or it was rolled back and its id used again. None if another snapshot has
-    the id, and whether it lies in the lineage is open. Raises `StorageError`."""
+    """Whether the id of a snapshot that was part of the table exists in the lineage with another
+    nonce: a writer that does not publish atomically replaced it, or it was rolled back and its id
+    used again. None if another snapshot has the id, and whether it lies in the lineage is open.
+    Raises `StorageError`.
+    """
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
         return False
@@ -59,9 +67,11 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
 
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
-    """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has expired, the next one
-    may have expired, too, and been created again; then the window is not complete, and if lists are missing that would
-    show it, `complete` is None. Raises `StorageError`."""
+    """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has
+    expired, the next one may have expired, too, and been created again; then the window is not
+    complete, and if lists are missing that would show it, `complete` is None. Raises
+    `StorageError`.
+    """
     window = snapshots.window(0 if seen is None else seen.id, latest.id)
     if not window.complete or not window.snapshots:
         return window
@@ -77,7 +87,9 @@ def has_file(
     known: Collection[str],
     file: FileIdentity,
 ) -> bool:
-    """Whether a manifest that is not `known` has an entry of this file. Raises `CorruptMetadata`."""
+    """Whether a manifest that is not `known` has an entry of this file. Raises
+    `CorruptMetadata`.
+    """
     return any(
         one.identity == file
         for meta in metas
@@ -118,10 +130,12 @@ def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
     )
 
 
-# -- which snapshots rollbacks removed ----------------------------------------------------------------
+# -- which snapshots rollbacks removed
+# ----------------------------------------------------------------
 #
-# `_paimon_stream/rolled-back.json` has their nonces, the newest first. It is a hint: a rollback that was killed, or one
-# of another engine, leaves none. It only keeps a batch that was removed on purpose from being committed again.
+# `_paimon_stream/rolled-back.json` has their nonces, the newest first. It is a hint: a rollback
+# that was killed, or one of another engine, leaves none. It only keeps a batch that was removed on
+# purpose from being committed again.
 
 _LOG = logging.getLogger(__name__)
 _PATH: Final = f"{OWN_FOLDER}/rolled-back.json"
@@ -130,7 +144,9 @@ _MOST: Final = 1000
 
 
 def note_rolled_back(storage: Storage, nonces: Iterable[str]) -> None:
-    """Adds nonces, the newest first. A failure is logged, because a rollback must work on a full disk."""
+    """Adds nonces, the newest first. A failure is logged, because a rollback must work on a full
+    disk.
+    """
     try:
         kept = [*nonces, *rolled_back(storage)][:_MOST]
         storage.write_hint(_PATH, encode_checksummed(_KIND, {"nonces": kept}))

@@ -14,9 +14,11 @@ from paimon_stream.table.table import Table
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
-    """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a later DELETE of a
-    file cancel out. A DELETE without an ADD stays: that may be in an earlier manifest. Raises `DeletedFiles` for an ADD
-    of a file that is already present: such a table has rows twice, and Java fails to merge it (semantics.md §3.5)."""
+    """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a
+    later DELETE of a file cancel out. A DELETE without an ADD stays: that may be in an earlier
+    manifest. Raises `DeletedFiles` for an ADD of a file that is already present: such a table has
+    rows twice, and Java fails to merge it (semantics.md §3.5).
+    """
     merged: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
         identity = entry.identity
@@ -42,9 +44,11 @@ def live_files(
     types: Sequence[DataType],
     partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
-    """The ADD entries of all live files, as readers see them: those that no DELETE names, in whatever order
-    (semantics.md §3.5). `types` are the partition columns'. `partitions` (a choice, or serialized rows) limits the
-    result; then manifests whose partition statistics allow none of them are not read. Raises `CorruptMetadata`."""
+    """The ADD entries of all live files, as readers see them: those that no DELETE names, in
+    whatever order (semantics.md §3.5). `types` are the partition columns'. `partitions` (a choice,
+    or serialized rows) limits the result; then manifests whose partition statistics allow none of
+    them are not read. Raises `CorruptMetadata`.
+    """
     chosen = partitions
     if not isinstance(chosen, PartitionFilter):
         if chosen is not None and not chosen:
@@ -74,9 +78,10 @@ def snapshot_files(
 
 
 class BucketIndex:
-    """What is known of the partitions that a writer touches: the largest sequence number and the number of level 0
-    files of each bucket, and each partition's bucket count. `commit/table_cache.py` decides which snapshot this
-    describes, and bounds it. Deleted files lower no sequence number: gaps are normal, repeats are not (format.md §7.2).
+    """What is known of the partitions that a writer touches: the largest sequence number and the
+    number of level 0 files of each bucket, and each partition's bucket count.
+    `commit/table_cache.py` decides which snapshot this describes, and bounds it. Deleted files
+    lower no sequence number: gaps are normal, repeats are not (format.md §7.2).
     """
 
     MAX_PARTITIONS: Final = 20_000
@@ -92,7 +97,9 @@ class BucketIndex:
         return self._sequences.keys()
 
     def missing(self, partitions: Collection[bytes]) -> list[bytes]:
-        """The given partitions that are not known. Forgets all known ones if both together are too many."""
+        """The given partitions that are not known. Forgets all known ones if both together are too
+        many.
+        """
         missing = [one for one in dict.fromkeys(partitions) if one not in self._sequences]
         if missing and len(self._sequences) + len(missing) > self.MAX_PARTITIONS:
             self.forget()
@@ -100,7 +107,9 @@ class BucketIndex:
         return missing
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
-        """Makes partitions known from their live files, or raises `BucketCountChanged`; then nothing is added."""
+        """Makes partitions known from their live files, or raises `BucketCountChanged`; then
+        nothing is added.
+        """
         sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
         totals: dict[bytes, int] = {}
         self._absorb(sequences, totals, [entry for entry in live if entry.partition in sequences])
@@ -108,23 +117,28 @@ class BucketIndex:
         self._totals |= totals
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises `BucketCountChanged`; the
-        caller must then forget everything."""
+        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises
+        `BucketCountChanged`; the caller must then forget everything.
+        """
         known = [entry for entry in entries if entry.partition in self._sequences]
         self._absorb(self._sequences, self._totals, known)
 
     def max_sequence(self, partition: bytes, bucket: int) -> int:
-        """The largest sequence number of the bucket's files, or the newest creation time of files that wait in bucket
-        -2; −1 if it has none. Raises `KeyError` for an unknown partition."""
+        """The largest sequence number of the bucket's files, or the newest creation time of files
+        that wait in bucket -2; −1 if it has none. Raises `KeyError` for an unknown partition.
+        """
         return self._sequences[partition].get(bucket, -1)
 
     def depth(self, partition: bytes, bucket: int) -> int:
-        """The number of level 0 files in the bucket, which no compaction has processed. 0 for an unknown partition."""
+        """The number of level 0 files in the bucket, which no compaction has processed. 0 for an
+        unknown partition.
+        """
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count that the partition's files were written for; None if it has none. Raises `KeyError` for an
-        unknown partition."""
+        """The bucket count that the partition's files were written for; None if it has none. Raises
+        `KeyError` for an unknown partition.
+        """
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)

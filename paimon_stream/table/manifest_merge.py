@@ -1,8 +1,10 @@
-"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor* one (semantics.md
-§4, with R4.2 for retries; docs/architecture.md, "The cost of a commit").
+"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor*
+one (semantics.md §4, with R4.2 for retries; docs/architecture.md, "The cost of a commit").
 
-Invariants: the live files stay the same. A minor merge keeps the order, because later deletes depend on it. No file is
-changed; only new manifests are written. A manifest that need not change is passed on unchanged."""
+Invariants: the live files stay the same. A minor merge keeps the order, because later deletes
+depend on it. No file is changed; only new manifests are written. A manifest that need not change is
+passed on unchanged.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,8 +44,10 @@ Metas = tuple[ManifestFileMeta, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """When manifests are merged: the size of a full manifest in bytes, the bytes of changed manifests that
-    trigger a full merge, and the number of small manifests that triggers a minor merge."""
+    """When manifests are merged: the size of a full manifest in bytes, the bytes of changed
+    manifests that trigger a full merge, and the number of small manifests that triggers a minor
+    merge.
+    """
 
     target_size: int
     full_size: int
@@ -59,7 +63,9 @@ class MergeLimits:
         )
 
     def must_change(self, meta: ManifestFileMeta) -> bool:
-        """Whether a full merge always rewrites this manifest, because it has deletes or is small."""
+        """Whether a full merge always rewrites this manifest, because it has deletes or is
+        small.
+        """
         return meta.num_deleted_files > 0 or meta.file_size < self.target_size
 
 
@@ -81,8 +87,9 @@ class Merged:
         return len({m.file_name for m in self.before} - {m.file_name for m in self.after})
 
     def onto(self, present: Metas) -> Metas:
-        """The present manifests, with those that this merge was made from replaced by its result. If they are
-        no longer next to each other, the present manifests unchanged."""
+        """The present manifests, with those that this merge was made from replaced by its result.
+        If they are no longer next to each other, the present manifests unchanged.
+        """
         if self.after == self.before:
             return present
         names = [meta.file_name for meta in present]
@@ -95,9 +102,11 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestAccess:
-    """How manifests are read and written. `write` and `join` start a new manifest at the target size and make none
-    without entries. `join` copies whole manifests without deletes and does not decode them. `may_contain` decides from
-    a manifest's partition statistics whether it can have entries of a partition."""
+    """How manifests are read and written. `write` and `join` start a new manifest at the target
+    size and make none without entries. `join` copies whole manifests without deletes and does not
+    decode them. `may_contain` decides from a manifest's partition statistics whether it can have
+    entries of a partition.
+    """
 
     read: Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
     write: Callable[[Iterable[ManifestEntry]], Metas]
@@ -106,8 +115,10 @@ class ManifestAccess:
 
 
 def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
-    """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
-    `DeletedFiles` if decoded manifests list a file twice. The caller then removes what was written."""
+    """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access`
+    raises, and `DeletedFiles` if decoded manifests list a file twice. The caller then removes what
+    was written.
+    """
     after = full_merge(metas, limits, access)
     return Merged(
         before=metas, after=minor_merge(metas, limits, access) if after is None else after
@@ -148,7 +159,9 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
 
 
 def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
-    """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
+    """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is
+    due.
+    """
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
     deleting = chain.from_iterable(
@@ -169,7 +182,9 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
         return (*kept, *access.join(tuple(rest)))
 
     def survivors() -> Iterator[ManifestEntry]:
-        """The entries to write again, one manifest in memory at a time. Manifests that need not change go to `kept`."""
+        """The entries to write again, one manifest in memory at a time. Manifests that need not
+        change go to `kept`.
+        """
         for meta in rest:
             entries = access.read(meta)
             live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]
@@ -187,7 +202,9 @@ _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest wi
 
 
 class ManifestJoiner(ManifestWriter):
-    """Joins manifests of a table that have no deletes: an ADD and a DELETE would not cancel out without decoding."""
+    """Joins manifests of a table that have no deletes: an ADD and a DELETE would not cancel out
+    without decoding.
+    """
 
     def __init__(
         self,
@@ -205,9 +222,11 @@ class ManifestJoiner(ManifestWriter):
     def join(
         self, metas: Iterable[ManifestFileMeta], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries of these manifests again, in order, under names of `names`. A new manifest ends with the
-        first joined one at which it reaches `manifest.target-file-size`. Those with another schema than Java's, or
-        which their list describes only in part, are decoded. Raises `CorruptMetadata`, `StorageError`."""
+        """Writes the entries of these manifests again, in order, under names of `names`. A new
+        manifest ends with the first joined one at which it reaches `manifest.target-file-size`.
+        Those with another schema than Java's, or which their list describes only in part, are
+        decoded. Raises `CorruptMetadata`, `StorageError`.
+        """
         written: list[ManifestFileMeta] = []
         blocks, tally = _Blocks(self._codec), Tally()
         waits = False
@@ -222,7 +241,9 @@ class ManifestJoiner(ManifestWriter):
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
-        """How a merge reads and writes manifests. The writer's files, too, have names from `names`."""
+        """How a merge reads and writes manifests. The writer's files, too, have names from
+        `names`.
+        """
         return ManifestAccess(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
@@ -233,7 +254,9 @@ class ManifestJoiner(ManifestWriter):
         )
 
     def _read(self, meta: ManifestFileMeta, tally: Tally) -> tuple[str, Sequence[AvroBlock]]:
-        """The codec of a manifest's blocks, and the blocks, compressed by it. The tally takes in the manifest."""
+        """The codec of a manifest's blocks, and the blocks, compressed by it. The tally takes in
+        the manifest.
+        """
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
             data = read_if_there(self._source.read, path)
@@ -250,7 +273,9 @@ class ManifestJoiner(ManifestWriter):
         return _PLAIN.codec, [block for some in groups for block in encode_entries(some, _PLAIN)]
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
-        """Whether the list's entry for this manifest is complete enough to describe a manifest joined from it."""
+        """Whether the list's entry for this manifest is complete enough to describe a manifest
+        joined from it.
+        """
         stats, width = meta.partition_stats, len(self._partition_types)
         known = (
             meta.min_bucket,
@@ -264,7 +289,9 @@ class ManifestJoiner(ManifestWriter):
 
 
 class _Blocks:
-    """Compressed blocks of at least a thousand entries or `FULL_BLOCK` bytes each, except the last one."""
+    """Compressed blocks of at least a thousand entries or `FULL_BLOCK` bytes each, except the last
+    one.
+    """
 
     def __init__(self, compressor: Compressor) -> None:
         self.size = 0
@@ -274,7 +301,9 @@ class _Blocks:
         self._records = 0
 
     def add(self, codec: str, blocks: Iterable[AvroBlock], name: str) -> None:
-        """Adds the blocks of a manifest. `codec` is their compression, `name` the manifest's name."""
+        """Adds the blocks of a manifest. `codec` is their compression, `name` the manifest's
+        name.
+        """
         same = codec == self._compressor.codec
         for block in blocks:
             if same and not self._records and block.records >= ENTRIES_PER_BLOCK:

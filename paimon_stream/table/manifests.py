@@ -43,14 +43,16 @@ class ManifestStore:
         self._storage = storage
 
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
-        """The manifests that a list names, in order. `size` is the size a snapshot recorded for it. Raises
-        `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`."""
+        """The manifests that a list names, in order. `size` is the size a snapshot recorded for it.
+        Raises `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`.
+        """
         data, path = self._read(name, size)
         return tuple(manifest_avro.decode_manifest_list(data, path))
 
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """All manifests of a snapshot, its base list before its delta list: a DELETE comes after the ADD that it
-        cancels (semantics.md §2.3). Raises as `read_list`."""
+        """All manifests of a snapshot, its base list before its delta list: a DELETE comes after
+        the ADD that it cancels (semantics.md §2.3). Raises as `read_list`.
+        """
         base = partial(
             self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size
         )
@@ -62,7 +64,9 @@ class ManifestStore:
         return self.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
     def changelog(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a snapshot's changelog, if it has one. Raises what `read_list` raises."""
+        """The manifests of a snapshot's changelog, if it has one. Raises what `read_list`
+        raises.
+        """
         if snapshot.changelog_manifest_list is None:
             return ()
         return self.read_list(
@@ -70,8 +74,9 @@ class ManifestStore:
         )
 
     def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
-        """The entries of a manifest, in order. Raises `CorruptMetadata` if the manifest is missing, cut off or broken,
-        or has other counts than its list records, `UnknownVersion`."""
+        """The entries of a manifest, in order. Raises `CorruptMetadata` if the manifest is missing,
+        cut off or broken, or has other counts than its list records, `UnknownVersion`.
+        """
         data, path = self._read(meta.file_name, meta.file_size)
         entries = manifest_avro.decode_manifest(data, path)
         added = sum(entry.kind is FileKind.ADD for entry in entries)
@@ -83,8 +88,9 @@ class ManifestStore:
         return entries
 
     def read_of(self, meta: ManifestFileMeta, chosen: PartitionFilter) -> list[ManifestEntry]:
-        """The entries of a manifest that belong to the chosen partitions, in order. The others are decoded as
-        little as possible. Raises what `read` raises, but counts are not compared."""
+        """The entries of a manifest that belong to the chosen partitions, in order. The others are
+        decoded as little as possible. Raises what `read` raises, but counts are not compared.
+        """
         data, path = self._read(meta.file_name, meta.file_size)
         return manifest_avro.decode_manifest(
             data, path, chosen.holds, lambda one: chosen.may_be_in_block(one.data)
@@ -93,22 +99,26 @@ class ManifestStore:
     def entries_of(
         self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter
     ) -> Iterator[ManifestEntry]:
-        """The entries of these partitions in several manifests, in order. A manifest is read only if its statistics
-        allow one of them. Raises what `read_of` raises."""
+        """The entries of these partitions in several manifests, in order. A manifest is read only
+        if its statistics allow one of them. Raises what `read_of` raises.
+        """
         for meta in metas:
             if partitions.may_be_in(meta.partition_stats):
                 yield from self.read_of(meta, partitions)
 
     def index_entries(self, name: str | None) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot, from its index manifest if it has one. Raises what `read_list` raises."""
+        """The live index files of a snapshot, from its index manifest if it has one. Raises what
+        `read_list` raises.
+        """
         if name is None:
             return ()
         data, path = self._read(name, None)
         return decode_index_manifest(data, path)
 
     def unindexed(self, snapshot: Snapshot) -> list[tuple[bytes, int]]:
-        """The (partition, bucket)s of a table with dynamic buckets that have files and no hash index. Of all manifests,
-        only these two values are read. Raises what `read_list` raises."""
+        """The (partition, bucket)s of a table with dynamic buckets that have files and no hash
+        index. Of all manifests, only these two values are read. Raises what `read_list` raises.
+        """
         files: Counter[tuple[bytes, int]] = Counter()
         for meta in self.base_and_delta(snapshot):
             data, path = self._read(meta.file_name, meta.file_size)
@@ -136,8 +146,9 @@ class ManifestStore:
 def expect_manifests(
     ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Container[str]
 ) -> None:
-    """Says that the lists of some snapshots are read next, and all their manifests, apart from those with
-    known names. Each list is held until it is read, so the snapshots must be few."""
+    """Says that the lists of some snapshots are read next, and all their manifests, apart from
+    those with known names. Each list is held until it is read, so the snapshots must be few.
+    """
     if not ahead.helps:
         return
     named = chain.from_iterable(one.manifest_lists for one in snapshots)
@@ -157,8 +168,10 @@ def expect_manifests(
 
 
 class ManifestWriter:
-    """Writes manifests and manifest lists of one table, under names that the caller chooses. `schema_id` is the id of
-    the newest schema. If writing fails, nothing is removed: that is left to the owner of the names."""
+    """Writes manifests and manifest lists of one table, under names that the caller chooses.
+    `schema_id` is the id of the newest schema. If writing fails, nothing is removed: that is left
+    to the owner of the names.
+    """
 
     def __init__(
         self, storage: FileSink, options: Options, types: Sequence[DataType], schema_id: int
@@ -176,9 +189,11 @@ class ManifestWriter:
     def write(
         self, entries: Iterable[ManifestEntry], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries, in order, into as many manifests as `manifest.target-file-size` requires; none
-        if there are no entries. As in Java, a manifest ends after a multiple of 1000 entries, at the first at
-        which the target size is reached. Only 1000 entries are held at a time. Raises `StorageError`."""
+        """Writes the entries, in order, into as many manifests as `manifest.target-file-size`
+        requires; none if there are no entries. As in Java, a manifest ends after a multiple of 1000
+        entries, at the first at which the target size is reached. Only 1000 entries are held at a
+        time. Raises `StorageError`.
+        """
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = Tally()
@@ -193,7 +208,9 @@ class ManifestWriter:
         return tuple(written)
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
-        """Writes a manifest list, which may be empty; returns its size in bytes. Raises `StorageError`."""
+        """Writes a manifest list, which may be empty; returns its size in bytes. Raises
+        `StorageError`.
+        """
         data = manifest_avro.encode_manifest_list(
             metas, compression=self._compression, level=self._level
         )
@@ -232,7 +249,9 @@ class ManifestWriter:
 
 
 class Tally:
-    """What a manifest list records about a manifest, collected while its entries are written (format.md §4.2)."""
+    """What a manifest list records about a manifest, collected while its entries are written
+    (format.md §4.2).
+    """
 
     def __init__(self) -> None:
         self.added = 0
@@ -263,7 +282,9 @@ class Tally:
             self.row_ids += (first, first + rows - 1)
 
     def add_manifest(self, meta: ManifestFileMeta) -> None:
-        """Takes in a whole manifest that its list describes completely. Bounds of bounds are exact."""
+        """Takes in a whole manifest that its list describes completely. Bounds of bounds are
+        exact.
+        """
         self.added += meta.num_added_files
         self.deleted += meta.num_deleted_files
         self.schema_ids.add(meta.schema_id)

@@ -1,4 +1,6 @@
-"""The paths of the files in commit messages, and removing these files, for their owners (the ownership law)."""
+"""The paths of the files in commit messages, and removing these files, for their owners (the
+ownership law).
+"""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -22,9 +24,10 @@ _MOST_NUMBER: Final = 2**62
 
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
-    """Checks that the table can have every partition, bucket and file that the messages name. They may come from
-    another engine or from a file: each name becomes a path, and a number that no file has would make the table
-    unusable. `location` is for the error. Raises `FormatError`."""
+    """Checks that the table can have every partition, bucket and file that the messages name. They
+    may come from another engine or from a file: each name becomes a path, and a number that no file
+    has would make the table unusable. `location` is for the error. Raises `FormatError`.
+    """
     partitions: set[bytes] = set()
     for message in messages:
         try:
@@ -80,9 +83,11 @@ def _check_file(file: DataFileMeta) -> None:
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """The paths, relative to the table, of all files that the messages would add: data files with the files beside
-    them, changelog files and index files. Left out are index files outside the table, and files that a compaction only
-    moves to another level: they are part of the table already (semantics.md §2.8)."""
+    """The paths, relative to the table, of all files that the messages would add: data files with
+    the files beside them, changelog files and index files. Left out are index files outside the
+    table, and files that a compaction only moves to another level: they are part of the table
+    already (semantics.md §2.8).
+    """
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
     for message in messages:
@@ -118,7 +123,9 @@ def _paths(
 
 
 def remove_files(storage: Storage, paths: Iterable[str]) -> int:
-    """Deletes the files and continues after a failure. Returns the number of delete requests that succeeded."""
+    """Deletes the files and continues after a failure. Returns the number of delete requests that
+    succeeded.
+    """
     removed = 0
     for path in paths:
         try:

@@ -1,6 +1,8 @@
-"""Options that no table can have, and options that a single writer cannot change. This module touches no storage.
-Paimon checks most of these when a table is created and the rest when it is first written. Here all are checked at
-creation, so that no table comes to exist that nobody can write (format.md §9)."""
+"""Options that no table can have, and options that a single writer cannot change. This module
+touches no storage. Paimon checks most of these when a table is created and the rest when it is
+first written. Here all are checked at creation, so that no table comes to exist that nobody can
+write (format.md §9).
+"""
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +57,9 @@ _CHANGELOG_RETENTION: Final = (
     (opt.CHANGELOG_NUM_RETAINED_MAX, opt.SNAPSHOT_NUM_RETAINED_MAX),
     (opt.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
 )
-"""The options of long-lived changelogs, each with that of snapshots from which it takes its default."""
+"""The options of long-lived changelogs, each with that of snapshots from which it takes its
+default.
+"""
 _HUNDRED_YEARS: Final = 86_400_000 * 36_525
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
 _DEFAULTS: Final = {
@@ -102,8 +106,9 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def check_possible(schema: TableSchema, options: opt.Options) -> None:
-    """Raises `InvalidOption` for options that Paimon could not work with: unknown values, names of columns
-    that do not exist, contradictions with the keys or with each other."""
+    """Raises `InvalidOption` for options that Paimon could not work with: unknown values, names of
+    columns that do not exist, contradictions with the keys or with each other.
+    """
     for key, parse in _PASSED_ON.items():
         if key in options:
             _parse(key, options[key], parse)
@@ -178,7 +183,9 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
 
 
 def changelog_outlives(options: opt.Options) -> bool:
-    """Whether the table keeps changelog longer than snapshots, which is where one of its options is larger."""
+    """Whether the table keeps changelog longer than snapshots, which is where one of its options is
+    larger.
+    """
     return any(
         options.is_set(one) and options.value(one) > options.value(of)
         for one, of in _CHANGELOG_RETENTION
@@ -186,7 +193,9 @@ def changelog_outlives(options: opt.Options) -> bool:
 
 
 def of_changelogs(options: opt.Options) -> opt.Options:
-    """The options with those of long-lived changelogs, where they are set, as those of snapshots."""
+    """The options with those of long-lived changelogs, where they are set, as those of
+    snapshots.
+    """
     own = {of.key: options[one.key] for one, of in _CHANGELOG_RETENTION if options.is_set(one)}
     return opt.Options({**options, **own})
 
@@ -216,7 +225,9 @@ def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
 
 
 def tag_period(options: opt.Options) -> dt.timedelta:
-    """The period of an automatic tag, which is longer than the delay of its creation. Raises `InvalidOption`."""
+    """The period of an automatic tag, which is longer than the delay of its creation. Raises
+    `InvalidOption`.
+    """
     period, delay = (
         _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)],
         options.value(opt.TAG_CREATION_DELAY),
@@ -280,8 +291,10 @@ def _wrong(key: str, value: object, why: str) -> InvalidOption:
 
 
 def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, used: bool) -> None:
-    """Raises `InvalidOption` for an option that a table cannot change, as in Java. A `text` of None removes the option.
-    `used` says whether the table has snapshots; without them, most can be changed."""
+    """Raises `InvalidOption` for an option that a table cannot change, as in Java. A `text` of None
+    removes the option. `used` says whether the table has snapshots; without them, most can be
+    changed.
+    """
     own, default = opt.Options(stored), _DEFAULTS.get(key)
     old, new = own.get(key, default), default if text is None else text.strip()
     fixed = key in _NEVER_ALTERED or (used and key in IMMUTABLE - _ALTERABLE)
@@ -301,8 +314,9 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` if one writer would change an option that applies to all of them. Its rows would
-    be where no other writer or reader looks for them. `table` is for the message."""
+    """Raises `InvalidOption` if one writer would change an option that applies to all of them. Its
+    rows would be where no other writer or reader looks for them. `table` is for the message.
+    """
     own, given = opt.Options(stored), opt.Options(overrides)
     for key in sorted(IMMUTABLE & set(given)):
         text, in_force = given[key], own.get(key, _DEFAULTS.get(key))

@@ -1,4 +1,6 @@
-"""Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a partition row."""
+"""Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a
+partition row.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
@@ -23,7 +25,9 @@ class _Anything(Enum):
 
 
 class PartitionSpec:
-    """Values for some of the partition columns, in internal form. A partition row matches if it has them."""
+    """Values for some of the partition columns, in internal form. A partition row matches if it has
+    them.
+    """
 
     __slots__ = ("_default_name", "_names", "_positions", "_types")
 
@@ -74,13 +78,16 @@ class PartitionSpec:
 def parse_partition(
     fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str, *, table: str
 ) -> PartitionSpec:
-    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names. A value is Python's for the
-    column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also `19782`; a TIME is
-    milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one (format.md §1.4).
-    None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL shares with empty
-    and blank strings. As a value, it is NULL, except in string columns, where it means itself. Columns that are left
-    out may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for a name that is no
-    partition column or comes twice, `InvalidData` for a value that does not fit its column."""
+    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names. A value
+    is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in
+    a path also `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have
+    a time zone if the type has one (format.md §1.4). None is NULL. In a path, `default_name`
+    (`partition.default-name`) means its folder, which NULL shares with empty and blank strings. As
+    a value, it is NULL, except in string columns, where it means itself. Columns that are left out
+    may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for a
+    name that is no partition column or comes twice, `InvalidData` for a value that does not fit its
+    column.
+    """
     if not isinstance(given, str | Mapping):
         text = f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
         raise IncompatibleSchema(text).of_table(table)
@@ -130,8 +137,10 @@ def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path
 
 
 class PartitionFilter:
-    """A choice of partitions: all, some by their rows, or all that match a spec; `types` are those of their columns.
-    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True in doubt."""
+    """A choice of partitions: all, some by their rows, or all that match a spec; `types` are those
+    of their columns. Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places
+    out, and are True in doubt.
+    """
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
 
@@ -142,8 +151,9 @@ class PartitionFilter:
         rows: Collection[bytes] | None = None,
         specs: Sequence[PartitionSpec] | None = None,
     ) -> None:
-        """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one partition,
-        which is always chosen."""
+        """All partitions, unless `rows` or `specs` choose some. A table without partition columns
+        has one partition, which is always chosen.
+        """
         self._types = tuple(types)
         whole = [spec.row for spec in specs or ()]
         if rows is None and specs and None not in whole:
@@ -172,7 +182,9 @@ class PartitionFilter:
         return found
 
     def may_be_in(self, stats: SimpleStats) -> bool:
-        """Whether a manifest with these partition statistics can have entries of a chosen partition."""
+        """Whether a manifest with these partition statistics can have entries of a chosen
+        partition.
+        """
         if self.is_everything:
             return True
         bounds = partition_bounds(self._types, stats)
@@ -183,5 +195,7 @@ class PartitionFilter:
         return any(all(map(may_hold, self._types, bounds, row)) for row in self._values)
 
     def may_be_in_block(self, plain: bytes) -> bool:
-        """Whether uncompressed records, which hold partitions as plain rows, can include a chosen one."""
+        """Whether uncompressed records, which hold partitions as plain rows, can include a chosen
+        one.
+        """
         return self._rows is None or any(row in plain for row in self._rows)

@@ -1,5 +1,7 @@
-"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the reverse. Text must
-be a value to the letter: a lenient parser would take a slip for another value, and so select another partition."""
+"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the
+reverse. Text must be a value to the letter: a lenient parser would take a slip for another value,
+and so select another partition.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -60,10 +62,12 @@ def expected_form(type_: DataType) -> str:
 
 
 def partition_value(type_: DataType, given: Any, *, in_path: bool = False) -> Any:
-    """The value in internal form; None for what is not a value of the type. In the path of a folder (`in_path`), a DATE
-    may be its number of days since 1970-01-01, as `partition.legacy-name` writes it (format.md §1.4). Elsewhere a
-    number is a DATE only if no date from year 1 to year 9999 has it: `2024` is more likely a year than a day of 1975,
-    and dates out of Python's range are shown as such numbers."""
+    """The value in internal form; None for what is not a value of the type. In the path of a folder
+    (`in_path`), a DATE may be its number of days since 1970-01-01, as `partition.legacy-name`
+    writes it (format.md §1.4). Elsewhere a number is a DATE only if no date from year 1 to year
+    9999 has it: `2024` is more likely a year than a day of 1975, and dates out of Python's range
+    are shown as such numbers.
+    """
     try:
         if in_path and type_.root is TypeRoot.DATE and _NUMBER.fullmatch(given):
             made: Any = int(given)
@@ -85,7 +89,8 @@ def _can_be_stored(type_: DataType, made: Any) -> bool:
     return bits is None or -(2 ** (bits - 1)) <= made < 2 ** (bits - 1)
 
 
-# -- objects --------------------------------------------------------------------------------------------
+# -- objects
+# --------------------------------------------------------------------------------------------
 def _of_object(type_: DataType, given: Any) -> Any:
     if isinstance(given, np.generic) and not isinstance(given, np.datetime64):
         given = given.item()
@@ -113,12 +118,14 @@ def _of_object(type_: DataType, given: Any) -> Any:
             return (given.astimezone(timezone.utc).replace(tzinfo=None) - _EPOCH) // _MICRO * 1000
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ, np.datetime64():
             nanos = given.astype("datetime64[ns]")
-            # NaT equals nothing. A time that 64 bits of nanoseconds cannot hold would become another one.
+            # NaT equals nothing. A time that 64 bits of nanoseconds cannot hold would become
+            # another one.
             return int(nanos.astype(np.int64)) if nanos.astype(given.dtype) == given else None
     return None
 
 
-# -- texts ----------------------------------------------------------------------------------------------
+# -- texts
+# ----------------------------------------------------------------------------------------------
 def _integer(_: DataType, text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
@@ -145,7 +152,9 @@ def _date(_: DataType, text: str) -> int | None:
 
 
 def _days(text: str) -> int:
-    """The days since 1970-01-01. Raises `ValueError` for a text that is not a date of the calendar."""
+    """The days since 1970-01-01. Raises `ValueError` for a text that is not a date of the
+    calendar.
+    """
     if not _DATE.fullmatch(text):  # numpy also reads "2024-02", "2024-02-29T10", "today" and "NaT"
         raise ValueError(text)
     return int(np.datetime64(text, "D").astype(np.int64))
@@ -176,7 +185,9 @@ def _timestamp(_: DataType, text: str) -> int:
 
 
 def _instant(type_: DataType, text: str) -> int:
-    """Nanoseconds since 1970-01-01T00:00Z. A text without a zone, as in a folder's name, is in UTC."""
+    """Nanoseconds since 1970-01-01T00:00Z. A text without a zone, as in a folder's name, is in
+    UTC.
+    """
     found = _ZONE.fullmatch(text)
     if not found:
         return _timestamp(type_, text)
@@ -203,9 +214,12 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
 }
 
 
-# -- values as people use them in Python ------------------------------------------------------------------
+# -- values as people use them in Python
+# ------------------------------------------------------------------
 def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
-    """The values of a serialized partition row by column, as Python objects. Raises `FormatError`."""
+    """The values of a serialized partition row by column, as Python objects. Raises
+    `FormatError`.
+    """
     values = layout.partition_values(partition)
     columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
     return MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns})

@@ -1,8 +1,10 @@
-"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks here.
+"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not,
+asks here.
 
-Files are referred to by the journals of streams (files that wait to be committed or removed) and by the *roots*: the
-snapshots, tags and long-lived changelogs of the table and of all its branches. docs/architecture.md ("References") has
-the invariants, and why the order of reading matters."""
+Files are referred to by the journals of streams (files that wait to be committed or removed) and by
+the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
+docs/architecture.md ("References") has the invariants, and why the order of reading matters.
+"""
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator
@@ -77,12 +79,16 @@ def histories(storage: Storage) -> list[Storage]:
 
 
 def branches(storage: Storage) -> list[str]:
-    """The folders that have snapshots: the table's own (`""`), and `branch/branch-<name>/` of each branch."""
+    """The folders that have snapshots: the table's own (`""`), and `branch/branch-<name>/` of each
+    branch.
+    """
     return ["", *map(of_branch.branch_folder, of_branch.branch_names(storage))]
 
 
 class Root(NamedTuple):
-    """A file that defines a state of the table: a `tag`, `snapshot` or `changelog` of one of the `branches`."""
+    """A file that defines a state of the table: a `tag`, `snapshot` or `changelog` of one of the
+    `branches`.
+    """
 
     branch: str
     folder: str
@@ -90,8 +96,9 @@ class Root(NamedTuple):
 
 
 def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
-    """The snapshots, tags and long-lived changelogs of the table and of all its branches, or of the `others` than the
-    one that the storage shows. Their paths are relative to the table's folder."""
+    """The snapshots, tags and long-lived changelogs of the table and of all its branches, or of the
+    `others` than the one that the storage shows. Their paths are relative to the table's folder.
+    """
     own = storage.folder if isinstance(storage, of_branch.BranchStorage) else ""
     for branch in branches(storage):
         if others and branch == own:
@@ -103,8 +110,9 @@ def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
 
 
 def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
-    """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata` or
-    `UnknownVersion`, which say how to remove it, and `StorageError`."""
+    """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata`
+    or `UnknownVersion`, which say how to remove it, and `StorageError`.
+    """
     cure = f"Restore the file, or {removal_of_tag(path)}"
     try:
         return decode_snapshot(storage.read(path, MOST_JSON), f"{storage.location}/{path}", cure)
@@ -140,8 +148,10 @@ def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
 
 
 def journalled_names(storage: Storage) -> Iterator[str]:
-    """The names of all data, changelog, index and extra files in journals, including files that a batch takes
-    away or that an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    """The names of all data, changelog, index and extra files in journals, including files that a
+    batch takes away or that an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`,
+    `StorageError`.
+    """
     for entry in _journal_entries(storage):
         yield from _noted(entry)
 
@@ -153,8 +163,9 @@ def _noted(entry: JournalEntry) -> Iterator[str]:
 
 
 def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
-    """The given names that something refers to. Reads every manifest of the table once, so use it rarely. Raises what
-    `References.read` raises; then no name is known to be unused."""
+    """The given names that something refers to. Reads every manifest of the table once, so use it
+    rarely. Raises what `References.read` raises; then no name is known to be unused.
+    """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     used = NameSet(References(storage, runtime, Mentions(wanted)).read())
     return frozenset(name for name in names if name in used)
@@ -162,8 +173,10 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
 
 @dataclass(slots=True)
 class References:
-    """The names in use in one table with all its branches, read once by `read`. `mentions` finds the data file names in
-    question. `protected` has the uuids of metadata that journalled attempts may still publish."""
+    """The names in use in one table with all its branches, read once by `read`. `mentions` finds
+    the data file names in question. `protected` has the uuids of metadata that journalled attempts
+    may still publish.
+    """
 
     storage: Storage
     runtime: Runtime
@@ -182,8 +195,10 @@ class References:
         self._ahead = ReadAhead(self.storage)
 
     def read(self) -> npt.NDArray[np.int64]:
-        """The hashes of all names in use, sorted. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError` for what
-        cannot be read, and `CommitContended` if roots come and go faster than they can be read."""
+        """The hashes of all names in use, sorted. Raises `CorruptMetadata`, `UnknownVersion`,
+        `StorageError` for what cannot be read, and `CommitContended` if roots come and go faster
+        than they can be read.
+        """
         self._read_journals()
         known: set[FileStat] = set()
         for _ in range(_ROUNDS):
@@ -210,7 +225,9 @@ class References:
             self.protected.update(entry.stage_uuids)
 
     def _list_roots(self) -> list[Root]:
-        """All roots. Java refuses a branch without a schema, too, even one whose deletion was interrupted."""
+        """All roots. Java refuses a branch without a schema, too, even one whose deletion was
+        interrupted.
+        """
         for name in of_branch.branch_names(self.storage):
             folder = f"{self.storage.location}/{of_branch.branch_folder(name)}".rstrip("/")
             schemas = self.storage.list_files(
@@ -224,8 +241,9 @@ class References:
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:
-        """Has the files of some roots read ahead. They are read after the roots were listed, as they would be
-        one by one, and what expires in the meantime stays among the names."""
+        """Has the files of some roots read ahead. They are read after the roots were listed, as
+        they would be one by one, and what expires in the meantime stays among the names.
+        """
         if not self._ahead.helps:
             return
         self._ahead.forget()
@@ -265,7 +283,9 @@ class References:
         return True
 
     def _decoded(self, root: FileStat, *, again: bool = False) -> Snapshot | None:
-        """The root's content, `again`: as it is now. A half-written file is read again for a while."""
+        """The root's content, `again`: as it is now. A half-written file is read again for a
+        while.
+        """
         source = self.storage if again else self._ahead
         path = f"{self.storage.location}/{root.path}"
 
@@ -280,8 +300,10 @@ class References:
             return None
 
     def _read_snapshot(self, snapshot: Snapshot, *, whole: bool, changelog: bool) -> None:
-        """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and with
-        `changelog` its changelog list; a long-lived changelog keeps only the lists that it needs."""
+        """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and
+        with `changelog` its changelog list; a long-lived changelog keeps only the lists that it
+        needs.
+        """
         store = ManifestStore(self._ahead)
         lists = (
             (snapshot.base_manifest_list, snapshot.base_manifest_list_size, whole),

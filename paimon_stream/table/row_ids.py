@@ -1,4 +1,6 @@
-"""Row tracking: each row of an append table has an id, which stays when a compaction moves it (table-kinds.md §5.1)."""
+"""Row tracking: each row of an append table has an id, which stays when a compaction moves it
+(table-kinds.md §5.1).
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -23,7 +25,9 @@ def tracked(schema: TableSchema) -> TableSchema:
 
 
 def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, start: int) -> pa.RecordBatch:
-    """A file's rows from position `start` on, with ids and sequence numbers. Raises `FormatError` if it has none."""
+    """A file's rows from position `start` on, with ids and sequence numbers. Raises `FormatError`
+    if it has none.
+    """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if columns[ROW_ID].null_count:
         if file.first_row_id is None:

@@ -1,5 +1,6 @@
-"""The schemas of a table: reading them and creating new ones. The first one creates the table. Ids have no gaps. So a
-schema is the newest if it exists and the next one does not."""
+"""The schemas of a table: reading them and creating new ones. The first one creates the table. Ids
+have no gaps. So a schema is the newest if it exists and the next one does not.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -42,7 +43,9 @@ def no_such_table(storage: Storage) -> NotFound:
 
 
 def no_such_branch(storage: BranchStorage) -> NotFound:
-    """The error for a branch that does not exist, or is half made or half deleted. Raises `StorageError`."""
+    """The error for a branch that does not exist, or is half made or half deleted. Raises
+    `StorageError`.
+    """
     whole = storage.whole
     if not whole.list_names(SCHEMA_FOLDER, _PREFIX):
         return no_such_table(whole)
@@ -81,7 +84,9 @@ class SchemaStore:
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest(self) -> TableSchema:
-        """The newest schema. Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`."""
+        """The newest schema. Raises `NotFound` if there is no table, `CorruptMetadata`,
+        `UnknownVersion`.
+        """
         ids, first = self._storage.together([self.ids, partial(self._if_readable, 0)])
         if not ids:
             raise no_such_table(self._storage)
@@ -110,8 +115,10 @@ class SchemaStore:
             return None  # reported by whoever needs it
 
     def get(self, schema_id: int) -> TableSchema:
-        """The schema with that id. Raises `CorruptMetadata` if it is missing or broken, `UnknownVersion`,
-        `UnsupportedFeature` for types that cannot even be read. All name the file."""
+        """The schema with that id. Raises `CorruptMetadata` if it is missing or broken,
+        `UnknownVersion`, `UnsupportedFeature` for types that cannot even be read. All name the
+        file.
+        """
         path = self._full(schema_path(schema_id))
         try:
             schema = decode_schema(self._read(schema_id), path)
@@ -125,8 +132,10 @@ class SchemaStore:
         return schema
 
     def create(self, schema: TableSchema) -> bool:
-        """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists. Raises
-        `IncompatibleSchema`, and creates nothing, if the file could not be read again; `StorageError`."""
+        """Creates the schema's file atomically (schema 0 is the table itself); False if it already
+        exists. Raises `IncompatibleSchema`, and creates nothing, if the file could not be read
+        again; `StorageError`.
+        """
         return (
             self._storage.put_if_absent(schema_path(schema.id), self._readable(schema))
             is PutResult.CREATED
@@ -150,8 +159,10 @@ class SchemaStore:
         raise IncompatibleSchema(text, path=path, table=self._storage.location)
 
     def first_digest(self) -> str:
-        """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5). Raises
-        `NotFound` if there is no table, `CorruptMetadata` if only schema 0 is missing."""
+        """The SHA-256 of schema 0's bytes, in hex. Another digest means another table
+        (exactly-once.md §5). Raises `NotFound` if there is no table, `CorruptMetadata` if only
+        schema 0 is missing.
+        """
         try:
             return hashlib.sha256(self._read(0)).hexdigest()
         except CorruptMetadata:

@@ -1,5 +1,7 @@
-"""Changes of a table's schema that a user asks for, and the columns of rows to be written merged into the
-table's, by Java's rules (docs/schema-changes.md; docs/architecture.md, "Merged schemas"). Touches no storage."""
+"""Changes of a table's schema that a user asks for, and the columns of rows to be written merged
+into the table's, by Java's rules (docs/schema-changes.md; docs/architecture.md, "Merged schemas").
+Touches no storage.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +37,9 @@ def wider(
     old: DataType,
     new: DataType,
 ) -> DataType | None:
-    """The atomic type that holds the values of both, as nullable as `old`; None if `new` is the same or not wider."""
+    """The atomic type that holds the values of both, as nullable as `old`; None if `new` is the
+    same or not wider.
+    """
     made = new.with_nullable(old.nullable)
     return made if made != old and _is_wider(old, new) else None
 
@@ -74,10 +78,12 @@ def merge_columns(
     location: str,
     time_millis: int = 0,
 ) -> TableSchema:
-    """The schema with the next id that also has these columns; `schema` itself if nothing is new. `add` adds columns
-    and members; `widen` also widens types. `time_millis` is the time of the new schema in epoch milliseconds. Ids of
-    `columns` do not matter. Raises `IncompatibleSchema`, with all reasons in one message: a type that is not wider, a
-    key of another type, a name that no column may have."""
+    """The schema with the next id that also has these columns; `schema` itself if nothing is new.
+    `add` adds columns and members; `widen` also widens types. `time_millis` is the time of the new
+    schema in epoch milliseconds. Ids of `columns` do not matter. Raises `IncompatibleSchema`, with
+    all reasons in one message: a type that is not wider, a key of another type, a name that no
+    column may have.
+    """
     merger = _Merger(mode=mode, highest=schema.highest_field_id, fixed=fixed_columns(schema))
     fields = merger.merged(schema.fields, columns, "")
     if merger.problems:
@@ -111,7 +117,9 @@ class _Merger:
     def merged(
         self, old: Sequence[DataField], new: Sequence[DataField], inside: str
     ) -> tuple[DataField, ...]:
-        """The old columns, changed as the new ones require, then the new columns that do not exist yet."""
+        """The old columns, changed as the new ones require, then the new columns that do not exist
+        yet.
+        """
         asked: dict[str, DataField] = {}
         for one in new:
             if one.name in asked:
@@ -130,7 +138,8 @@ class _Merger:
         why = None if inside else why_no_name(one.name)
         if why is not None:
             self._refuse(inside + one.name, why)
-        # Java numbers what is inside a new column before the column itself, as it does for members of a ROW.
+        # Java numbers what is inside a new column before the column itself, as it does for members
+        # of a ROW.
         wrapped = DataField(id=0, name="", type=DataType(root=TypeRoot.ROW, fields=(one,)))
         (made,), self.highest = reassign_ids((wrapped,), self.highest)
         (added,) = made.type.fields
@@ -179,8 +188,9 @@ class _Merger:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema, made by one of its methods, which are PyPaimon's. `action` is its name in
-    Paimon's REST API, and `target` the column or the option."""
+    """One change of a table's schema, made by one of its methods, which are PyPaimon's. `action` is
+    its name in Paimon's REST API, and `target` the column or the option.
+    """
 
     action: str
     target: str = ""
@@ -211,7 +221,9 @@ class SchemaChange:
         data_type: str,
         comment: str | None = None,
     ) -> "SchemaChange":
-        """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. It may be NULL."""
+        """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. It may
+        be NULL.
+        """
         return SchemaChange("addColumn", field_name, data_type, comment)
 
     @staticmethod
@@ -232,7 +244,9 @@ class SchemaChange:
         field_name: str,
         data_type: str,
     ) -> "SchemaChange":
-        """Widens the type of a column that is no key, so that no value changes. It may be NULL as before."""
+        """Widens the type of a column that is no key, so that no value changes. It may be NULL as
+        before.
+        """
         return SchemaChange("updateColumnType", field_name, data_type)
 
     @staticmethod
@@ -240,7 +254,9 @@ class SchemaChange:
         field_name: str,
         nullable: bool,
     ) -> "SchemaChange":
-        """Lets a column be NULL, or, with `alter-column-null-to-not-null.disabled` = `false`, forbids it."""
+        """Lets a column be NULL, or, with `alter-column-null-to-not-null.disabled` = `false`,
+        forbids it.
+        """
         return SchemaChange("updateColumnNullability", field_name, nullable)
 
     @staticmethod
@@ -259,8 +275,10 @@ def altered(
     used: bool,
     time_millis: int,
 ) -> TableSchema:
-    """The schema with the next id after these changes, in their order; `schema` itself if nothing is new. `used` says
-    whether the table has snapshots, to which some options must fit. Raises `IncompatibleSchema`, `InvalidOption`."""
+    """The schema with the next id after these changes, in their order; `schema` itself if nothing
+    is new. `used` says whether the table has snapshots, to which some options must fit. Raises
+    `IncompatibleSchema`, `InvalidOption`.
+    """
     made = schema
     for change in changes:
         if change.action in ("setOption", "removeOption"):
@@ -347,7 +365,9 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
 
 
 def type_of(change: SchemaChange) -> DataType:
-    """The type of a column that is added or changed. Raises `IncompatibleSchema` for a text that is no type."""
+    """The type of a column that is added or changed. Raises `IncompatibleSchema` for a text that is
+    no type.
+    """
     try:
         return parse_type(change.value)
     except (CorruptMetadata, TypeError, AttributeError):

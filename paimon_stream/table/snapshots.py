@@ -1,5 +1,7 @@
-"""The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3). Hints are read and
-written by stricter rules than R2.1 and R2.2 of semantics.md (docs/architecture.md, "Hints")."""
+"""The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
+Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md
+(docs/architecture.md, "Hints").
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -34,16 +36,19 @@ _REMEMBERED: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The snapshots after one id up to another, ascending. `complete` means that none of them is missing;
-    otherwise `snapshots` has those above the newest gap. None if that is open."""
+    """The snapshots after one id up to another, ascending. `complete` means that none of them is
+    missing; otherwise `snapshots` has those above the newest gap. None if that is open.
+    """
 
     snapshots: tuple[Snapshot, ...]
     complete: bool | None
 
 
 class SnapshotStore:
-    """The snapshot files of one table. A file is read whenever it is requested, but parsed again only if its
-    bytes differ from the last ones. What the store remembers of the newest snapshot proves later hints."""
+    """The snapshot files of one table. A file is read whenever it is requested, but parsed again
+    only if its bytes differ from the last ones. What the store remembers of the newest snapshot
+    proves later hints.
+    """
 
     folder: ClassVar[str] = layout.SNAPSHOT_FOLDER
 
@@ -82,26 +87,32 @@ class SnapshotStore:
         return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table: the one that LATEST names if that is proven, else the highest id
-        in a listing. The first call lists, and so does every 256th. While nobody else commits, the newest known one is
-        still the newest, and no hint is needed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+        """The newest snapshot, None in an empty table: the one that LATEST names if that is proven,
+        else the highest id in a listing. The first call lists, and so does every 256th. While
+        nobody else commits, the newest known one is still the newest, and no hint is needed. Raises
+        `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """
         return self._believed() or self._listed()
 
     def note(self, snapshot: Snapshot, content: bytes) -> None:
-        """Records a snapshot that is certainly part of the table. While it exists, it proves later hints.
-        `content` is its encoded form, which then need not be parsed again."""
+        """Records a snapshot that is certainly part of the table. While it exists, it proves later
+        hints. `content` is its encoded form, which then need not be parsed again.
+        """
         self._parsed = (content, snapshot)
         if self._newest is None or snapshot.id > self._newest.id:
             self._newest = snapshot
         self._remember(snapshot)
 
     def doubt(self) -> None:
-        """Makes the next `latest` look at the hint, because ids around the newest known one have changed."""
+        """Makes the next `latest` look at the hint, because ids around the newest known one have
+        changed.
+        """
         self._doubted = True
 
     def survey(self) -> None:
-        """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per listing.
-        They can prove a rollback later (`rolled_back_to`). Raises `StorageError`."""
+        """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per
+        listing. They can prove a rollback later (`rolled_back_to`). Raises `StorageError`.
+        """
         line = self._line
         if line is None or line is self._surveyed:
             return
@@ -119,18 +130,22 @@ class SnapshotStore:
             return None
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
-        """Whether the snapshots `left`, listed after one above them was found missing, prove that it was rolled back.
-        Expiry removes the oldest first, so one of the lineage that still exists would have expired before it. It is
-        identified by its nonce, known from an earlier read or from a tag; an id alone proves nothing, because a paused
-        writer may have created it again. Raises `FormatError`, `StorageError`."""
+        """Whether the snapshots `left`, listed after one above them was found missing, prove that
+        it was rolled back. Expiry removes the oldest first, so one of the lineage that still exists
+        would have expired before it. It is identified by its nonce, known from an earlier read or
+        from a tag; an id alone proves nothing, because a paused writer may have created it again.
+        Raises `FormatError`, `StorageError`.
+        """
         present = set(left)
         known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
         return any(self.stands(one) for one in known if one.id in present)
 
     def _believed(self) -> Snapshot | None:
-        """The newest known snapshot, or else the one that LATEST names, if it is proven to be the newest; None if a
-        listing must decide. The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to
-        be part of the table exists, all later ones exist, too, and above a missing id there are none."""
+        """The newest known snapshot, or else the one that LATEST names, if it is proven to be the
+        newest; None if a listing must decide. The proof: expiry removes the oldest snapshot first.
+        So while a snapshot that is known to be part of the table exists, all later ones exist, too,
+        and above a missing id there are none.
+        """
         known = self._newest
         if known is None or self._beliefs >= _LISTED_EVERY:
             return None
@@ -141,8 +156,9 @@ class SnapshotStore:
         return newest
 
     def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
-        """The snapshot with that id if none follows, and the known one, which is not above it, still exists.
-        Whether one follows is looked at first, where requests run in turn."""
+        """The snapshot with that id if none follows, and the known one, which is not above it,
+        still exists. Whether one follows is looked at first, where requests run in turn.
+        """
         wanted = dict.fromkeys((newest_id, known.id))
         follows, *found = self.storage.together(
             [partial(self.exists, newest_id + 1), *(partial(self.find, one) for one in wanted)]
@@ -179,8 +195,9 @@ class SnapshotStore:
         )
 
     def _require_no_hint(self) -> None:
-        """LATEST is written after its snapshot and removed before it, so a table without snapshots has none.
-        Raises `CorruptMetadata`: a commit would begin the table again, without its rows."""
+        """LATEST is written after its snapshot and removed before it, so a table without snapshots
+        has none. Raises `CorruptMetadata`: a commit would begin the table again, without its rows.
+        """
         hint = self._hint(layout.LATEST_HINT)
         if hint is not None:
             path = self._full(layout.snapshot_path(hint))
@@ -232,8 +249,9 @@ class SnapshotStore:
         return found
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it does not parse for 2
-        seconds (`when_whole`), `UnknownVersion`, `StorageError`."""
+        """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it
+        does not parse for 2 seconds (`when_whole`), `UnknownVersion`, `StorageError`.
+        """
         path = self._full(self.path(snapshot_id))
 
         def look() -> Snapshot | None:
@@ -258,13 +276,16 @@ class SnapshotStore:
         return self.storage.exists(self.path(snapshot_id))
 
     def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
-        """Whether this snapshot's file exists, and not another one's with its id. Raises what `find` raises."""
+        """Whether this snapshot's file exists, and not another one's with its id. Raises what
+        `find` raises.
+        """
         found = self.find(snapshot.id)
         return found is not None and found.nonce == snapshot.nonce
 
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
-        """The snapshots from this id downwards, until the first that is missing. `from_id` is the newest
-        snapshot, or one that is known to be part of the table."""
+        """The snapshots from this id downwards, until the first that is missing. `from_id` is the
+        newest snapshot, or one that is known to be part of the table.
+        """
         asked = 1
         while from_id > 0:
             ids = range(from_id, max(0, from_id - asked), -1)
@@ -277,7 +298,9 @@ class SnapshotStore:
             asked = 1 if self._reads_in_turn else min(2 * asked, AT_ONCE)
 
     def window(self, after: int, upto: int) -> Window:
-        """The snapshots with ids in (after, upto], read from the newest down, because expiry takes the oldest first."""
+        """The snapshots with ids in (after, upto], read from the newest down, because expiry takes
+        the oldest first.
+        """
         found: list[Snapshot] = []
         for snapshot in self.walk_down(upto):
             if snapshot.id <= after:
@@ -289,15 +312,19 @@ class SnapshotStore:
 
     # -- writing ----------------------------------------------------------------------------------
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
-        """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS means that another
-        commit was first, or an earlier try of this one; the nonce shows which. Raises `StorageError`."""
+        """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS
+        means that another commit was first, or an earlier try of this one; the nonce shows which.
+        Raises `StorageError`.
+        """
         return self.storage.put_if_absent(
             self.path(snapshot.id), content or encode_snapshot(snapshot)
         )
 
     def point_latest(self, snapshot_id: int) -> None:
-        """Points LATEST to a snapshot that was just published, without looking. The caller looks, at the same
-        time or later, whether it is the newest, and calls `correct_latest` if it is not."""
+        """Points LATEST to a snapshot that was just published, without looking. The caller looks,
+        at the same time or later, whether it is the newest, and calls `correct_latest` if it is
+        not.
+        """
         self.storage.write_hint(layout.LATEST_HINT, str(snapshot_id).encode())
 
     def forget_latest(self) -> None:
@@ -305,8 +332,10 @@ class SnapshotStore:
         self.storage.delete(layout.LATEST_HINT)
 
     def correct_latest(self, pointed_to: int, same_table: Callable[[], bool]) -> None:
-        """Points LATEST to the newest snapshot of a listing, after it was pointed to `pointed_to`. A table
-        that was created anew meanwhile may have none, and then LATEST goes. Raises `StorageError`."""
+        """Points LATEST to the newest snapshot of a listing, after it was pointed to `pointed_to`.
+        A table that was created anew meanwhile may have none, and then LATEST goes. Raises
+        `StorageError`.
+        """
         ids = self.ids()
         if ids:
             self.write_latest_hint(ids[-1])
@@ -314,10 +343,12 @@ class SnapshotStore:
             self.storage.delete(layout.LATEST_HINT)
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
-        """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2). Returns whether
-        it did. A pause between look and write makes it too late, so this looks once more and then points to the newest
-        one. Raises `StorageError`, which does no harm. The hint is not synced; the put of the next snapshot syncs the
-        folder. So after a machine stops it is at most one behind, or empty; readers can handle both (R2.1)."""
+        """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md
+        R2.2). Returns whether it did. A pause between look and write makes it too late, so this
+        looks once more and then points to the newest one. Raises `StorageError`, which does no
+        harm. The hint is not synced; the put of the next snapshot syncs the folder. So after a
+        machine stops it is at most one behind, or empty; readers can handle both (R2.1).
+        """
         if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
         present = self._hint(layout.LATEST_HINT)
@@ -334,8 +365,9 @@ class SnapshotStore:
         return True
 
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
-        """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did. Only for a snapshot of
-        this package that is outside the table's lineage (exactly-once.md §5)."""
+        """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did. Only
+        for a snapshot of this package that is outside the table's lineage (exactly-once.md §5).
+        """
         if self.raw(snapshot_id) != data:
             return False
         self.storage.delete(layout.snapshot_path(snapshot_id))
@@ -351,7 +383,9 @@ class SnapshotStore:
         return None if text is None else layout.id_in_name(text.strip(), "") or None
 
     def _remember(self, snapshot: Snapshot) -> None:
-        """Remembers a snapshot of the table's lineage. If there are too many, every second one is dropped."""
+        """Remembers a snapshot of the table's lineage. If there are too many, every second one is
+        dropped.
+        """
         self._known[snapshot.id] = SnapshotRef.of(snapshot)
         if len(self._known) > _REMEMBERED:
             self._known = {one: self._known[one] for one in sorted(self._known)[::2]}
@@ -378,8 +412,9 @@ class SnapshotStore:
 
 
 def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | None:
-    """What `look` finds. A file that does not parse may be half written on a storage without atomic writes.
-    So it is read again for 2 seconds, as Java does (semantics.md §2.4)."""
+    """What `look` finds. A file that does not parse may be half written on a storage without atomic
+    writes. So it is read again for 2 seconds, as Java does (semantics.md §2.4).
+    """
     for _ in range(_PARSE_ATTEMPTS - 1):
         try:
             return look()

@@ -1,4 +1,6 @@
-"""A table as one value: its location, its schema, the options in force. Also decides which tables can be written."""
+"""A table as one value: its location, its schema, the options in force. Also decides which tables
+can be written.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +37,9 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment, immutable: its newest schema then, and its options with the writer's overrides."""
+    """A table at one moment, immutable: its newest schema then, and its options with the writer's
+    overrides.
+    """
 
     storage: Storage
     schema: TableSchema
@@ -44,12 +48,16 @@ class Table:
 
     @property
     def location(self) -> str:
-        """The table's folder, as a user would write it, without credentials. It names the branch if it is not main."""
+        """The table's folder, as a user would write it, without credentials. It names the branch if
+        it is not main.
+        """
         return self.storage.location
 
     @property
     def folder(self) -> str:
-        """The table's folder, in which the data files of all its branches are, without credentials."""
+        """The table's folder, in which the data files of all its branches are, without
+        credentials.
+        """
         return whole_of(self.storage).location
 
     @property
@@ -59,12 +67,16 @@ class Table:
 
     @property
     def is_bucket_unaware(self) -> bool:
-        """Whether it has neither a primary key nor fixed buckets, which is Java's mode BUCKET_UNAWARE."""
+        """Whether it has neither a primary key nor fixed buckets, which is Java's mode
+        BUCKET_UNAWARE.
+        """
         return not self.schema.primary_keys and self.options.value(opt.BUCKET) <= 0
 
     @property
     def is_postponed(self) -> bool:
-        """Whether rows wait in bucket -2 until a compaction gives them their buckets (table-kinds.md §4)."""
+        """Whether rows wait in bucket -2 until a compaction gives them their buckets
+        (table-kinds.md §4).
+        """
         return bool(self.options.value(opt.BUCKET) == POSTPONE_BUCKET)
 
     @property
@@ -74,7 +86,9 @@ class Table:
 
     @property
     def has_dynamic_buckets(self) -> bool:
-        """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §2)."""
+        """Whether a hash index says in which bucket of its partition a key is (table-kinds.md
+        §2).
+        """
         keys = self.schema.primary_keys
         return (
             bool(keys)
@@ -84,8 +98,10 @@ class Table:
 
 
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
-    """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none, `InvalidOption` for
-    overrides of options that apply to all writers, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
+    """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none,
+    `InvalidOption` for overrides of options that apply to all writers, `CorruptMetadata`,
+    `UnknownVersion`, `StorageError`.
+    """
     if isinstance(storage, BranchStorage) and storage.is_noted():
         raise no_such_branch(storage)
     return table_of(storage, SchemaStore(storage).latest(), overrides)
@@ -101,9 +117,10 @@ def create_table(
     comment: str = "",
     runtime: Runtime | None = None,
 ) -> Table | None:
-    """Creates a table at the storage's root by creating its first schema atomically; None if there is already a table,
-    whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`. Nothing is created then, because
-    Java could not write such a table either."""
+    """Creates a table at the storage's root by creating its first schema atomically; None if there
+    is already a table, whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`,
+    `StorageError`. Nothing is created then, because Java could not write such a table either.
+    """
     keys, now = (
         {"partition_keys": partition_keys, "primary_keys": primary_keys},
         (runtime or system()).clock.now_millis(),
@@ -118,7 +135,9 @@ def create_table(
 def table_of(
     storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None
 ) -> Table:
-    """The table at the storage's root. Raises `InvalidOption` for overrides of options that apply to all writers."""
+    """The table at the storage's root. Raises `InvalidOption` for overrides of options that apply
+    to all writers.
+    """
     check_overrides(storage.location, schema.options, overrides or {})
     options = opt.Options(schema.options, overrides, storage.location)
     layout = layout_of(storage, schema, options)
@@ -128,7 +147,9 @@ def table_of(
 
 
 def layout_of(storage: Storage, schema: TableSchema, options: opt.Options) -> Layout:
-    """Where the files of a table are, also those in external paths of earlier schemas. Raises as `Layout.of`."""
+    """Where the files of a table are, also those in external paths of earlier schemas. Raises as
+    `Layout.of`.
+    """
     layout = Layout.of(schema, options)
     if layout.external is None:
         return layout
@@ -154,8 +175,9 @@ _NOT_BUILT: Final = {opt.DATA_EVOLUTION: "data evolution", opt.PK_CLUSTERING_OVE
 
 
 def check_committable(table: Table) -> None:
-    """Raises for a table to which messages of any origin cannot be committed as its definition requires:
-    `UnsupportedFeature` for its kind, an option or a partition column."""
+    """Raises for a table to which messages of any origin cannot be committed as its definition
+    requires: `UnsupportedFeature` for its kind, an option or a partition column.
+    """
     _check_type(table)
     if table.options.value(opt.DATA_EVOLUTION):
         what = f"uses {_NOT_BUILT[opt.DATA_EVOLUTION]}, for which this release does not commit"
@@ -165,8 +187,10 @@ def check_committable(table: Table) -> None:
 
 
 def check_definition(table: Table) -> None:
-    """Raises `IncompatibleSchema` if no engine, Java included, could open a table with these columns, and
-    `InvalidOption` if none could write or merge its rows, because its options contradict its columns or each other."""
+    """Raises `IncompatibleSchema` if no engine, Java included, could open a table with these
+    columns, and `InvalidOption` if none could write or merge its rows, because its options
+    contradict its columns or each other.
+    """
     check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
     with suppress(
@@ -176,10 +200,12 @@ def check_definition(table: Table) -> None:
 
 
 def check_table_kind(table: Table) -> None:
-    """Raises for a table that this release cannot write as its definition requires, before anything is
-    written: `UnsupportedFeature` for its kind, a column, an option or an aggregate function, `InvalidOption`
-    for options that contradict the schema or each other (semantics.md §6.1, §6.5), and `IncompatibleSchema`.
-    `stream/writable.py` calls this first and then judges what only a compaction can do."""
+    """Raises for a table that this release cannot write as its definition requires, before anything
+    is written: `UnsupportedFeature` for its kind, a column, an option or an aggregate function,
+    `InvalidOption` for options that contradict the schema or each other (semantics.md §6.1, §6.5),
+    and `IncompatibleSchema`. `stream/writable.py` calls this first and then judges what only a
+    compaction can do.
+    """
     with errors.naming(table.location):
         _check_kind(table)
         _check_options(table)
@@ -249,8 +275,9 @@ def _check_places(table: Table) -> None:
 
 
 def check_branch_option(table: Table) -> None:
-    """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is open: other engines
-    would read and write that one."""
+    """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is
+    open: other engines would read and write that one.
+    """
     named, opened = table.options.value(opt.BRANCH), branch_of(table.storage)
     if table.options.is_set(opt.BRANCH) and named != opened:
         cure = "Remove the option, or open the branch that is meant."
@@ -283,12 +310,15 @@ def _check_partition_columns(table: Table) -> None:
 
 # -- new schemas ----------------------------------------------------------------------------------
 #
-# A schema is published before the rows that need it. If no rows follow (the batch failed, the process was killed), it
-# is harmless: it only adds columns, and the next attempt finds nothing left to change.
+# A schema is published before the rows that need it. If no rows follow (the batch failed, the
+# process was killed), it is harmless: it only adds columns, and the next attempt finds nothing left
+# to change.
 
 
 Merge = Callable[[TableSchema], TableSchema]
-"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is new."""
+"""Maps the newest schema to the wanted one, which has the next id; returns the same object if
+nothing is new.
+"""
 
 _ATTEMPTS: Final = 20
 
@@ -299,9 +329,10 @@ def alter_table(
     runtime: Runtime | None = None,
     publish: Callable[[], object] | None = None,
 ) -> Table:
-    """The table after the changes, all of them in one new schema, or none. A catalog may `publish` the changes itself,
-    after they were checked here. Raises `IncompatibleSchema`,
-    `InvalidOption`, `CommitContended` if others keep changing the schema, `StorageError`."""
+    """The table after the changes, all of them in one new schema, or none. A catalog may `publish`
+    the changes itself, after they were checked here. Raises `IncompatibleSchema`, `InvalidOption`,
+    `CommitContended` if others keep changing the schema, `StorageError`.
+    """
     now = (runtime or system()).clock.now_millis()
 
     def merge(schema: TableSchema) -> TableSchema:
@@ -336,11 +367,12 @@ def evolve(
     digest: str | None = None,
     rows: bool = True,
 ) -> Table:
-    """The table with the schema that `merge` makes from its newest one, published as the next schema file if anything
-    is new. If another writer is first, `merge` runs again on its schema. `overrides` are this writer's options, as for
-    `load_table`; `digest` is that of the first schema of the table that is meant. Raises, with nothing published, what
-    `merge` raises, where `rows` need it the errors of `check_grown`, and `TableReplaced`; `CommitContended`,
-    `StorageError`."""
+    """The table with the schema that `merge` makes from its newest one, published as the next
+    schema file if anything is new. If another writer is first, `merge` runs again on its schema.
+    `overrides` are this writer's options, as for `load_table`; `digest` is that of the first schema
+    of the table that is meant. Raises, with nothing published, what `merge` raises, where `rows`
+    need it the errors of `check_grown`, and `TableReplaced`; `CommitContended`, `StorageError`.
+    """
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
         merged = merge(table.schema)
@@ -362,7 +394,9 @@ def evolve(
             if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
                 return wanted
             if schemas.latest_id() == table.schema.id:
-                raise  # the schema was not created, but still may be: the next attempt at the batch will see
+                # the schema was not created, but still may be: the next attempt at the batch will
+                # see
+                raise
         table = table_of(table.storage, schemas.latest(), overrides)
     cure = "Try again when they are done."
     text = f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. {cure}"
@@ -370,9 +404,10 @@ def evolve(
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:
-    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema could not
-    be written as its definition requires: that of this writer, and, if others can write the table as it is, the one
-    that they find, without this writer's options."""
+    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the
+    merged schema could not be written as its definition requires: that of this writer, and, if
+    others can write the table as it is, the one that they find, without this writer's options.
+    """
     check_table_kind(replace(table, schema=merged))
     stored = table_of(table.storage, table.schema)
     try:

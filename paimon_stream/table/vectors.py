@@ -25,8 +25,9 @@ class VectorIndex:
 
     @classmethod
     def of(cls, table: Table, snapshot: Snapshot | None) -> "VectorIndex":
-        """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` for an index without places,
-        `UnsupportedFeature` for an index file outside the table."""
+        """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` for an index
+        without places, `UnsupportedFeature` for an index file outside the table.
+        """
         if snapshot is None:
             return cls(table, snapshot, ())
         entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
@@ -45,8 +46,9 @@ class VectorIndex:
         return found
 
     def vectors(self, names: Collection[str]) -> dict[str, Vector]:
-        """The deletion vectors of the data files of these names. Index files may also have those of files that were
-        replaced. Raises `UnsupportedFeature` for a second vector of a file."""
+        """The deletion vectors of the data files of these names. Index files may also have those of
+        files that were replaced. Raises `UnsupportedFeature` for a second vector of a file.
+        """
         found: dict[str, Vector] = {}
         for entry in self.entries:
             for one in entry.file.deletions or ():
@@ -63,7 +65,9 @@ class VectorIndex:
 
 
 class IndexFiles:
-    """Reads a table's index files, and keeps the last: vectors needed one after the other are mostly in one."""
+    """Reads a table's index files, and keeps the last: vectors needed one after the other are
+    mostly in one.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table

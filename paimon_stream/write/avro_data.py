@@ -1,5 +1,7 @@
-"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes, a nested one from the lists
-of its parts; a row is these bytes, joined. Because Avro stores rows, every value passes through Python, only here."""
+"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes, a
+nested one from the lists of its parts; a row is these bytes, joined. Because Avro stores rows,
+every value passes through Python, only here.
+"""
 
 import hashlib
 import json
@@ -103,13 +105,17 @@ def _schema(type_: DataType, path: str) -> Any:
 
 
 def _entry(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro takes for nullable."""
+    """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro
+    takes for nullable.
+    """
     key, value = type_.entry
     return key, value if type_.root is TypeRoot.MAP else _COUNT
 
 
 def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
-    """The bytes of each value. A nullable value is preceded by the number of its branch of the union."""
+    """The bytes of each value. A nullable value is preceded by the number of its branch of the
+    union.
+    """
     values = _values(column, type_)
     if not type_.nullable:
         return values

@@ -1,5 +1,7 @@
-"""Casts one column of scalars to exactly its type, or refuses it with its name and the number of rows. No conversion
-may change a value. Where one would, an error says what to do instead (semantics.md §6.2)."""
+"""Casts one column of scalars to exactly its type, or refuses it with its name and the number of
+rows. No conversion may change a value. Where one would, an error says what to do instead
+(semantics.md §6.2).
+"""
 
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -33,7 +35,9 @@ class Place:
 
     @property
     def amount(self) -> str:
-        """The placeholder of the count in an error's pattern. Inside nested values, rows are not counted."""
+        """The placeholder of the count in an error's pattern. Inside nested values, rows are not
+        counted.
+        """
         return errors.PLACES if self.path else errors.ROWS
 
     def context(self, count: int) -> dict[str, Any]:
@@ -42,16 +46,20 @@ class Place:
 
 
 def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NULL_CURE) -> None:
-    """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
+    """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow
+    them.
+    """
     if not type_.nullable and column.null_count:
         text = f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}"
         raise errors.NullInNotNull(text, **place.context(column.null_count))
 
 
 def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of the scalar type `type_`; not copied if it fits. Raises
-    `IncompatibleSchema` for other types and for more digits than the type has, `NumericOverflow` for numbers out of
-    range, `ValueTooLong` for too long text and bytes, and `InvalidData` for text that is not UTF-8."""
+    """The column as `target`, the Arrow type of the scalar type `type_`; not copied if it fits.
+    Raises `IncompatibleSchema` for other types and for more digits than the type has,
+    `NumericOverflow` for numbers out of range, `ValueTooLong` for too long text and bytes, and
+    `InvalidData` for text that is not UTF-8.
+    """
     if not column.type.equals(target):
         column = _converted(column, type_, target, place)
     if type_.is_string:
@@ -212,7 +220,9 @@ def _scalar(value: Decimal, type_: pa.DataType) -> pa.Scalar:
 
 
 def _count_changed(column: pa.Array, target: pa.DataType) -> int:
-    """How many values an unchecked cast would change. At least one, because the checked cast failed."""
+    """How many values an unchecked cast would change. At least one, because the checked cast
+    failed.
+    """
     try:
         back = column.cast(target, safe=False).cast(column.type, safe=False)
         return max(1, _count(pc.not_equal(back, column)))

@@ -1,6 +1,8 @@
-"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked. Spark has
-already selected and cast the columns. They are verified once more, because a wrong name or unit in a data file is later
-read, without an error, as NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md)."""
+"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs
+checked. Spark has already selected and cast the columns. They are verified once more, because a
+wrong name or unit in a data file is later read, without an error, as NULLs or wrong values
+(format.md §7.1, §7.4; docs/format-notes.md).
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +28,9 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch of a table looks like. `table` is for messages. `defaults` replace NULLs; None leaves them."""
+    """What every batch of a table looks like. `table` is for messages. `defaults` replace NULLs;
+    None leaves them.
+    """
 
     table: str
     fields: tuple[DataField, ...]
@@ -35,16 +39,20 @@ class ColumnPlan:
 
     @classmethod
     def of(cls, schema: TableSchema, table: str = "") -> "ColumnPlan":
-        """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of` refuses."""
+        """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of`
+        refuses.
+        """
         defaults = tuple(default_of(one, table) for one in schema.fields)
         return cls(table=table, fields=schema.fields, arrow=file_schema(schema), defaults=defaults)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's columns in order and in exactly the types of `file_schema`; fitting columns are
-        not copied. A column's default replaces NULL. Types are converted where no value can change: wider integers and
-        decimals, any time zone to UTC, other units of the same instant, large and dictionary-encoded strings, integers
-        to TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
-        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count."""
+        """The batch with the table's columns in order and in exactly the types of `file_schema`;
+        fitting columns are not copied. A column's default replaces NULL. Types are converted where
+        no value can change: wider integers and decimals, any time zone to UTC, other units of the
+        same instant, large and dictionary-encoded strings, integers to TIME. Raises
+        `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
+        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count.
+        """
         parts = zip(
             self._positions(batch.schema.names),
             self.fields,
@@ -96,8 +104,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. Its own NULLs are not checked. Raises what `cast_scalar`
-    raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT NULL types."""
+    """The column as `target`, the Arrow type of `type_`. Its own NULLs are not checked. Raises what
+    `cast_scalar` raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT
+    NULL types.
+    """
     source = column.type
     if pa.types.is_null(source):
         return pa.nulls(len(column), target)
@@ -145,7 +155,9 @@ def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """New offsets of lists or maps, from 0, NULL where the row is; and the elements of the rows that are not NULL."""
+    """New offsets of lists or maps, from 0, NULL where the row is; and the elements of the rows
+    that are not NULL.
+    """
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)
@@ -182,8 +194,10 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """The members of the rows that are not NULL, moved to their places among all rows. The places of NULL rows hold
-    NULL. If the member is NOT NULL, they hold an arbitrary value instead, because writers insist on one."""
+    """The members of the rows that are not NULL, moved to their places among all rows. The places
+    of NULL rows hold NULL. If the member is NOT NULL, they hold an arbitrary value instead, because
+    writers insist on one.
+    """
     if not field.nullable and not len(member):
         return pa.repeat(pa.scalar(_zero(field.type), field.type), len(valid))
     places = np.maximum(np.cumsum(valid) - 1, 0)
@@ -202,8 +216,10 @@ def _zero(type_: pa.DataType) -> Any:
 
 
 def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of the column; None without a default. The text is parsed as Java casts a string to
-    the type, without its quotes. Raises `UnsupportedFeature` if it is no such value, and for nested columns."""
+    """The value that replaces NULLs of the column; None without a default. The text is parsed as
+    Java casts a string to the type, without its quotes. Raises `UnsupportedFeature` if it is no
+    such value, and for nested columns.
+    """
     text = one.default_value
     if text is None:
         return None

@@ -1,4 +1,6 @@
-"""Writes the files of one (partition, bucket): row groups, rolling files (docs/architecture.md, "Row groups")."""
+"""Writes the files of one (partition, bucket): row groups, rolling files (docs/architecture.md,
+"Row groups").
+"""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +42,9 @@ _TELLING_ROWS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileSettings:
-    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` is a size of rows in memory."""
+    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` is a size
+    of rows in memory.
+    """
 
     format: FileSettings
     arrow: pa.Schema
@@ -53,7 +57,9 @@ class DataFileSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> "DataFileSettings":
-        """The settings of a table (format.md §7.1, §9.2); `table` is for messages. Raises `ConfigError`s."""
+        """The settings of a table (format.md §7.1, §9.2); `table` is for messages. Raises
+        `ConfigError`s.
+        """
         block = (
             options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
         )
@@ -77,7 +83,9 @@ def target_bytes(options: Options, *, keyed: bool) -> int:
 
 
 def small_below(target: int, options: Options) -> int:
-    """The bytes below which a file is small, for compactions of files of this target (compaction.md)."""
+    """The bytes below which a file is small, for compactions of files of this target
+    (compaction.md).
+    """
     if options.is_set(COMPACTION_SMALL_RATIO):
         return int(target * options.value(COMPACTION_SMALL_RATIO))
     return target // 10 * 7
@@ -86,8 +94,10 @@ def small_below(target: int, options: Options) -> int:
 def file_settings(
     schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = ""
 ) -> FileSettings:
-    """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for messages.
-    Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do."""
+    """How the data files of a table are written. `wanted` says which columns get statistics;
+    `table` is for messages. Raises `InvalidOption` and `UnsupportedFeature` for what the format
+    cannot do.
+    """
     format_ = file_format(options)
     check_columns(format_, schema.fields, options, table)
     match format_:
@@ -100,9 +110,11 @@ def file_settings(
 
 
 class BucketWriter:
-    """Writes the rows of one (partition, bucket) to files in `folder`, in their order: `add` what is worth a row group,
-    `write_all` everything. `waiting_bytes` is the size of the rows in memory, `paths` are the complete files. Sequence
-    numbers count from 0. The last call is `close` or `abort`."""
+    """Writes the rows of one (partition, bucket) to files in `folder`, in their order: `add` what
+    is worth a row group, `write_all` everything. `waiting_bytes` is the size of the rows in memory,
+    `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or
+    `abort`.
+    """
 
     def __init__(
         self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str
@@ -159,7 +171,9 @@ class BucketWriter:
         return tuple(self._done)
 
     def abort(self, why: BaseException) -> tuple[str, ...]:
-        """Gives up and removes the open file. Returns the complete files' paths for the caller to delete."""
+        """Gives up and removes the open file. Returns the complete files' paths for the caller to
+        delete.
+        """
         self._waiting.clear()
         if self._file is not None:
             file, self._file = self._file, None
@@ -191,7 +205,8 @@ class BucketWriter:
             rows = rows * settings.row_group_bytes // bytes_waiting
         wanted = self._rows_to_target()
         if wanted is None:
-            # The first row group shows how small rows become. It must not overfill a file of small target.
+            # The first row group shows how small rows become. It must not overfill a file of small
+            # target.
             wanted = int(self._waiting_rows * _PROBE_SHARE * settings.target_bytes / bytes_waiting)
         return max(1, min(rows, wanted))
 

@@ -1,4 +1,6 @@
-"""Which bucket a key gets in a table with dynamic buckets, and the hash index that says so (table-kinds.md §2)."""
+"""Which bucket a key gets in a table with dynamic buckets, and the hash index that says so
+(table-kinds.md §2).
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +28,9 @@ _BITS: Final = 16
 _BUCKET: Final = (1 << _BITS) - 1
 
 _LITTLE: Final = 1 << 16
-"""New keys are kept apart from the older ones until they are this many, or an eighth of the older ones."""
+"""New keys are kept apart from the older ones until they are this many, or an eighth of the older
+ones.
+"""
 
 _LARGE: Final = 1 << 20
 """Buckets with as many keys are sorted and searched by themselves, in half the time and memory."""
@@ -34,8 +38,8 @@ _LARGE: Final = 1 << 20
 _NO_PAIRS: Final[Pairs] = np.zeros(0, np.int64)
 
 
-# Hashes with their buckets are sorted numbers of 64 bits, each a hash and, in the lowest 16 bits, its bucket. Numpy
-# sorts numbers ten times as fast as it sorts the places of numbers.
+# Hashes with their buckets are sorted numbers of 64 bits, each a hash and, in the lowest 16 bits,
+# its bucket. Numpy sorts numbers ten times as fast as it sorts the places of numbers.
 
 
 def _pairs(hashes: Hashes, buckets: Numbers | int) -> Pairs:
@@ -62,8 +66,10 @@ def _first_twice(pairs: Pairs) -> Pairs:
 
 @dataclass(slots=True)
 class _Partition:
-    """The keys of one partition: the sorted hashes of each large bucket, and those of all others. `fill` is the number
-    of hashes in each bucket, `files` its index file, and `new` the hashes that it gets now."""
+    """The keys of one partition: the sorted hashes of each large bucket, and those of all others.
+    `fill` is the number of hashes in each bucket, `files` its index file, and `new` the hashes that
+    it gets now.
+    """
 
     large: dict[int, Hashes] = field(default_factory=dict)
     old: Pairs = field(default_factory=lambda: _NO_PAIRS)
@@ -86,9 +92,11 @@ class _Partition:
 
 
 class Assigner:
-    """Gives each key its bucket, by the index in the index manifest `index`; None if there is none, or if the rows
-    replace all that is in their partitions. `tasks` of them assign keys at once. Holds four bytes for each key of the
-    partitions that get rows, and eight for one in a bucket that is not large."""
+    """Gives each key its bucket, by the index in the index manifest `index`; None if there is none,
+    or if the rows replace all that is in their partitions. `tasks` of them assign keys at once.
+    Holds four bytes for each key of the partitions that get rows, and eight for one in a bucket
+    that is not large.
+    """
 
     def __init__(
         self,
@@ -110,7 +118,9 @@ class Assigner:
         self._listed: dict[bytes, dict[int, IndexFileMeta]] | None = None
 
     def assign(self, partition: bytes, hashes: Hashes) -> Numbers:
-        """The bucket of each key. Raises `UnsupportedFeature` (too many buckets), `CorruptMetadata`, `StorageError`."""
+        """The bucket of each key. Raises `UnsupportedFeature` (too many buckets),
+        `CorruptMetadata`, `StorageError`.
+        """
         known = self._partition(partition)
         distinct, where = np.unique(hashes, return_inverse=True)
         buckets = np.full(len(distinct), -1, np.int32)
@@ -126,8 +136,9 @@ class Assigner:
         return buckets[where]
 
     def write(self, partition: bytes, bucket: int) -> tuple[IndexFileMeta, ...]:
-        """Writes the bucket's next index file, with the older hashes and the new ones. Writes nothing if there are no
-        new ones. Raises `CorruptMetadata`, `StorageError`."""
+        """Writes the bucket's next index file, with the older hashes and the new ones. Writes
+        nothing if there are no new ones. Raises `CorruptMetadata`, `StorageError`.
+        """
         known = self._partition(partition)
         new = known.new.get(bucket)
         if not new:
@@ -148,7 +159,9 @@ class Assigner:
         return found
 
     def _still(self, read: Callable[[], Any]) -> Any:
-        """What it returns. Raises `IndexConflict` if the index has changed meanwhile and its old files have expired."""
+        """What it returns. Raises `IndexConflict` if the index has changed meanwhile and its old
+        files have expired.
+        """
         try:
             return read()
         except CorruptMetadata:
@@ -183,8 +196,9 @@ class Assigner:
         return known
 
     def _twice(self, partition: bytes, one: int, other: int) -> CorruptMetadata:
-        """A hash that is in two buckets gives its key two rows (table-kinds.md D1). Large buckets are compared in the
-        hashes that get rows."""
+        """A hash that is in two buckets gives its key two rows (table-kinds.md D1). Large buckets
+        are compared in the hashes that get rows.
+        """
         named = self._layout.partition(partition)
         return CorruptMetadata(
             f"the hash index of partition {named or '()'} has a key twice: in bucket {min(one, other)} and in bucket "
@@ -226,7 +240,9 @@ class Assigner:
         return found
 
     def _places(self, known: _Partition, task: int, count: int) -> Iterator[tuple[int, int]]:
-        """The room in a task's buckets, then in those it may open; if that is none, all share the rest of `count`."""
+        """The room in a task's buckets, then in those it may open; if that is none, all share the
+        rest of `count`.
+        """
         own = sorted(bucket for bucket in known.fill if bucket % self._tasks == task)
         may_open = (one for one in range(task, self._most, self._tasks) if one not in known.fill)
         for bucket in chain(own, may_open):

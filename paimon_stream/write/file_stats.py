@@ -1,6 +1,8 @@
-"""The statistics of a data file: which ones its manifest entry carries, and those of its rows, computed by column.
-Bounds, in the internal form of `format/binary_row.py`, follow Java's order: text by its bytes; of floats, -0.0 is below
-0.0 and NaN above all numbers (format.md §4.5). Also the Arrow schema of data files, with Parquet's field ids (§7.1)."""
+"""The statistics of a data file: which ones its manifest entry carries, and those of its rows,
+computed by column. Bounds, in the internal form of `format/binary_row.py`, follow Java's order:
+text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Also the
+Arrow schema of data files, with Parquet's field ids (§7.1).
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +32,9 @@ Bounds = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsPlan:
-    """The statistics mode of each column; whether columns without any are left out (`metadata.stats-dense-store`)."""
+    """The statistics mode of each column; whether columns without any are left out
+    (`metadata.stats-dense-store`).
+    """
 
     fields: tuple[DataField, ...]
     modes: tuple[StatsMode, ...]
@@ -57,13 +61,17 @@ class StatsPlan:
     def describe(
         self, columns: Sequence[ColumnStats]
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """The statistics of a file with these columns, and the names of the columns covered (None: all)."""
+        """The statistics of a file with these columns, and the names of the columns covered (None:
+        all).
+        """
         kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, kept, self.dense)
 
 
 class RowStats:
-    """Collects the statistics of a file's rows for the `wanted` columns, without bounds above `longest_text` bytes."""
+    """Collects the statistics of a file's rows for the `wanted` columns, without bounds above
+    `longest_text` bytes.
+    """
 
     def __init__(
         self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None
@@ -99,7 +107,9 @@ class RowStats:
 
 
 def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
-    """The least and greatest value, text as bytes. None if there are no values or the type has no order."""
+    """The least and greatest value, text as bytes. None if there are no values or the type has no
+    order.
+    """
     if type_.is_nested or type_.is_binary:
         return None
     if type_.is_float:
@@ -159,13 +169,17 @@ _IDS_PER_FIELD: Final = 1024
 
 
 def file_schema(schema: TableSchema) -> pa.Schema:
-    """The columns in table order, each with its field id; NOT NULL columns are not nullable. Members of ROWs have field
-    ids of their own. The ids of elements, keys and values are derived from the field around them."""
+    """The columns in table order, each with its field id; NOT NULL columns are not nullable.
+    Members of ROWs have field ids of their own. The ids of elements, keys and values are derived
+    from the field around them.
+    """
     return pa.schema([_with_id(one.name, one.type, one.id, one.id, 1) for one in schema.fields])
 
 
 def _with_id(name: str, type_: DataType, id_: int, field: int, depth: int) -> pa.Field:
-    """A field with this id, inside the field whose id is `field`; `depth` counts nested collections from 1."""
+    """A field with this id, inside the field whose id is `field`; `depth` counts nested collections
+    from 1.
+    """
 
     def inner(part: str, of: DataType) -> pa.Field:
         away = _IDS_PER_FIELD * field + depth
@@ -200,7 +214,9 @@ def leaf_types(field: pa.Field) -> list[tuple[str, pa.DataType]]:
 
 
 def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Each leaf of the column for these rows, in file order, with its path. Members of NULL rows may hold anything."""
+    """Each leaf of the column for these rows, in file order, with its path. Members of NULL rows
+    may hold anything.
+    """
     type_ = column.type
     if pa.types.is_map(type_):
         yield from leaf_columns(f"{name}.key_value.key", own_elements(column, column.keys))

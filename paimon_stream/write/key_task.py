@@ -1,6 +1,8 @@
-"""What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged files.
-docs/architecture.md ("Primary keys") says how rows are numbered, held and flushed (semantics.md §6.4). Rows of a
-postponed table are written to bucket -2 as they come, with -1 as their sequence number (table-kinds.md §4.1)."""
+"""What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged
+files. docs/architecture.md ("Primary keys") says how rows are numbered, held and flushed
+(semantics.md §6.4). Rows of a postponed table are written to bucket -2 as they come, with -1 as
+their sequence number (table-kinds.md §4.1).
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,19 +33,24 @@ def write_keyed_task(
     is_sorted: bool = False,
     operations: Operations | None = None,
 ) -> TaskResult:
-    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
+    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their
+    first rows.
 
-    The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U, 3 -D) or the column
-    that `operations` names. `first_sequence` is above every sequence number in the table. `is_sorted` promises rows
-    sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they apply. Files
-    are durable when this returns; before any error, the task's files are removed (best effort). Raises what
-    `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the merge engine refuses."""
+    The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U,
+    3 -D) or the column that `operations` names. `first_sequence` is above every sequence number in
+    the table. `is_sorted` promises rows sorted by partition and bucket, then by primary key in
+    Paimon's order, then in the order in which they apply. Files are durable when this returns;
+    before any error, the task's files are removed (best effort). Raises what `write_task` raises,
+    and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the merge engine refuses.
+    """
     return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """The waiting rows of one (partition, bucket), with sequence numbers and kinds, and its writers."""
+    """The waiting rows of one (partition, bucket), with sequence numbers and kinds, and its
+    writers.
+    """
 
     data: KeyValueWriter
     changelog: KeyValueWriter | None
@@ -82,7 +89,9 @@ class _KeyedTask(Task):
             self._give(number, part)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the table's columns, with a kind for each row, without rows that the table ignores."""
+        """The batch in the table's columns, with a kind for each row, without rows that the table
+        ignores.
+        """
         own, given = self._without_kinds(batch)
         try:
             rows = self.columns.conform(own)
@@ -100,7 +109,9 @@ class _KeyedTask(Task):
         return made if kept.all() else made.filter(pa.array(kept))
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """The table's columns, and the kind of each row if the batch has a column for it, else None."""
+        """The table's columns, and the kind of each row if the batch has a column for it, else
+        None.
+        """
         if self.operations is not None:
             name = self.operations.column
             tokens, table = batch.column(name), self.spec.storage.location

@@ -1,6 +1,8 @@
-"""Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md §7.3). A file has
-the key columns under names of their own, then a sequence number and a row kind, then the table's columns. Changelog
-files have the same columns, but all rows of a key and another prefix in their names."""
+"""Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md
+§7.3). A file has the key columns under names of their own, then a sequence number and a row kind,
+then the table's columns. Changelog files have the same columns, but all rows of a key and another
+prefix in their names.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -58,8 +60,10 @@ def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueSettings:
-    """What all key-value files of a table have in common. `keys` are the key columns in key order, `keys_at` the
-    positions, in a file, of the columns that give their statistics, `values_at` that of the table's first column."""
+    """What all key-value files of a table have in common. `keys` are the key columns in key order,
+    `keys_at` the positions, in a file, of the columns that give their statistics, `values_at` that
+    of the table's first column.
+    """
 
     file: DataFileSettings
     keys: tuple[DataField, ...]
@@ -77,7 +81,9 @@ class KeyValueSettings:
         level: int = 0,
         changelog: bool = False,
     ) -> "KeyValueSettings":
-        """The settings for data files of that level, or for its changelog files. Raises `ConfigError`s."""
+        """The settings for data files of that level, or for its changelog files. Raises
+        `ConfigError`s.
+        """
         prefix = options.value(opt.CHANGELOG_FILE_PREFIX if changelog else opt.DATA_FILE_PREFIX)
         return cls._chosen(schema, options, _of_level(options, level, changelog), prefix, table)
 
@@ -85,8 +91,10 @@ class KeyValueSettings:
     def of_waiting(
         cls, schema: TableSchema, options: opt.Options, user: str, table: str = ""
     ) -> "KeyValueSettings":
-        """The settings for the files of bucket -2 that this commit user writes (table-kinds.md §4.1). Their names tell
-        Java's compactions which files they must read in the order of time. Raises `ConfigError`s."""
+        """The settings for the files of bucket -2 that this commit user writes (table-kinds.md
+        §4.1). Their names tell Java's compactions which files they must read in the order of time.
+        Raises `ConfigError`s.
+        """
         avro = waiting_format(schema.fields, options) is FileFormat.AVRO
         own = {
             opt.FILE_FORMAT.key: (opt.FILE_FORMAT.key, "avro"),
@@ -107,7 +115,9 @@ class KeyValueSettings:
         prefix: str,
         table: str,
     ) -> "KeyValueSettings":
-        """With `chosen`: for each of the table's options, the option that errors name in its place, and its value."""
+        """With `chosen`: for each of the table's options, the option that errors name in its place,
+        and its value.
+        """
         values = {general: value for general, (_, value) in chosen.items()}
         try:
             return cls._of(schema, opt.Options(options, values), prefix, table)
@@ -136,7 +146,9 @@ class KeyValueSettings:
         return cls(file=file, keys=keys, key_mode=key_mode, keys_at=keys_at, values_at=values_at)
 
     def stored(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Rows of the table, each with its sequence number and kind, with the columns of the file."""
+        """Rows of the table, each with its sequence number and kind, with the columns of the
+        file.
+        """
         arrow = self.file.arrow
         keys = self.values_at - 2
         names = [
@@ -162,7 +174,9 @@ def _of_level(options: opt.Options, level: int, changelog: bool) -> dict[str, tu
 
 
 def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
-    """The modes of the table's columns and of its keys, which have longer bounds except in Avro (format.md §4.5)."""
+    """The modes of the table's columns and of its keys, which have longer bounds except in Avro
+    (format.md §4.5).
+    """
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:
@@ -180,8 +194,10 @@ def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[St
 
 
 class KeyValueWriter(BucketWriter):
-    """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of `key_value_schema`
-    and come in key order, also from file to file. Rows that wait for their buckets come in any order."""
+    """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of
+    `key_value_schema` and come in key order, also from file to file. Rows that wait for their
+    buckets come in any order.
+    """
 
     def __init__(
         self, settings: "KeyValueSettings", storage: Storage, runtime: Runtime, folder: str

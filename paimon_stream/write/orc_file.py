@@ -1,6 +1,7 @@
-"""Writes ORC files to the storage (format.md §7.5). TIME is stored as an int. Every other type has a type of its own in
-ORC; CHAR and VARCHAR are strings of the length that they have. Arrow's writer holds rows back until a stripe is full,
-so the size of an open file is an estimate."""
+"""Writes ORC files to the storage (format.md §7.5). TIME is stored as an int. Every other type has
+a type of its own in ORC; CHAR and VARCHAR are strings of the length that they have. Arrow's writer
+holds rows back until a stripe is full, so the size of an open file is an estimate.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ _LONGEST_BOUND: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcSettings(FileSettings):
-    """How the ORC files of a table are written. `arrow` is the schema of the file, `dictionary` is None if the rows
-    decide. `wanted` columns get statistics. `more` goes to Arrow's writer."""
+    """How the ORC files of a table are written. `arrow` is the schema of the file, `dictionary` is
+    None if the rows decide. `wanted` columns get statistics. `more` goes to Arrow's writer.
+    """
 
     most_open = 16  # each of them holds up to one stripe in memory
 
@@ -53,7 +55,9 @@ class OrcSettings(FileSettings):
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "OrcSettings":
-        """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
+        """The settings that follow from the options. Raises `InvalidOption` and
+        `UnsupportedFeature`.
+        """
         codec = compression(options, FileFormat.ORC)
         return cls(
             arrow=pa.schema(
@@ -74,7 +78,9 @@ class OrcSettings(FileSettings):
         return OrcFile(self, storage, path, first, row_bytes)
 
     def in_file(self, rows: pa.Table) -> pa.Table:
-        """The rows in the file's types; only parts of structs are copied. Raises what `_check_fractions` raises."""
+        """The rows in the file's types; only parts of structs are copied. Raises what
+        `_check_fractions` raises.
+        """
         for name, column in zip(self.arrow.names, rows.columns, strict=True):
             for chunk in column.chunks:
                 _check_fractions(name, chunk)
@@ -108,7 +114,9 @@ class OrcSettings(FileSettings):
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
-    """Raises `InvalidData` for fractions of seconds before 1970, which Arrow's writer stores wrongly for Java."""
+    """Raises `InvalidData` for fractions of seconds before 1970, which Arrow's writer stores
+    wrongly for Java.
+    """
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
@@ -124,7 +132,9 @@ def _check_fractions(name: str, column: pa.Array) -> None:
 
 
 def _with_whole_structs(rows: pa.Table) -> pa.Table:
-    """The rows without slices of structs, whose NULLs Arrow's writer would take from the start of the whole array."""
+    """The rows without slices of structs, whose NULLs Arrow's writer would take from the start of
+    the whole array.
+    """
     for i, column in enumerate(rows.columns):
         if any(map(_has_cut_struct, column.chunks)):
             whole = [pa.concat_arrays([chunk]) for chunk in column.chunks]
@@ -186,7 +196,9 @@ class OrcFile(FileWriter):
 
     @property
     def size(self) -> int:
-        """Bytes written so far, with an estimate for rows that are held back. Exact after `close`."""
+        """Bytes written so far, with an estimate for rows that are held back. Exact after
+        `close`.
+        """
         written = self.stream.size
         return max(written, int(self.rows * self._row_bytes)) if self.writer.is_open else written
 

@@ -1,5 +1,7 @@
-"""What the writers of all formats share: files are created, finished and abandoned in the storage, and the first rows
-show for which columns a dictionary pays. Dictionaries for all made files larger and writing slower."""
+"""What the writers of all formats share: files are created, finished and abandoned in the storage,
+and the first rows show for which columns a dictionary pays. Dictionaries for all made files larger
+and writing slower.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +24,9 @@ _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
 _GLANCE_ROWS: Final = 512
-"""This number of rows decides for most columns: keys and measures hardly repeat, codes have few values."""
+"""This number of rows decides for most columns: keys and measures hardly repeat, codes have few
+values.
+"""
 
 _TELLING_ROWS: Final = 1024
 _FILES_ALIKE: Final = 15
@@ -33,8 +37,10 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them. Closing is the storage's. After an error of the storage,
-    kept in `failure`, nothing is passed on: Arrow's ORC writer cannot take an error, it would end the process."""
+    """Passes bytes on to a storage's stream and counts them. Closing is the storage's. After an
+    error of the storage, kept in `failure`, nothing is passed on: Arrow's ORC writer cannot take an
+    error, it would end the process.
+    """
 
     closed = False
 
@@ -78,8 +84,10 @@ class CountingStream:
 
 
 class FileWriter(ABC):
-    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's. `rows` is
-    the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`."""
+    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the
+    storage's. `rows` is the number of rows. A format's class sets up its statistics and its writer,
+    which writes into `stream`.
+    """
 
     stats: Any
     """What collects the statistics of the rows, such as `RowStats`."""
@@ -96,7 +104,9 @@ class FileWriter(ABC):
 
     @property
     def size(self) -> int:
-        """The bytes written so far: an estimate if the format holds rows back, exact after `close`."""
+        """The bytes written so far: an estimate if the format holds rows back, exact after
+        `close`.
+        """
         return self.stream.size
 
     def write(self, rows: pa.Table) -> None:
@@ -107,7 +117,9 @@ class FileWriter(ABC):
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file, durably, and returns its exact statistics; if that fails, the file is removed."""
+        """Ends the file, durably, and returns its exact statistics; if that fails, the file is
+        removed.
+        """
         try:
             with self._context, self.checked():
                 self.end()
@@ -132,7 +144,9 @@ class FileWriter(ABC):
         """Writes rows into the stream."""
 
     def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
-        """Returns the writer that `start` makes for the stream. If that fails, the file is removed."""
+        """Returns the writer that `start` makes for the stream. If that fails, the file is
+        removed.
+        """
         with ExitStack() as opened:
             opened.push(self._context.__exit__)
             with self.checked():
@@ -142,7 +156,9 @@ class FileWriter(ABC):
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """A context for writing: at its end it raises the storage's error that the stream kept, if any."""
+        """A context for writing: at its end it raises the storage's error that the stream kept, if
+        any.
+        """
         try:
             yield
         finally:
@@ -163,7 +179,9 @@ class FileWriter(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings(ABC):
-    """How the data files of a table are written. `codec` is their compression. Names end with a dot and `suffix`."""
+    """How the data files of a table are written. `codec` is their compression. Names end with a dot
+    and `suffix`.
+    """
 
     most_open: ClassVar[int]
     """How many files a task keeps open at most, because of the memory that they hold."""
@@ -175,19 +193,25 @@ class FileSettings(ABC):
     def open(
         self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> FileWriter:
-        """Opens a new file, which exists under its name from then on. `first` are rows to choose encodings by; they are
-        not written. `row_bytes` is the mean size of a row in an earlier file, None if there was none."""
+        """Opens a new file, which exists under its name from then on. `first` are rows to choose
+        encodings by; they are not written. `row_bytes` is the mean size of a row in an earlier
+        file, None if there was none.
+        """
 
 
 def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
-    """The end of file names: the format, and before it the compression if the options ask for it."""
+    """The end of file names: the format, and before it the compression if the options ask for
+    it.
+    """
     return f"{codec}.{format_.value}" if options.value(FILE_SUFFIX_COMPRESSION) else format_.value
 
 
 def format_option(
     options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None
 ) -> Any:
-    """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if `parse` refuses."""
+    """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if
+    `parse` refuses.
+    """
     raw = options.get(key)
     if raw is None:
         return default
@@ -199,7 +223,9 @@ def format_option(
 
 
 class Dictionaries:
-    """The choices for the files of one task. What the rows of one file show also holds for the next few."""
+    """The choices for the files of one task. What the rows of one file show also holds for the next
+    few.
+    """
 
     def __init__(self) -> None:
         self._found: list[str] = []
@@ -217,8 +243,9 @@ class Dictionaries:
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns for which a dictionary pays, because a sample from both ends has few different values. A column
-    inside a nested one is given by its path in Parquet files."""
+    """The columns for which a dictionary pays, because a sample from both ends has few different
+    values. A column inside a nested one is given by its path in Parquet files.
+    """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
     sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
     return [

@@ -1,5 +1,7 @@
-"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5). docs/architecture.md
-("Parquet files") says why some timestamps go through twelve bytes, and where bounds come from."""
+"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5).
+docs/architecture.md ("Parquet files") says why some timestamps go through twelve bytes, and where
+bounds come from.
+"""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -51,8 +53,10 @@ _WIDE: Final = Context(prec=100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings(FileSettings):
-    """How the Parquet files of a table are written. `dictionary` is None if the rows decide. `more` goes to Arrow's
-    writer, `stored` is the schema it gets. `leaves` are the positions of leaves of twelve bytes, INT96 in the file."""
+    """How the Parquet files of a table are written. `dictionary` is None if the rows decide. `more`
+    goes to Arrow's writer, `stored` is the schema it gets. `leaves` are the positions of leaves of
+    twelve bytes, INT96 in the file.
+    """
 
     most_open = 64  # they hold little memory: written row groups have been passed on to the storage
 
@@ -67,7 +71,9 @@ class ParquetSettings(FileSettings):
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> "ParquetSettings":
-        """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
+        """The settings that follow from the options. Raises `InvalidOption` and
+        `UnsupportedFeature`.
+        """
         codec = compression(options, FileFormat.PARQUET)
         arrow = file_schema(schema)
         stored = pa.schema([with_leaves(one, _stored_type) for one in arrow])
@@ -102,7 +108,9 @@ def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
 
 
 def _more(options: Options) -> Iterator[tuple[str, Any]]:
-    """The arguments of Arrow's writer for those `parquet.*` options that this version of it supports."""
+    """The arguments of Arrow's writer for those `parquet.*` options that this version of it
+    supports.
+    """
     if _UTC_TIME in _KNOWN_TO_ARROW:
         yield _UTC_TIME, True
     for key, argument, parse in (
@@ -121,10 +129,11 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
 
 
 class _ParquetStats:
-    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it. FLOAT and
-    DOUBLE: the footer has no bounds. Arrow's leave NaN out, and Spark, for which NaN is the greatest number, would pass
-    over such rows. Text: Arrow keeps no bounds in a row group with a bound above 4 KiB. Timestamps of more than 6
-    digits have no bounds."""
+    """The statistics of one file. They come from its footer, and from the rows where Java's differ
+    from it. FLOAT and DOUBLE: the footer has no bounds. Arrow's leave NaN out, and Spark, for which
+    NaN is the greatest number, would pass over such rows. Text: Arrow keeps no bounds in a row
+    group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
+    """
 
     def __init__(
         self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]
@@ -165,7 +174,9 @@ class _ParquetStats:
         return made
 
     def _column(self, chunks: Sequence[Any], i: int, type_: DataType) -> ColumnStats:
-        """One column over all row groups. It has bounds only if every row group with a value has them."""
+        """One column over all row groups. It has bounds only if every row group with a value has
+        them.
+        """
         statistics = [chunk.statistics for chunk in chunks]
         if not all(one is not None and one.has_null_count for one in statistics):
             return NO_STATS
@@ -207,7 +218,8 @@ class ParquetFile(FileWriter):
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
-        # The order of twelve bytes is not the order in time. Of floating-point numbers, bounds leave NaN out.
+        # The order of twelve bytes is not the order in time. Of floating-point numbers, bounds
+        # leave NaN out.
         leaves = _leaves(self._stored)
         bounded = [
             leaf

@@ -1,6 +1,8 @@
-"""Finds the (partition, bucket) of every row of a batch and splits the batch by it. All work is done on whole columns:
-partition values become codes, and Paimon's hash turns keys into buckets. Python code handles each distinct partition
-once, and never a single row. The bucket of a key is the same in every engine (format.md §6.3 has the rules)."""
+"""Finds the (partition, bucket) of every row of a batch and splits the batch by it. All work is
+done on whole columns: partition values become codes, and Paimon's hash turns keys into buckets.
+Python code handles each distinct partition once, and never a single row. The bucket of a key is the
+same in every engine (format.md §6.3 has the rules).
+"""
 
 from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
@@ -39,7 +41,9 @@ class Group(NamedTuple):
 
 
 class Router:
-    """Numbers a table's groups in the order of their first rows; `groups[number]` is one. Holds no single rows."""
+    """Numbers a table's groups in the order of their first rows; `groups[number]` is one. Holds no
+    single rows.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,9 @@ class Router:
         table: str = "",
         assigner: Assigner | None = None,
     ) -> None:
-        """`assigner` finds dynamic buckets. Raises `UnsupportedFeature` unless buckets are fixed, -1 or -2."""
+        """`assigner` finds dynamic buckets. Raises `UnsupportedFeature` unless buckets are fixed,
+        -1 or -2.
+        """
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
         waits = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
@@ -70,7 +76,9 @@ class Router:
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
-        """The group number of each row, or one for all. Raises `ValueTooLong` for values that cannot name a folder."""
+        """The group number of each row, or one for all. Raises `ValueTooLong` for values that
+        cannot name a folder.
+        """
         if not self._partition and not self._keys:
             return self._number(Group(EMPTY_ROW, self._only))
         codes, partitions = self._partition_codes(batch)
@@ -153,7 +161,9 @@ class Router:
         return [serialize(types, row) for row in zip(*values, strict=True)]
 
     def _check_folder_names(self, one: DataField, values: Sequence[Any], codes: GroupIds) -> None:
-        """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's value."""
+        """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's
+        value.
+        """
         sizes = {
             code: size
             for code, value in enumerate(values)
@@ -184,7 +194,9 @@ class Router:
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group in their order, by group number. A part is a copy, so it keeps no others in memory."""
+    """The rows of each group in their order, by group number. A part is a copy, so it keeps no
+    others in memory.
+    """
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
         counts = np.bincount(numbers)
@@ -207,7 +219,9 @@ def _distinct(codes: GroupIds, below: int) -> GroupIds:
 
 
 def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -> GroupIds:
-    """The number of each code. `found` are the distinct codes, ascending; all of them are below `below`."""
+    """The number of each code. `found` are the distinct codes, ascending; all of them are below
+    `below`.
+    """
     if below > _FEW_CODES:
         return numbers[np.searchsorted(found, codes)]
     table = np.zeros(below, dtype=np.int64)
@@ -216,13 +230,16 @@ def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Floats as their bits. Partition rows are compared by bytes, so 0.0 is not -0.0 (format.md §11, 16)."""
+    """Floats as their bits. Partition rows are compared by bytes, so 0.0 is not -0.0 (format.md
+    §11, 16).
+    """
     if pa.types.is_floating(column.type):
         return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     return column
 
 
-# -- buckets by the keys of rows ------------------------------------------------------------------------
+# -- buckets by the keys of rows
+# ------------------------------------------------------------------------
 _BLOCK: Final = 1 << 15
 """Rows hashed at once. Their words fit into the processor's cache."""
 _FACTOR: Final = 31
@@ -233,9 +250,11 @@ _WIDE: Final = Context(prec=50)
 def assign_buckets(
     batch: pa.RecordBatch, types: Sequence[DataType], count: int, function: str = "default"
 ) -> Numbers:
-    """The bucket of every row, 0 to `count` - 1. `batch` has the columns of `bucket-key`, in its order, with
-    these `types`. `function` is the option `bucket-function.type`. Raises `UnsupportedFeature` for nested types,
-    `InvalidOption` if the key does not suit the function, `InvalidData` for columns that do not fit their type."""
+    """The bucket of every row, 0 to `count` - 1. `batch` has the columns of `bucket-key`, in its
+    order, with these `types`. `function` is the option `bucket-function.type`. Raises
+    `UnsupportedFeature` for nested types, `InvalidOption` if the key does not suit the function,
+    `InvalidData` for columns that do not fit their type.
+    """
     if function == "mod":
         return _mod(batch, types, count)
     if function == "hive":
@@ -267,8 +286,10 @@ def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> 
 
 
 def _hive(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Numbers:
-    """By the hash of every row for the function `hive`; NULL hashes to 0. Raises `UnsupportedFeature` for timestamps
-    and nested types, and `InvalidData` for columns that do not fit their type."""
+    """By the hash of every row for the function `hive`; NULL hashes to 0. Raises
+    `UnsupportedFeature` for timestamps and nested types, and `InvalidData` for columns that do not
+    fit their type.
+    """
     h = np.zeros(batch.num_rows, np.uint32)
     for column, type_ in zip(batch.columns, types, strict=True):
         h *= np.uint32(_FACTOR)
@@ -310,7 +331,9 @@ def _column(column: pa.Array, type_: DataType) -> Hashes:
 
 
 def _bytes(column: pa.Array) -> Hashes:
-    """The hash of the signed bytes, h = 31 * h + byte. Rows of the same length are hashed together."""
+    """The hash of the signed bytes, h = 31 * h + byte. Rows of the same length are hashed
+    together.
+    """
     made = np.zeros(len(column), np.uint32)
     lengths = pc.binary_length(column).to_numpy()
     for length in np.unique(lengths[lengths > 0]).tolist():

@@ -48,15 +48,18 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A column of the rows, not of the table, that says what each row does. Can be pickled. `kinds` maps each value of
-    the column, a token, to its kind."""
+    """A column of the rows, not of the table, that says what each row does. Can be pickled. `kinds`
+    maps each value of the column, a token, to its kind.
+    """
 
     column: str
     kinds: dict[str, int]
 
     @classmethod
     def of(cls, options: Options) -> "Operations | None":
-        """The column that the sink's options name, or None if they name none. Raises `InvalidOption`."""
+        """The column that the sink's options name, or None if they name none. Raises
+        `InvalidOption`.
+        """
         if not options.is_set(OPERATION_COLUMN):
             if options.is_set(OPERATION_MAPPING):
                 text = f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map."
@@ -74,7 +77,9 @@ class Operations:
     def check(
         self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str
     ) -> None:
-        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives equal names the same text."""
+        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives equal names
+        the same text.
+        """
         if not schema.primary_keys:
             wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
         elif fold(self.column) in map(fold, schema.field_names):
@@ -87,7 +92,9 @@ class Operations:
         raise InvalidOption(text, option=OPERATION_COLUMN.key, table=table)
 
     def only(self, found: int, table: str) -> None:
-        """Raises `IncompatibleSchema` unless `found`, the number of such columns in the rows, is 1."""
+        """Raises `IncompatibleSchema` unless `found`, the number of such columns in the rows, is
+        1.
+        """
         if found == 1:
             return
         if found:
@@ -103,7 +110,9 @@ class Operations:
 def kinds_of_tokens(
     tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS
 ) -> Kinds:
-    """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and for unknown tokens."""
+    """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and
+    for unknown tokens.
+    """
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
@@ -124,11 +133,13 @@ def _listed(tokens: list[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
-    """A column that cannot take some values back: those of a sequence group whose function takes none back, or, if
-    `only_zero` is set, 0 as a factor of a product. A -D that removes the row can be merged, and so can a row of a
-    sequence group whose `ordering` columns (empty without a group) are all NULL. Every -D removes the row if
-    `deletes_remove` is set, else by one of the groups with the ordering columns `removers`. As in Java, a group removes
-    the row before the column is merged only if one of its ordering columns comes before the column in the table."""
+    """A column that cannot take some values back: those of a sequence group whose function takes
+    none back, or, if `only_zero` is set, 0 as a factor of a product. A -D that removes the row can
+    be merged, and so can a row of a sequence group whose `ordering` columns (empty without a group)
+    are all NULL. Every -D removes the row if `deletes_remove` is set, else by one of the groups
+    with the ordering columns `removers`. As in Java, a group removes the row before the column is
+    merged only if one of its ordering columns comes before the column in the table.
+    """
 
     column: str
     why: str
@@ -160,8 +171,10 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """How a table treats row kinds. `field` is `rowkind.field`. Rows of the kinds `dropped` are ignored; `refused` ones
-    could not be merged (R6.5), and `refusal` says why. `columns` refuse only some rows of these kinds."""
+    """How a table treats row kinds. `field` is `rowkind.field`. Rows of the kinds `dropped` are
+    ignored; `refused` ones could not be merged (R6.5), and `refusal` says why. `columns` refuse
+    only some rows of these kinds.
+    """
 
     table: str
     field: str | None
@@ -188,11 +201,15 @@ class KindRules:
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns by which a -D that is accepted, and then turns out to be older than its row, cannot be merged."""
+        """The columns by which a -D that is accepted, and then turns out to be older than its row,
+        cannot be merged.
+        """
         return tuple(one.column for one in self.columns if one.removers and not one.only_zero)
 
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
-        """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises `BadRowKind`."""
+        """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises
+        `BadRowKind`.
+        """
         if self.field is not None:
             return kinds_of_tokens(
                 rows.column(self.field), _TOKENS, self.field, self.table, _STORED_WORDS
@@ -204,7 +221,9 @@ class KindRules:
         )
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
-        """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not merge."""
+        """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not
+        merge.
+        """
         dropped = np.isin(kinds, self.dropped)
         self._refuse(np.isin(kinds, self.refused) & ~dropped, self.refused, self.refusal)
         for one in self.columns:

@@ -1,4 +1,6 @@
-"""Shuffle packets move rows to the tasks that write them, many in one (docs/architecture.md, "Shuffle packets")."""
+"""Shuffle packets move rows to the tasks that write them, many in one (docs/architecture.md,
+"Shuffle packets").
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -29,14 +31,18 @@ _NOT_WHOLE: Final = (
 )
 _HELD_BYTES: Final = 32 * 2**20
 _PIECE_BYTES: Final = 4 * 2**10
-"""Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their size."""
+"""Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their
+size.
+"""
 
 
 def pack(
     spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, shuffle_keys: Sequence[int], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as packets. All rows of a (partition, bucket) get the same one of the `shuffle_keys`. The
-    buckets of a table without partitions are spread evenly. Holds one batch and at most tens of MB more in memory."""
+    """The rows of one task as packets. All rows of a (partition, bucket) get the same one of the
+    `shuffle_keys`. The buckets of a table without partitions are spread evenly. Holds one batch and
+    at most tens of MB more in memory.
+    """
     packer = _Packer(spec, shuffle_keys, task)
     for batch in batches:
         packer.add(batch)
@@ -47,7 +53,9 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one shuffle key's packets, in order. Raises `PaimonStreamError` for a broken or unended stream."""
+    """The rows of one shuffle key's packets, in order. Raises `PaimonStreamError` for a broken or
+    unended stream.
+    """
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")
@@ -106,7 +114,8 @@ class _Packer:
         except PaimonStreamError:
             return np.zeros(batch.num_rows, np.int32)
         for group in self._router.groups[len(self._place_of) :]:
-            # Consecutive buckets get consecutive positions, from a start that the partition's hash decides.
+            # Consecutive buckets get consecutive positions, from a start that the partition's hash
+            # decides.
             self._place_of.append((hash_bytes(group.partition) + group.bucket) % len(self._keys))
         if isinstance(numbers, int):
             return np.full(batch.num_rows, self._place_of[numbers], np.int32)

@@ -1,6 +1,8 @@
-"""What one Spark task does: it takes rows, writes data files, and returns their commit messages. It never lists the
-table or commits. It deletes only its own files, when it fails, because then nothing refers to them yet.
-Its result goes to the driver as versioned, typed bytes, never pickled, so both may run different releases."""
+"""What one Spark task does: it takes rows, writes data files, and returns their commit messages. It
+never lists the table or commits. It deletes only its own files, when it fails, because then nothing
+refers to them yet. Its result goes to the driver as versioned, typed bytes, never pickled, so both
+may run different releases.
+"""
 
 import json
 import logging
@@ -46,7 +48,9 @@ _ROW_BYTES: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote. `row_bytes` is the mean Arrow size of a row in the batch where it is largest; 0 if unknown."""
+    """What a task wrote. `row_bytes` is the mean Arrow size of a row in the batch where it is
+    largest; 0 if unknown.
+    """
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int = 0
@@ -55,14 +59,18 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailure:
-    """The error with which a task failed, for the driver to raise. The task has removed its files itself."""
+    """The error with which a task failed, for the driver to raise. The task has removed its files
+    itself.
+    """
 
     error: PaimonStreamError
     partition_id: int = 0
 
 
 def encode_result(result: TaskResult | TaskFailure) -> bytes:
-    """The bytes of a result or a failure. Context values that JSON cannot represent are sent as text."""
+    """The bytes of a result or a failure. Context values that JSON cannot represent are sent as
+    text.
+    """
     match result:
         case TaskResult():
             counts = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
@@ -84,8 +92,10 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
 
 
 def decode_result(data: bytes) -> TaskResult | TaskFailure:
-    """The result or failure that `encode_result` encoded; an unknown class of error becomes `PaimonStreamError`. Raises
-    `UnknownVersion` for bytes of a newer release, and `FormatError` for bytes that are not a result."""
+    """The result or failure that `encode_result` encoded; an unknown class of error becomes
+    `PaimonStreamError`. Raises `UnknownVersion` for bytes of a newer release, and `FormatError` for
+    bytes that are not a result.
+    """
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         text = f"These {len(data)} bytes are not the result of a write task."
         raise FormatError(
@@ -128,10 +138,12 @@ _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """What a task needs to know; it can be pickled for executors. `options` are the table's with the sink's overrides.
-    `buffer_bytes` bounds the rows that a task holds in memory; above it the row groups become smaller than they could
-    be. With dynamic buckets, `index` names the index manifest by which keys get their buckets, and `assigners` is the
-    number of tasks that do so. `user` is the commit user, for the names of files of bucket -2."""
+    """What a task needs to know; it can be pickled for executors. `options` are the table's with
+    the sink's overrides. `buffer_bytes` bounds the rows that a task holds in memory; above it the
+    row groups become smaller than they could be. With dynamic buckets, `index` names the index
+    manifest by which keys get their buckets, and `assigners` is the number of tasks that do so.
+    `user` is the commit user, for the names of files of bucket -2.
+    """
 
     storage: Storage
     schema: TableSchema
@@ -149,15 +161,19 @@ class WriteSpec:
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Writes all rows. Returns a commit message per (partition, bucket), in the order of first rows; none without rows.
-    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers those of
-    fixed buckets. Files are durable when this returns; before any error, the task's files are removed (best effort).
-    Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData`, `StorageError`s, and what `batches` raises."""
+    """Writes all rows. Returns a commit message per (partition, bucket), in the order of first
+    rows; none without rows. The rows of a group keep their order. Sequence numbers count from 0 in
+    each group; the driver renumbers those of fixed buckets. Files are durable when this returns;
+    before any error, the task's files are removed (best effort). Raises `UnsupportedFeature`,
+    `IncompatibleSchema`, `InvalidData`, `StorageError`s, and what `batches` raises.
+    """
     return _AppendTask(spec).run(batches)
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
-    """The first error, with its count summed over all errors of the same class in the same column."""
+    """The first error, with its count summed over all errors of the same class in the same
+    column.
+    """
     kind, column = type(first), first.context.get("column")
     alike = [one for one in others if type(one) is kind and one.context.get("column") == column]
     return (
@@ -186,7 +202,9 @@ class Task(ABC):
         self.indexes: list[str] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes all rows. Before any error is raised, the task's files are removed (best effort)."""
+        """Writes all rows. Before any error is raised, the task's files are removed (best
+        effort).
+        """
         incoming = iter(batches)
         try:
             for batch in incoming:
@@ -270,7 +288,9 @@ class _AppendTask(Task):
         self.staged_bytes = 0
 
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split together."""
+        """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split
+        together.
+        """
         if isinstance(numbers, int):
             self._split_staged()
             self._give(numbers, rows)

@@ -1,10 +1,11 @@
-"""A streaming job for a cluster. Spark's `spark-submit` starts it: it knows nothing but the package.
+"""A streaming job for a cluster. Spark's `spark-submit` starts it: it knows nothing but the
+package.
 
     spark-submit … job.py '{"table": …, "storage_options": …, "checkpoint": …, "batches": 4, "rows": 400, …}'
 
-The rows come from executors, because there is no folder that they share with the driver. In the batches that
-are `visited`, each task that has passed on its rows, and the driver at each phase, visit the URL `visits`. At the end
-the driver `compacts` the table, after a visit.
+The rows come from executors, because there is no folder that they share with the driver. In the
+batches that are `visited`, each task that has passed on its rows, and the driver at each phase,
+visit the URL `visits`. At the end the driver `compacts` the table, after a visit.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def parent_of(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Visiting:
-    """Passes rows on, and then visits. The parent of a Python worker is its daemon, and its parent the
-    executor."""
+    """Passes rows on, and then visits. The parent of a Python worker is its daemon, and its parent
+    the executor.
+    """
 
     url: str
     batch: int

@@ -1,7 +1,8 @@
-"""Streams to S3 on clusters whose executors share no folder: executors die, tasks run twice, a driver dies.
+"""Streams to S3 on clusters whose executors share no folder: executors die, tasks run twice, a
+driver dies.
 
-After each of these the table has each row once, and what is left over is found by the search for orphans. The
-package comes to the executors in each of the ways that there are.
+After each of these the table has each row once, and what is left over is found by the search for
+orphans. The package comes to the executors in each of the ways that there are.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ def test_a_slow_task_and_its_copy_write_one_file_that_counts(
 def test_a_keyed_table_survives_the_loss_of_its_shuffle(
     cluster: Any, s3_server: StoreServer, java_on_s3: Any, py_files: Shipping, tmp_path: Path
 ) -> None:
-    """An executor dies that holds rows which other tasks have still to fetch. The table adds up, so a row
-    that is written twice shows."""
+    """An executor dies that holds rows which other tasks have still to fetch. The table adds up, so
+    a row that is written twice shows.
+    """
     with s3_server.proxied() as proxy, Visits() as visits:
         job = Job(
             cluster,
@@ -153,7 +155,9 @@ def test_a_keyed_table_survives_the_loss_of_its_shuffle(
 def test_an_executor_that_is_killed_while_it_compacts_changes_no_row(
     cluster: Any, s3_server: StoreServer, java_on_s3: Any, installed: Shipping, tmp_path: Path
 ) -> None:
-    """It dies while its new file is on the way to the store. Spark has another one rewrite the unit."""
+    """It dies while its new file is on the way to the store. Spark has another one rewrite the
+    unit.
+    """
 
     def held(visit: Visit) -> bool:
         return visit.facts.get("phase") == "compacts"

@@ -1,5 +1,6 @@
-"""Each command that deletes stops before each of its storage operations. Another command runs there from
-its beginning to its end, and then the first one continues."""
+"""Each command that deletes stops before each of its storage operations. Another command runs there
+from its beginning to its end, and then the first one continues.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ DELETING = [name for name in COMMANDS if name not in ("append", "abort", "orphan
 
 @pytest.mark.parametrize("first", DELETING)
 def test_two_commands_that_stop_for_each_other_leave_everything_whole(first: str) -> None:
-    """The first stops before an operation, the second before one of its own, then the first goes on to its
-    end, and the second after it."""
+    """The first stops before an operation, the second before one of its own, then the first goes on
+    to its end, and the second after it.
+    """
     for second in DELETING:
         dice = random.Random(first + second)
         for number in range(examples(1, 150)):
@@ -63,8 +65,9 @@ def test_two_commands_that_stop_for_each_other_leave_everything_whole(first: str
 
 @pytest.mark.parametrize("written", [False, True], ids=["alone", "with commits after it"])
 def test_an_expiry_that_stood_still_for_ten_minutes_notices_a_rollback(written: bool) -> None:
-    """The rollback takes the expiry for one that was killed. With commits after it, the ids of the snapshots
-    that the expiry knows are those of others."""
+    """The rollback takes the expiry for one that was killed. With commits after it, the ids of the
+    snapshots that the expiry knows are those of others.
+    """
 
     def roll_back(rivals: Rivals) -> None:
         rivals.case.bench.clock.advance(600_000)

@@ -1,5 +1,6 @@
-"""Two processes run maintenance commands, or a command and a stream, on one table at the same time, again
-and again. With `TEST_SEEDS=many`, each pair does so for a minute."""
+"""Two processes run maintenance commands, or a command and a stream, on one table at the same time,
+again and again. With `TEST_SEEDS=many`, each pair does so for a minute.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ PAIRS += [("stream", name) for name in NAMES]
 def meetings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, str], Future[int]]]:
-    """The meetings of every pair that has a test in this run. They begin at once, several at a time."""
+    """The meetings of every pair that has a test in this run. They begin at once, several at a
+    time.
+    """
     names = {item.name for item in request.session.items}
     asked = [one for one in PAIRS if any(f"[{' and '.join(one)}]" in name for name in names)]
     hall = Hall(tmp_path_factory.mktemp("hall"), AT_ONCE)

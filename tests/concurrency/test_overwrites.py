@@ -1,5 +1,6 @@
-"""An overwrite beside other writers: the later commit wins, and no writer's files are lost without an
-error."""
+"""An overwrite beside other writers: the later commit wins, and no writer's files are lost without
+an error.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Two committers that remove and add files, stepped through many orders of their phases. The table is
-always what it would be if one had come after the other."""
+"""Two committers that remove and add files, stepped through many orders of their phases. The table
+is always what it would be if one had come after the other.
+"""
 
 from __future__ import annotations
 

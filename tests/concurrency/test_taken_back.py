@@ -1,4 +1,6 @@
-"""A slow commit takes its snapshot back because a file is gone, while another writer builds on it."""
+"""A slow commit takes its snapshot back because a file is gone, while another writer builds on
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.kits.races import Meanwhile, Stopped
 
 @dataclass
 class Slow:
-    """Stands still before and after the staging of a commit. Then an orphan cleaner has taken its file."""
+    """Stands still before and after the staging of a commit. Then an orphan cleaner has taken its
+    file.
+    """
 
     bench: Bench
 

@@ -1,4 +1,6 @@
-"""Branches of Java's and of ours: each engine reads, writes, makes, deletes and forwards those of the other."""
+"""Branches of Java's and of ours: each engine reads, writes, makes, deletes and forwards those of
+the other.
+"""
 
 from __future__ import annotations
 

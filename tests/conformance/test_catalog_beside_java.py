@@ -1,4 +1,6 @@
-"""Java's filesystem catalog and ours share a warehouse: each lists, reads, alters and drops what the other made."""
+"""Java's filesystem catalog and ours share a warehouse: each lists, reads, alters and drops what
+the other made.
+"""
 
 from __future__ import annotations
 

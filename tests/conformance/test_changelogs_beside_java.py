@@ -1,4 +1,6 @@
-"""What compactions look up and write to the changelog, beside Java: both compact copies of the same table."""
+"""What compactions look up and write to the changelog, beside Java: both compact copies of the same
+table.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ from tests.kits.seeds import seeds
 
 
 def compacted_beside(java: Any, root: Path, seed: int) -> str:
-    """Java and we write to a table. Now and then both compact a copy of it, and one of the copies goes on.
-    Returns what became of the table of this seed."""
+    """Java and we write to a table. Now and then both compact a copy of it, and one of the copies
+    goes on. Returns what became of the table of this seed.
+    """
     random = Random(seed)
     made, path, seen = looking_up(random, WAYS), root / "0" / "db.db" / "t", Counter[str]()
     if not is_accepted(java, path, made):
@@ -79,7 +82,9 @@ def compacted_beside(java: Any, root: Path, seed: int) -> str:
 
 
 def told(path: Path, made: Definition, since: int) -> tuple[Any, ...]:
-    """The files by level with their rows, the rows, and the changelog since a snapshot, in its order."""
+    """The files by level with their rows, the rows, and the changelog since a snapshot, in its
+    order.
+    """
     table = PaimonTable.load(str(path))
     files = sorted(
         (one.meta.level, one.meta.row_count, one.meta.delete_row_count) for one in table.files()
@@ -96,8 +101,9 @@ def told(path: Path, made: Definition, since: int) -> tuple[Any, ...]:
 
 
 def levels(found: tuple[Any, ...]) -> list[int]:
-    """The levels of the files. What is merged after the first unit of a call depends on sizes in bytes, and
-    those that Java and we have written differ."""
+    """The levels of the files. What is merged after the first unit of a call depends on sizes in
+    bytes, and those that Java and we have written differ.
+    """
     return sorted({level for level, _, _ in found[0]})
 
 

@@ -1,4 +1,6 @@
-"""Our commits beside Java's: the same metadata for the same messages, and one table shared by both."""
+"""Our commits beside Java's: the same metadata for the same messages, and one table shared by
+both.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def rows(commit: int, partitions: int = 2) -> list[dict[str, Any]]:
 
 
 def shape(java: Any, path: Path, snapshot_id: int) -> list[dict[str, Any]]:
-    """The manifests of a snapshot without what must differ: names, and sizes of compressed bytes."""
+    """The manifests of a snapshot without what must differ: names, and sizes of compressed
+    bytes.
+    """
     found = java.manifests(path, snapshot_id)
     return [{k: v for k, v in one.items() if k not in ("fileName", "fileSize")} for one in found]
 

@@ -1,5 +1,6 @@
-"""Two commits that conflict, made by Java and Java, by Java and us, and by us and Java: the verdict, the
-snapshots, the files and the rows are the same."""
+"""Two commits that conflict, made by Java and Java, by Java and us, and by us and Java: the
+verdict, the snapshots, the files and the rows are the same.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ from paimon_stream.table.table import load_table
 
 @dataclass(frozen=True)
 class Act:
-    """One commit of prepared messages, ours or Java's: blind, as a replay, or as a partition's overwrite."""
+    """One commit of prepared messages, ours or Java's: blind, as a replay, or as a partition's
+    overwrite.
+    """
 
     messages: list[bytes]
     user: str

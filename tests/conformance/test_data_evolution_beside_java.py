@@ -1,4 +1,6 @@
-"""Tables with data evolution: we read what Java reads, where files hold some columns of the same rows."""
+"""Tables with data evolution: we read what Java reads, where files hold some columns of the same
+rows.
+"""
 
 from __future__ import annotations
 

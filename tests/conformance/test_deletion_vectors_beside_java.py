@@ -1,4 +1,6 @@
-"""Tables with deletion vectors: read as Java reads them, and written to so that Java goes on with them."""
+"""Tables with deletion vectors: read as Java reads them, and written to so that Java goes on with
+them.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +224,9 @@ def changed(some: list[tuple[str, int, int, int]]) -> pa.Table:
 def test_in_turns_with_java_each_key_has_one_row_on_the_higher_levels(
     options: dict[str, str], seed: int, tmp_path: Path, java: Any, kinds: Any
 ) -> None:
-    """Readers see what the last compaction has taken in, and no row that a newer one has replaced."""
+    """Readers see what the last compaction has taken in, and no row that a newer one has
+    replaced.
+    """
     dice, path = Random(seed), tmp_path / "db.db" / "t"
     made = {
         "deletion-vectors.enabled": "true",

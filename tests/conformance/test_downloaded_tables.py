@@ -1,7 +1,7 @@
 """Other readers read what streams write to Azure and Google Cloud Storage.
 
-Those readers, as the tests have them, read the local disk. So the objects are downloaded, byte by byte and
-under their own keys, by the stores' client and without our code.
+Those readers, as the tests have them, read the local disk. So the objects are downloaded, byte by
+byte and under their own keys, by the stores' client and without our code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Tables with dynamic buckets: ours and Java's writers go on with each other's index, and no key is there twice."""
+"""Tables with dynamic buckets: ours and Java's writers go on with each other's index, and no key is
+there twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables whose data files lie in external paths: read and written in turns with Java, and cleaned as by Java."""
+"""Tables whose data files lie in external paths: read and written in turns with Java, and cleaned
+as by Java.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def arrow(some: list[tuple[int, str, str]]) -> pa.Table:
 
 
 def same_as_java(java: Any, table: PaimonTable) -> int:
-    """Both read the same rows, and both roots hold the files of the table and no others. Returns the number of rows."""
+    """Both read the same rows, and both roots hold the files of the table and no others. Returns
+    the number of rows.
+    """
     found = table.to_arrow()
     assert_rows(found, table.schema.fields, java_rows(java, table))
     assert table.verify(sample=50).findings == ()
@@ -133,7 +137,9 @@ def test_in_turns_with_java_nothing_is_lost_and_nothing_stays(
 def test_orphans_go_from_all_external_paths_and_nothing_else_does(
     strategy: str, tmp_path: Path, java: Any
 ) -> None:
-    """Java looks neither into folders of entropy nor into those of `data-file.path-directory` (tried on 1.4.2)."""
+    """Java looks neither into folders of entropy nor into those of `data-file.path-directory`
+    (tried on 1.4.2).
+    """
     path, outside = tmp_path / "t", tmp_path / "t-outside"
     table = create(path, strategy, **{"write-only": "true"})
     table.append(arrow(rows(0, "x")))

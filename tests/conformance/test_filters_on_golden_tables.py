@@ -1,4 +1,6 @@
-"""Random filters on every table that Java wrote: the rows are those that pyarrow keeps of a full read."""
+"""Random filters on every table that Java wrote: the rows are those that pyarrow keeps of a full
+read.
+"""
 
 from __future__ import annotations
 

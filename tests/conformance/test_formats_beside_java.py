@@ -1,5 +1,6 @@
-"""Our files continue Java's own tables in every format, with the ids, schemas, defaults and options of
-Java."""
+"""Our files continue Java's own tables in every format, with the ids, schemas, defaults and options
+of Java.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ def test_parquet_files_have_the_schema_of_javas_with_all_ids(java: Any, tmp_path
 
 
 def parquet_schema(path: Path) -> list[str]:
-    """The columns. On the repeated groups of maps Java puts a mark that is obsolete, and Arrow none."""
+    """The columns. On the repeated groups of maps Java puts a mark that is obsolete, and Arrow
+    none.
+    """
     text = str(pq.ParquetFile(path).schema).replace("key_value (Map) {", "key_value {")
     return text.splitlines()[2:]
 

@@ -1,7 +1,8 @@
-"""Java Paimon skips files, manifests and buckets of our tables exactly where it skips those of its own.
+"""Java Paimon skips files, manifests and buckets of our tables exactly where it skips those of its
+own.
 
-Every table is written twice, by us and by Java, commit by commit. A scan of Java's must then read the
-same files of both, and find the rows that a predicate evaluated in Python finds.
+Every table is written twice, by us and by Java, commit by commit. A scan of Java's must then read
+the same files of both, and find the rows that a predicate evaluated in Python finds.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ class Twins:
         return sorted(self._seen[path].values())
 
     def check(self, predicate: tuple[Any, ...]) -> int:
-        """Checks files and rows of a scan with the predicate. Returns the number of files that it skipped."""
+        """Checks files and rows of a scan with the predicate. Returns the number of files that it
+        skipped.
+        """
         ours, theirs = (
             sorted(self._seen[path][key] for key in self.java.scan_files(path, predicate))
             for path in (self.ours, self.theirs)

@@ -1,4 +1,6 @@
-"""Every type in every file format: Java reads our rows back, and keeps the same statistics of them."""
+"""Every type in every file format: Java reads our rows back, and keeps the same statistics of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Java Paimon reads the files of a write task row by row, and keeps the same statistics of such rows."""
+"""Java Paimon reads the files of a write task row by row, and keeps the same statistics of such
+rows.
+"""
 
 from __future__ import annotations
 
@@ -308,7 +310,9 @@ def test_bounds_cover_all_row_groups(java: Any, tmp_path: Path) -> None:
 def test_java_keeps_text_that_is_not_utf8_as_it_is(
     tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So its tables may hold such text. We refuse to write it, and say where it is when we read it."""
+    """So its tables may hold such text. We refuse to write it, and say where it is when we read
+    it.
+    """
     monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
     table = tmp_path / "db.db" / "t"
     java.create_table(table, [("s", "STRING")])

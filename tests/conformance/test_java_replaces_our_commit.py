@@ -1,6 +1,7 @@
-"""On S3, Java Paimon looks whether a snapshot is there, and copies its own to that name later. If it is held
-in between, its copy replaces a commit of ours that was published and reported. The stream says so, the
-command commits the batch again, and Java reads each row once."""
+"""On S3, Java Paimon looks whether a snapshot is there, and copies its own to that name later. If
+it is held in between, its copy replaces a commit of ours that was published and reported. The
+stream says so, the command commits the batch again, and Java reads each row once.
+"""
 
 from __future__ import annotations
 

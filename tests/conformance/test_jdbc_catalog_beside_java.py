@@ -1,5 +1,6 @@
-"""Java's JDBC catalog and ours on one database: each lists, reads, alters and drops what the other made. On S3 each
-waits for the lock of the other, so Java replaces no snapshot of ours."""
+"""Java's JDBC catalog and ours on one database: each lists, reads, alters and drops what the other
+made. On S3 each waits for the lock of the other, so Java replaces no snapshot of ours.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_the_time_of_a_lock_follows_the_zone_of_the_machine_through_the_year(
 
 @pytest.mark.parametrize(
     ("options", "first"),
-    # On SQLite Java leaves a cursor open if it finds the tables, and cannot write after others then.
+    # On SQLite Java leaves a cursor open if it finds the tables, and cannot write after others
+    # then.
     [("sqlite", "java"), ("postgresql", "java"), ("postgresql", "ours")],
     indirect=["options"],
 )

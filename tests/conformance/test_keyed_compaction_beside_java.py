@@ -1,4 +1,6 @@
-"""Our compaction of tables with a primary key beside Java's: on tables that Java wrote, and in turns."""
+"""Our compaction of tables with a primary key beside Java's: on tables that Java wrote, and in
+turns.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ CASES = (
     *("partial_update*", "pk_*", "sequence_field"),
 )
 TAKES_ALL = [("aggregation", "minor"), ("partial_update_deletes", "minor")]
-"""Where Java merges a part of the runs, and ours must not: a merged delete could be lost (RC5.6)."""
+"""Where Java merges a part of the runs, and ours must not: a merged delete could be lost
+(RC5.6).
+"""
 CALLS = [
     (folder.name, name.removeprefix("call "))
     for pattern in CASES
@@ -204,8 +208,9 @@ def test_old_rows_go_as_in_the_golden_table(tmp_path: Path) -> None:
 def test_java_drops_the_same_old_rows(
     type_: str, old: object, fresh: object, stats: str, tmp_path: Path, java: Any
 ) -> None:
-    """Files of level 0 that are merged, one that only changes its level if none of its rows is old, and files
-    that are on the highest level already."""
+    """Files of level 0 that are merged, one that only changes its level if none of its rows is old,
+    and files that are on the highest level already.
+    """
     columns = [("k", "INT NOT NULL"), ("t", type_)]
     writes = [
         [(1, fresh), (2, old), (3, None)],
@@ -242,7 +247,9 @@ def summary(table: PaimonTable) -> list[tuple[int, int, str]]:
 
 
 def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
-    """Java and we write to a table and compact it in turns. Returns what became of the table of this seed."""
+    """Java and we write to a table and compact it in turns. Returns what became of the table of
+    this seed.
+    """
     random = Random(seed)
     made, path, compactions = definition(random), root / "db.db" / "t", Counter[str]()
     if made.options["merge-engine"] == "first-row":
@@ -281,8 +288,9 @@ def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
 
 
 def compacted_as_java_does(java: Any, root: Path, seed: int) -> str:
-    """Java and we write to a table with deletion vectors and compact it in turns. What we compact, Java compacts in a
-    copy. Returns what became of the table of this seed."""
+    """Java and we write to a table with deletion vectors and compact it in turns. What we compact,
+    Java compacts in a copy. Returns what became of the table of this seed.
+    """
     random = Random(seed)
     made, path, compactions = definition(random), root / "db.db" / "t", 0
     made.options.update(random.choice(WAYS) | {VECTORS: "true"})

@@ -55,7 +55,9 @@ def named(schema: Any, step: dict[str, Any]) -> list[Change]:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_java_and_we_go_on_with_a_table_of_java(name: str, golden: Golden, java: Any) -> None:
-    """Our changes, Java's, a compaction, ours, an expiry, ours. Each time Java and we read the rows."""
+    """Our changes, Java's, a compaction, ours, an expiry, ours. Each time Java and we read the
+    rows.
+    """
     import casekit
 
     path, expected = golden(name)
@@ -157,8 +159,9 @@ def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
 
 
 def _facts(files: list[dict[str, Any]]) -> Counter[str]:
-    """What Java says of files, without what differs from run to run: numbers, too, for it numbers the rows of
-    each bucket and we those of a task."""
+    """What Java says of files, without what differs from run to run: numbers, too, for it numbers
+    the rows of each bucket and we those of a task.
+    """
     import casekit
 
     kept = [{key: value for key, value in file.items() if key not in OF_ONE_RUN} for file in files]

@@ -1,5 +1,6 @@
-"""Changelogs that outlive their snapshots: we and Java expire copies of one table, and each goes on with a copy of the
-other's."""
+"""Changelogs that outlive their snapshots: we and Java expire copies of one table, and each goes on
+with a copy of the other's.
+"""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ LITTER = (
 
 
 def litter(table: Path) -> None:
-    """Files that nothing refers to, in every folder, and old times for all files. Each has a name of its
-    own, because Java
-    takes only one of several files with one name (tried on 1.4.2)."""
+    """Files that nothing refers to, in every folder, and old times for all files. Each has a name
+    of its own, because Java takes only one of several files with one name (tried on 1.4.2).
+    """
     buckets = sorted({one.parent for one in table.rglob("data-*")})
     strays = [one / f"litter-{n}.parquet" for n, one in enumerate(buckets)]
     for path in (*(table / one for one in LITTER), *strays):
@@ -121,7 +121,9 @@ def test_java_goes_on_after_compaction_and_cleaning(java: Any, golden: Golden) -
 def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag(
     java: Any, golden: Golden
 ) -> None:
-    """Our expiry is killed after its first delete, Java tags snapshots, our next run finishes the work."""
+    """Our expiry is killed after its first delete, Java tags snapshots, our next run finishes the
+    work.
+    """
     path, _ = golden("pk_updates")
     table = PaimonTable.load(str(path))
     first, *_, last = [one.id for one in table.snapshots()]

@@ -1,4 +1,6 @@
-"""Tables with a primary key that Java writes: we read the rows that Java reads, and those a dict says."""
+"""Tables with a primary key that Java writes: we read the rows that Java reads, and those a dict
+says.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def write(java: Any, path: Path, batch: list[Change], identifier: int) -> None:
 
 
 def assert_same_rows(java: Any, path: Path, unordered: int | None = None) -> PaimonTable:
-    """We read what Java reads. `unordered` is a column of lists whose order Java does not define."""
+    """We read what Java reads. `unordered` is a column of lists whose order Java does not
+    define.
+    """
     table = PaimonTable.load(str(path))
     ours = _counted(wire_rows(table.to_arrow(), table.schema.fields), unordered)
     assert ours == _counted(java_rows(java, table), unordered)
@@ -235,8 +239,10 @@ def test_old_schemas_are_merged_with_new_ones(tmp_path: Path, java: Any) -> None
 def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(
     tmp_path: Path, java: Any
 ) -> None:
-    """Two writers that start from the same snapshot give out the same numbers. (Of several such keys Java
-    takes the row of one file here and of the other there, as its tree of files happens to stand.)"""
+    """Two writers that start from the same snapshot give out the same numbers. (Of several such
+    keys Java takes the row of one file here and of the other there, as its tree of files happens to
+    stand.)
+    """
     path = tmp_path / "db.db" / "t"
     java.create_table(path, [("k", "INT NOT NULL"), ("v", "STRING")], [], ["k"], ALONE)
     users = ("first", "second")

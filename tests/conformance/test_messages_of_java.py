@@ -1,5 +1,6 @@
-"""Messages that Java prepared, committed by us and by Java to copies of the same table: append tables and
-tables with a primary key, compactions, changelogs, index files, deletes, statistics."""
+"""Messages that Java prepared, committed by us and by Java to copies of the same table: append
+tables and tables with a primary key, compactions, changelogs, index files, deletes, statistics.
+"""
 
 from __future__ import annotations
 
@@ -160,8 +161,9 @@ def by_file(found: list[dict[str, Any]]) -> list[str]:
 
 
 def facts(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """A snapshot without the values that each writer chooses for itself. Of names, only whether they are
-    there."""
+    """A snapshot without the values that each writer chooses for itself. Of names, only whether
+    they are there.
+    """
     lists = {"baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest"}
     left_out = {"timeMillis"} | {f"{one}Size" for one in lists}
     if set(snapshot.get("properties", ())) <= OURS:

@@ -1,4 +1,6 @@
-"""Readers that share no code with us, Python's official one and the one in Rust, read what we write."""
+"""Readers that share no code with us, Python's official one and the one in Rust, read what we
+write.
+"""
 
 from __future__ import annotations
 

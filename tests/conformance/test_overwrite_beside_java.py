@@ -1,5 +1,6 @@
-"""Overwrites beside Java's: Java and we commit the same files to two copies of a table, and the snapshots,
-manifests and rows are the same. We also take the steps of tables that Java wrote."""
+"""Overwrites beside Java's: Java and we commit the same files to two copies of a table, and the
+snapshots, manifests and rows are the same. We also take the steps of tables that Java wrote.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 class Pair:
-    """One table twice: Java commits to `theirs`, we to `mine`, the same messages of the same files. `OURS` is
-    what only our snapshots have."""
+    """One table twice: Java commits to `theirs`, we to `mine`, the same messages of the same files.
+    `OURS` is what only our snapshots have.
+    """
 
     OURS: tuple[str, ...] = ("properties",)
 

@@ -1,4 +1,6 @@
-"""Expiry of partitions beside Java: the same texts name the same times, and the same partitions go."""
+"""Expiry of partitions beside Java: the same texts name the same times, and the same partitions
+go.
+"""
 
 from __future__ import annotations
 

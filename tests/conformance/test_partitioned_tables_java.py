@@ -1,5 +1,6 @@
-"""Rows appended to partitioned tables are in the folders and under the partition rows that Java Paimon
-uses, and no value leads out of the table's folder."""
+"""Rows appended to partitioned tables are in the folders and under the partition rows that Java
+Paimon uses, and no value leads out of the table's folder.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +44,9 @@ def partition_rows(path: Path) -> list[tuple[str, int, int]]:
 
 
 def facts(files: list[dict[str, Any]]) -> list[str]:
-    """The metadata of files, without what differs from run to run. Without buckets, Java begins to number
-    again with every writer, but not at 0 if it has many writers and begins to buffer."""
+    """The metadata of files, without what differs from run to run. Without buckets, Java begins to
+    number again with every writer, but not at 0 if it has many writers and begins to buffer.
+    """
     kept = []
     for file in files:
         first = file["minSequenceNumber"]

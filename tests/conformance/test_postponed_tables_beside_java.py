@@ -1,4 +1,6 @@
-"""Postponed tables: rows that ours and Java's writers leave in bucket -2 are the same for the compactions of both."""
+"""Postponed tables: rows that ours and Java's writers leave in bucket -2 are the same for the
+compactions of both.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def same_as_java(kinds: Any, path: Path) -> PaimonTable:
 
 
 def facts(kinds: Any, path: Path, snapshot: int) -> list[str]:
-    """What the manifests say of the live files. Java numbers the rows of a bucket, we those of a partition."""
+    """What the manifests say of the live files. Java numbers the rows of a bucket, we those of a
+    partition.
+    """
     found = kinds.files(path, snapshot)
     for one in found:
         if one["bucket"] >= 0:
@@ -53,7 +57,9 @@ def facts(kinds: Any, path: Path, snapshot: int) -> list[str]:
 
 
 def test_the_steps_of_java_make_the_same_tables(golden: Golden, kinds: Any, tmp_path: Path) -> None:
-    """Each step of the golden table is taken by us. Files, rows and what waits are those of Java."""
+    """Each step of the golden table is taken by us. Files, rows and what waits are those of
+    Java.
+    """
     theirs, expected = golden("kinds/postpone")
     path, created = tmp_path / "db.db" / "t", expected["created"]
     options = created["options"] | {"postpone.default-bucket-num": "2"}

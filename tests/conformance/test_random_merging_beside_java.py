@@ -1,5 +1,6 @@
-"""Random tables with a primary key: we refuse what Java refuses, and both read the same rows of either
-writer."""
+"""Random tables with a primary key: we refuse what Java refuses, and both read the same rows of
+either writer.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +137,9 @@ class Twins:
         commit_changes(made, first, 0)
 
     def write(self, batch: list[Change], identifier: int, *, by_append: bool) -> list[Change]:
-        """Writes the batch to both tables, without the rows that we refuse. Returns what was written."""
+        """Writes the batch to both tables, without the rows that we refuse. Returns what was
+        written.
+        """
         try:
             self.write_ours(batch, identifier, by_append)
         except NumericOverflow:
@@ -246,8 +249,10 @@ LEVELS = {
 
 
 def compare_a_random_table_of_levels(java: Any, root: Path, seed: int) -> str:
-    """Compares what Java and we read of a table that Java writes and compacts, level by level. Its changelog
-    producer may change on the way. Returns what ended that, or the number of levels that were compared."""
+    """Compares what Java and we read of a table that Java writes and compacts, level by level. Its
+    changelog producer may change on the way. Returns what ended that, or the number of levels that
+    were compared.
+    """
     random, levels = Random(seed), set[int]()
     later = random.choice(LOOKUPS)
     first = (
@@ -320,7 +325,9 @@ def happens(refusal: type[Exception], call: Callable[[], Any]) -> bool:
 
 
 def refusal_of_a_random_delete(java: Any, root: Path, seed: int) -> str:
-    """Writes a row, then a -U or -D of its key. We refuse the latter exactly if Java could not read both."""
+    """Writes a row, then a -U or -D of its key. We refuse the latter exactly if Java could not read
+    both.
+    """
     random = Random(seed)
     table = definition(random)
     while table.options["merge-engine"] not in ("aggregation", "partial-update"):

@@ -1,5 +1,6 @@
-"""Tables that Java wrote: we read them, we append to them and Java reads the result, and our writer makes
-them again."""
+"""Tables that Java wrote: we read them, we append to them and Java reads the result, and our writer
+makes them again.
+"""
 
 from __future__ import annotations
 
@@ -184,14 +185,16 @@ def _files(files: list[dict[str, Any]]) -> list[str]:
         for column in file["valueStats"].values():
             _without_quirks_of_orc(column)
         if file["totalBuckets"] == -1:
-            # Java counts a row twice where it moves rows between buffers; nobody reads these numbers.
+            # Java counts a row twice where it moves rows between buffers; nobody reads these
+            # numbers.
             file["maxSequenceNumber"] -= file.pop("minSequenceNumber")
     return [json.dumps(casekit._plain(one), sort_keys=True) for one in kept]
 
 
 def _without_quirks_of_orc(column: dict[str, Any]) -> None:
-    """Java's ORC also pads CHAR in bounds, and has NaN for both bounds of a column with a NaN. Ours has
-    the least number there, which is a correct bound for pruning."""
+    """Java's ORC also pads CHAR in bounds, and has NaN for both bounds of a column with a NaN. Ours
+    has the least number there, which is a correct bound for pruning.
+    """
     if isinstance(column["min"], str):
         column["min"] = column["min"].rstrip(" ")
     if str(column["max"]).lower() == "nan":

@@ -1,4 +1,6 @@
-"""Tables Java makes here and now: changed schemas, every file format, time zones, tags and branches."""
+"""Tables Java makes here and now: changed schemas, every file format, time zones, tags and
+branches.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +207,9 @@ def test_a_default_value_is_not_given_to_rows_of_old(java: Any, path: Path) -> N
     ("file_format", "type_"), [("parquet", "ROW<z INT>"), ("orc", "ROW<y INT>")]
 )
 def test_names_may_be_anything(java: Any, path: Path, file_format: str, type_: str) -> None:
-    """Java cannot write Avro with such names, nor Parquet with a member that is called like a column."""
+    """Java cannot write Avro with such names, nor Parquet with a member that is called like a
+    column.
+    """
     schema = [("a b", "INT"), ("x.y", "STRING"), ("x", type_), ("größe", "INT")]
     java.create_table(path, schema, options={"file.format": file_format})
     java.write(path, [(1, "dot", {type_[4]: 2}, 3)])
@@ -294,7 +298,9 @@ def test_orc_timestamps_are_what_was_written_wherever_java_stood(
 
 
 def test_orc_timestamps_of_any_shape_are_decoded_as_java_does(java: Any, path: Path) -> None:
-    """Runs that repeat, that rise evenly, that are noise, that have outliers: each has its own encoding."""
+    """Runs that repeat, that rise evenly, that are noise, that have outliers: each has its own
+    encoding.
+    """
     java.create_table(path, [("k", "INT"), ("n", "TIMESTAMP(6)")], options={"file.format": "orc"})
     start = dt.datetime(2300, 1, 1)
     moments: list[dt.datetime | None] = [start] * 50

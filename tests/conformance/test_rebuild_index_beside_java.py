@@ -1,4 +1,6 @@
-"""A damaged hash index: `verify` names what is wrong, writers refuse, `rebuild_index` mends it, and Java goes on."""
+"""A damaged hash index: `verify` names what is wrong, writers refuse, `rebuild_index` mends it, and
+Java goes on.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,9 @@ DAMAGES: dict[Callable[[Index], None], str] = {
     break_manifest: "index-manifest-broken",
 }
 WRITERS_SEE = [one for one in DAMAGES if one not in (repeat, forget_key, list_twice)]
-"""The others are not seen by a writer, who reads neither the keys of files nor whether a hash is there twice."""
+"""The others are not seen by a writer, who reads neither the keys of files nor whether a hash is
+there twice.
+"""
 
 
 def contents(path: Path) -> dict[Path, bytes]:

@@ -1,4 +1,6 @@
-"""The REST catalog of Java's own test server: our commits beside Java's client, DDL both ways, and lost answers."""
+"""The REST catalog of Java's own test server: our commits beside Java's client, DDL both ways, and
+lost answers.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Our rollback and expiry beside Java's maintenance: Java honours the pin of a rollback, and we notice what
-Java changes."""
+"""Our rollback and expiry beside Java's maintenance: Java honours the pin of a rollback, and we
+notice what Java changes.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ class Place:
             rollback_to(replace(inner, storage=FaultyStorage(inner.storage, [fault])), target)
 
     def is_rolled_back(self) -> None:
-        """Java and we find the target as the newest snapshot, with its rows, and all of it is there."""
+        """Java and we find the target as the newest snapshot, with its rows, and all of it is
+        there.
+        """
         assert [one["id"] for one in self.java.snapshots(self.path)][-1] == self.target
         assert self.read() == self.rows
         assert [one for one in self.ours().verify().findings if one.severity == "error"] == []

@@ -1,4 +1,6 @@
-"""Tables with row tracking: each row keeps its id, whoever writes and compacts them, as Java keeps it."""
+"""Tables with row tracking: each row keeps its id, whoever writes and compacts them, as Java keeps
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Schemas are merged as Java merges them, with the same columns, types and ids. Java and we read old and
-new files of one table together."""
+"""Schemas are merged as Java merges them, with the same columns, types and ids. Java and we read
+old and new files of one table together.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +112,9 @@ def our_merge(current: TableSchema, columns: TableSchema) -> TableSchema | None:
 
 
 def loses(old: DataType, new: DataType) -> bool:
-    """Whether Java's conversion from one type to the other can lose or change a value, or is impossible
-    when it reads. It is decided by families and digits, not by our own rule."""
+    """Whether Java's conversion from one type to the other can lose or change a value, or is
+    impossible when it reads. It is decided by families and digits, not by our own rule.
+    """
     whole = {TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 5, TypeRoot.INT: 10, TypeRoot.BIGINT: 19}
     mantissa = {TypeRoot.FLOAT: 7, TypeRoot.DOUBLE: 15}
     if new.root is TypeRoot.DECIMAL:
@@ -224,7 +226,9 @@ def spoiled(old: DataType, new: DataType, is_key: bool) -> bool:
 def pairs(
     old: tuple[DataField, ...], new: tuple[DataField, ...]
 ) -> list[tuple[DataType, DataType, bool]]:
-    """The types at the same place in both, and whether that is a key of a MAP or a member of a MULTISET."""
+    """The types at the same place in both, and whether that is a key of a MAP or a member of a
+    MULTISET.
+    """
     named = {one.name: one.type for one in new}
     waiting = [(one.type, named[one.name], False) for one in old if one.name in named]
     found = []
@@ -238,7 +242,8 @@ def pairs(
     return found
 
 
-# -- old and new files together -----------------------------------------------------------------------
+# -- old and new files together
+# -----------------------------------------------------------------------
 
 
 def asking(*columns: DataField) -> Merge:
@@ -287,7 +292,9 @@ def test_java_and_we_read_files_from_before_and_after_every_widening(
 
 
 def places(old: DataType, new: DataType) -> list[tuple[str, tuple[str, str, list[Any]]]]:
-    """The pair as a column, and inside of each kind of nested column: both types, and two values."""
+    """The pair as a column, and inside of each kind of nested column: both types, and two
+    values.
+    """
     values = VALUES[str(old)]
     return [
         ("c", (f"{old}", f"{new}", [*values])),

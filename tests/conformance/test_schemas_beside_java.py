@@ -1,5 +1,6 @@
-"""Schemas: what Java Paimon refuses is refused, what it makes is made the same, and every schema file of
-Java is read and written again without loss."""
+"""Schemas: what Java Paimon refuses is refused, what it makes is made the same, and every schema
+file of Java is read and written again without loss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Our snapshots take over what Java Paimon's take over: statistics, index manifests, row ids, counts."""
+"""Our snapshots take over what Java Paimon's take over: statistics, index manifests, row ids,
+counts.
+"""
 
 from __future__ import annotations
 

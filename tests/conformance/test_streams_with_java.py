@@ -1,5 +1,6 @@
-"""Streams into tables that Java Paimon reads, writes, compacts, expires and alters, and into tables that
-it made."""
+"""Streams into tables that Java Paimon reads, writes, compacts, expires and alters, and into tables
+that it made.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ def streams(spark_session: SparkSession, tmp_path: Path) -> Callable[[Path | Non
             return self.at or self.root / "shop.db" / "orders"
 
         def stream(self) -> DataFrame:
-            # Spark 3.5 asks what it should make of old dates, in files that do not say who wrote them.
+            # Spark 3.5 asks what it should make of old dates, in files that do not say who wrote
+            # them.
             reader = self.spark.readStream.schema(self.schema).option(
                 "datetimeRebaseMode", "CORRECTED"
             )
@@ -248,7 +250,8 @@ def test_a_stream_and_java_write_compact_and_expire_in_turns(
     java.expire_snapshots(job.table, retain_max=1)
     assert java.remove_orphans(job.table, dry_run=True) == []
     job.forget_last_batch()
-    # Its snapshot has expired and its files are compacted away: nobody can say that it was committed.
+    # Its snapshot has expired and its files are compacted away: nobody can say that it was
+    # committed.
     assert "HistoryUnknown" in job.run_failing()
     same(java, PAIRS, java.read(job.table), expected)
     _ranges_do_not_overlap(java, job)

@@ -1,5 +1,6 @@
-"""A stream of ours continues while Java Paimon changes the table. Each batch is written under the schema
-and the options at the time of its judgement, and Java reads old and new files together."""
+"""A stream of ours continues while Java Paimon changes the table. Each batch is written under the
+schema and the options at the time of its judgement, and Java reads old and new files together.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class Stream:
         self._batch = 0
 
     def write(self, rows: Rows, between: Callable[[], object] = lambda: None) -> None:
-        """Writes the next batch. `between` is called when its files are written and not yet committed."""
+        """Writes the next batch. `between` is called when its files are written and not yet
+        committed.
+        """
         batch = Batch(batch_id=self._batch)
         verdict = self.writer.judge(batch)
         assert isinstance(verdict, Fresh)

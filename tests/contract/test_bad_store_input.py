@@ -1,4 +1,6 @@
-"""What users get wrong about an object store: each mistake is one error with its cure, within seconds."""
+"""What users get wrong about an object store: each mistake is one error with its cure, within
+seconds.
+"""
 
 from __future__ import annotations
 

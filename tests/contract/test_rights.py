@@ -68,8 +68,8 @@ def done_by(kind: str, request: Entry) -> str:
 def test_the_rights_are_those_of_the_requests_that_are_sent(store_server: StoreServer) -> None:
     with store_server.proxied() as proxy:
         everything(store_server.storage(proxy))
-        # An expiry beside the commits may still be waiting for its last answer, and a part of the file that was given
-        # up may come after the upload was ended.
+        # An expiry beside the commits may still be waiting for its last answer, and a part of the
+        # file that was given up may come after the upload was ended.
         wrong = [one for one in proxy.log if one.sent is not None and one.sent >= 500]
         assert [one for one in wrong if "given" not in one.path] == []
         sent = {done_by(store_server.kind, one) for one in proxy.log}

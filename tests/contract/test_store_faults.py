@@ -1,5 +1,6 @@
-"""What each failure of a store becomes, and what is there afterwards. The store is a real server; the
-failures come from a proxy in front of it."""
+"""What each failure of a store becomes, and what is there afterwards. The store is a real server;
+the failures come from a proxy in front of it.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ HOST = "devaccount.dfs.core.windows.net"
 
 
 def options_of(kind: str, server: StoreServer) -> list[Mapping[str, str]]:
-    """The same options under the names of several programs. The fakes of GCS take a service account only."""
+    """The same options under the names of several programs. The fakes of GCS take a service account
+    only.
+    """
     config = server.settings().config
     if kind == "gcs":
         key = config["service_account_key"]

@@ -1,5 +1,6 @@
-"""A store that is down for minutes after it has answered costs time only. The minutes are those of a
-simulated clock. The server is a real one, behind a proxy that is down."""
+"""A store that is down for minutes after it has answered costs time only. The minutes are those of
+a simulated clock. The server is a real one, behind a proxy that is down.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,9 @@ def test_an_outage_has_an_end(s3_server: StoreServer) -> None:
 
 
 def test_a_create_is_answered_when_the_store_is_back(s3_server: StoreServer) -> None:
-    """Its effect is unknown, so it is not repeated here. Whoever repeats it finds a store that answers."""
+    """Its effect is unknown, so it is not repeated here. Whoever repeats it finds a store that
+    answers.
+    """
     with s3_server.proxied() as proxy:
         clock = Outage(FIVE_MINUTES, proxy.clear)
         storage = waiting(s3_server, proxy, clock)

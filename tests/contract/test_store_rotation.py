@@ -1,5 +1,6 @@
-"""A program renews the keys of a profile in its file, and the store refuses the old ones, while a table is
-written."""
+"""A program renews the keys of a profile in its file, and the store refuses the old ones, while a
+table is written.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A streaming job that writes by `format("paimon_stream")` or by `PaimonSink`, to its end. It reads JSON or a table.
+"""A streaming job that writes by `format("paimon_stream")` or by `PaimonSink`, to its end. It reads
+JSON or a table.
 
 python format_child.py <source> <table> <checkpoint> <door>
 
-With `HOOK` as sitecustomize of all its Python processes, it dies where the file that KILL_AT ends is linked.
+With `HOOK` as sitecustomize of all its Python processes, it dies where the file that KILL_AT ends
+is linked.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def hook(event, args):
 if at:
     sys.addaudithook(hook)
 """
-"""For a folder of PYTHONPATH, as sitecustomize.py. The commit of a data source is in a worker of its own."""
+"""For a folder of PYTHONPATH, as sitecustomize.py. The commit of a data source is in a worker of
+its own.
+"""
 
 
 def main(source: str, table: str, checkpoint: str, door: str) -> None:

@@ -1,5 +1,6 @@
-"""Every storage operation of a commit fails in turn, before and after its effect, until a commit has no
-failure. Then a new committer starts, as after a restart, and the table is audited."""
+"""Every storage operation of a commit fails in turn, before and after its effect, until a commit
+has no failure. Then a new committer starts, as after a restart, and the table is audited.
+"""
 
 from __future__ import annotations
 

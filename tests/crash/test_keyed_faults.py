@@ -1,6 +1,7 @@
-"""Tables that add up, by aggregation or in a partial update. The task that writes a batch, and its commit,
-fail at every storage operation in turn. Each sum is then as before or as it should be, and it is right
-after the batch is repeated."""
+"""Tables that add up, by aggregation or in a partial update. The task that writes a batch, and its
+commit, fail at every storage operation in turn. Each sum is then as before or as it should be, and
+it is right after the batch is repeated.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A stream into a table with a primary key, while another writer writes the same key, and every storage
-operation fails in turn. The row of a key is that of the newest commit, and sums count each row once."""
+"""A stream into a table with a primary key, while another writer writes the same key, and every
+storage operation fails in turn. The row of a key is that of the newest commit, and sums count each
+row once.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ _PLACES: Final = count()
 
 @dataclass
 class Stream:
-    """A table with key `id`, a stream that writes key 1 in each batch, and a stranger who writes it too, at a
-    phase of the first commit that gets so far."""
+    """A table with key `id`, a stream that writes key 1 in each batch, and a stranger who writes it
+    too, at a phase of the first commit that gets so far.
+    """
 
     races_at: Phase | None = Phase.JOURNALED
     options: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""A real streaming job, killed with SIGKILL at each crash window of semantics.md §10, and restarted.
+"""A real streaming job, killed with SIGKILL at each crash window of semantics.md §10, and
+restarted.
 
-One job goes through all windows: it is killed in batch after batch, and after each kill Java reads the
-table and must find the rows of the batches that were published, each once.
+One job goes through all windows: it is killed in batch after batch, and after each kill Java reads
+the table and must find the rows of the batches that were published, each once.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
 
 @pytest.mark.one_spark
 def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path, java: Any) -> None:
-    """W13: the driver is stopped between publishing and its hint. Others commit and expire its snapshot."""
+    """W13: the driver is stopped between publishing and its hint. Others commit and expire its
+    snapshot.
+    """
     job = Job(tmp_path)
     job.make(1, {"bucket": "-1"})
     sleeper = job.start("pause:confirmed", 0)

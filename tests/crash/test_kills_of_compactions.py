@@ -1,4 +1,6 @@
-"""A streaming job that compacts its table is killed with SIGKILL in the compaction behind a batch, and restarted."""
+"""A streaming job that compacts its table is killed with SIGKILL in the compaction behind a batch,
+and restarted.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ WINDOWS = [
 
 
 def test_killed_in_the_compaction_each_batch_is_there_once(tmp_path: Path, java: Any) -> None:
-    """A table that adds up shows every row that is there twice. Two runs of a bucket are enough to compact."""
+    """A table that adds up shows every row that is there twice. Two runs of a bucket are enough to
+    compact.
+    """
     job = Job(tmp_path, "id bigint, n bigint")
     options = {"bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
     PaimonTable.create(

@@ -1,4 +1,6 @@
-"""A stream that goes from `format("paimon_stream")` to `PaimonSink` and back, and is killed with SIGKILL in between."""
+"""A stream that goes from `format("paimon_stream")` to `PaimonSink` and back, and is killed with
+SIGKILL in between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A streaming job that adds up is killed with SIGKILL and restarted: rows written twice show in its sums."""
+"""A streaming job that adds up is killed with SIGKILL and restarted: rows written twice show in its
+sums.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def add_numbers(job: Job, number: int) -> None:
 
 @pytest.mark.one_spark
 def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) -> None:
-    """A table that adds up shows every row that is written twice. After one kill another writer is faster."""
+    """A table that adds up shows every row that is written twice. After one kill another writer is
+    faster.
+    """
     job = Job(tmp_path, "id bigint, n bigint")
     PaimonTable.create(
         str(job.table),

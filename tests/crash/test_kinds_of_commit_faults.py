@@ -1,6 +1,7 @@
-"""As `test_commit_faults.py`, for commits that are not plain appends: compactions, alone or with an append,
-changelogs, index files, deletes, a source of changes. Every storage operation fails in turn. The table is
-whole afterwards, and a restart finds at least what was written, once."""
+"""As `test_commit_faults.py`, for commits that are not plain appends: compactions, alone or with an
+append, changelogs, index files, deletes, a source of changes. Every storage operation fails in
+turn. The table is whole afterwards, and a restart finds at least what was written, once.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ class ForeignCommits:
 
 @dataclass
 class Case:
-    """A table, the messages to commit, what is live before, after the first snapshot, after both."""
+    """A table, the messages to commit, what is live before, after the first snapshot, after
+    both.
+    """
 
     bench: Bench
     messages: list[CommitMessage]
@@ -189,7 +192,9 @@ def kinds_of_mine(bench: Bench) -> list[CommitKind]:
 
 
 def state(case: Case) -> str:
-    """How far the commit is published. Asserts that the table has exactly those files and is whole."""
+    """How far the commit is published. Asserts that the table has exactly those files and is
+    whole.
+    """
     kinds = kinds_of_mine(case.bench)
     compacted = CommitKind.COMPACT in kinds
     expected = case.done if compacted else case.written if kinds else case.before
@@ -231,7 +236,9 @@ def test_a_commit_that_failed_anywhere_leaves_whole_halves_and_can_be_repeated(
 
 
 def comes_back(case: Case, found: str) -> None:
-    """A fresh committer replays the batch: what is missing of the first snapshot comes, nothing twice."""
+    """A fresh committer replays the batch: what is missing of the first snapshot comes, nothing
+    twice.
+    """
     fresh = partial(TableCommit, case.bench.table, "me", runtime=case.bench.runtime)
     published = fresh().filter_and_commit({BATCH: case.messages})
     assert published == (1 if found == "before" else 0)

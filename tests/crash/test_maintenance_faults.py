@@ -1,7 +1,8 @@
-"""Every storage operation of expiry, of tags and of a rollback fails in turn, before and after its effect,
-or the process dies there. Each time the table is audited, and the next run finishes the work. Expiry also
-meets a commit, another expiry and a tag at each of its operations, and a tag meets an expiry at each of
-its own."""
+"""Every storage operation of expiry, of tags and of a rollback fails in turn, before and after its
+effect, or the process dies there. Each time the table is audited, and the next run finishes the
+work. Expiry also meets a commit, another expiry and a tag at each of its operations, and a tag
+meets an expiry at each of its own.
+"""
 
 from __future__ import annotations
 
@@ -219,8 +220,9 @@ def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expir
 def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_each_other() -> (
     None
 ):
-    """The expiry of snapshots 1 and 2 stops before each of its operations; then tag 2 is created up to each
-    of its own, where the expiry goes on to its end."""
+    """The expiry of snapshots 1 and 2 stops before each of its operations; then tag 2 is created up
+    to each of its own, where the expiry goes on to its end.
+    """
     at, met, refused = 0, True, 0
     while met:
         at = following(at)
@@ -248,8 +250,9 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
 
 @pytest.mark.parametrize("moment", Moment)
 def test_an_interrupted_expiry_never_refuses_a_tag_for_ever(moment: Moment) -> None:
-    """Only the tag `kept` keeps snapshot 4. The expiry of snapshot 6 is killed before or after it deletes
-    the snapshot's file, and no snapshot is due afterwards."""
+    """Only the tag `kept` keeps snapshot 4. The expiry of snapshot 6 is killed before or after it
+    deletes the snapshot's file, and no snapshot is due afterwards.
+    """
     case = Case.make()
     case.append(100)
     bench = case.bench

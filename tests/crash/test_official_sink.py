@@ -1,5 +1,6 @@
-"""The official sink and ours by the same steps: three batches, the newest entry of Spark's commit log
-removed, a restart. Its jar (Maven's newest for Spark 3.5) needs Spark 3.5, so this runs there."""
+"""The official sink and ours by the same steps: three batches, the newest entry of Spark's commit
+log removed, a restart. Its jar (Maven's newest for Spark 3.5) needs Spark 3.5, so this runs there.
+"""
 
 from __future__ import annotations
 

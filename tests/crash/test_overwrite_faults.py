@@ -1,6 +1,7 @@
-"""Every storage operation of an overwrite fails in turn, and then the overwrite is repeated. The old files
-are gone once, the new files are there once, and nothing else has changed. The same holds for a stream
-whose batches replace the whole table."""
+"""Every storage operation of an overwrite fails in turn, and then the overwrite is repeated. The
+old files are gone once, the new files are there once, and nothing else has changed. The same holds
+for a stream whose batches replace the whole table.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ BATCH = 7
 
 @dataclass
 class Case:
-    """A table, the overwrite to come, and the files that are live without it and after it. With `raced`
-    another writer appends a file to a partition that is replaced, while ours is staged."""
+    """A table, the overwrite to come, and the files that are live without it and after it. With
+    `raced` another writer appends a file to a partition that is replaced, while ours is staged.
+    """
 
     bench: Bench
     spec: Mapping[str, Any] | None
@@ -142,7 +144,8 @@ def test_an_overwrite_that_failed_anywhere_is_whole_or_absent_and_repeats(
         assert kinds == [CommitKind.OVERWRITE]
 
 
-# -- a stream in complete mode ----------------------------------------------------------------------------
+# -- a stream in complete mode
+# ----------------------------------------------------------------------------
 
 
 @dataclass

@@ -1,5 +1,6 @@
-"""A batch that adds a column fails at every storage operation in turn, also between the new schema and the
-snapshot. The next run finds the schema and writes the rows once."""
+"""A batch that adds a column fails at every storage operation in turn, also between the new schema
+and the snapshot. The next run finds the schema and writes the rows once.
+"""
 
 from __future__ import annotations
 

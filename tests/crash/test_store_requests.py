@@ -1,5 +1,6 @@
-"""Every request of a stream's batch to an object store fails in turn, in each way in which a request can
-fail. Nothing is lost, nothing is there twice, and another reader finds the same rows."""
+"""Every request of a stream's batch to an object store fails in turn, in each way in which a
+request can fail. Nothing is lost, nothing is there twice, and another reader finds the same rows.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +98,9 @@ def test_a_batch_survives_a_failure_of_each_request(
 def test_a_server_that_is_killed_in_the_middle_of_a_request_is_used_again(
     s3_server: StoreServer, reader: OtherReader, moment: str, tmp_path: Path
 ) -> None:
-    """What is killed is the process that the client talks to. The store behind it keeps what was done."""
+    """What is killed is the process that the client talks to. The store behind it keeps what was
+    done.
+    """
     with Gateway(s3_server.server.port, tmp_path) as gateway:
         patient = {**QUICK, f"{STORE}.max-retries": "8"}
         stream = RowStream(s3_server, gateway, store=patient)

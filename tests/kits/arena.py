@@ -45,8 +45,9 @@ class Hall:
         )
 
     def begin(self, pair: tuple[str, str], few: int, seconds: int) -> Future[int]:
-        """Lets a pair meet as often as `seeds.tries` says. The result is the number of meetings. It raises
-        `AssertionError` if one of them left something that may not be."""
+        """Lets a pair meet as often as `seeds.tries` says. The result is the number of meetings. It
+        raises `AssertionError` if one of them left something that may not be.
+        """
         return self._workers.submit(_meetings, pair, few, seconds)
 
     def close(self) -> None:

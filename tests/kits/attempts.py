@@ -14,8 +14,10 @@ T = TypeVar("T")
 def attempts(
     make: Callable[[], T], fault: Mapping[str, Any], least: int = 10
 ) -> Iterator[tuple[T, FaultyStorage]]:
-    """A fresh case for each operation, and its storage (`case.bench.storage`) with that operation failing. Ends with a
-    run in which nothing failed, which must come after more than `least` operations."""
+    """A fresh case for each operation, and its storage (`case.bench.storage`) with that operation
+    failing. Ends with a run in which nothing failed, which must come after more than `least`
+    operations.
+    """
     at, fired = 0, True
     while fired:
         at = following(at)

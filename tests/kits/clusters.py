@@ -1,8 +1,9 @@
-"""Clusters of Spark whose executors share no folder with the driver, and what is to be found in a table after
-one of them has died.
+"""Clusters of Spark whose executors share no folder with the driver, and what is to be found in a
+table after one of them has died.
 
-A job is a process of its own (`tests/cluster/job.py`). Where it shall be stopped it visits the test, which is
-a server for that (`Visits`), and waits until the test lets it go. So nothing is timed.
+A job is a process of its own (`tests/cluster/job.py`). Where it shall be stopped it visits the
+test, which is a server for that (`Visits`), and waits until the test lets it go. So nothing is
+timed.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 SECONDS: Final = 240
 
 
-# -- Pythons ------------------------------------------------------------------------------------------------
+# -- Pythons
+# ------------------------------------------------------------------------------------------------
 
 
 def make_python(folder: Path, *, installed: bool) -> Path:
     """A Python with all that the package needs, and with a copy of the package only if `installed`.
 
-    Lines of a `.pth` file in a folder that a `.pth` file adds are not read. So an editable installation of
-    the package in this process's environment does not count there.
+    Lines of a `.pth` file in a folder that a `.pth` file adds are not read. So an editable
+    installation of the package in this process's environment does not count there.
     """
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
@@ -81,15 +83,17 @@ def pack_python(path: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Shipping:
-    """A way by which the package comes to a cluster: the driver's Python, the executors', and arguments of
-    `spark-submit`."""
+    """A way by which the package comes to a cluster: the driver's Python, the executors', and
+    arguments of `spark-submit`.
+    """
 
     driver: Path
     executors: str
     submit: tuple[str, ...] = ()
 
 
-# -- visits -------------------------------------------------------------------------------------------------
+# -- visits
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -108,7 +112,9 @@ class Visit:
 
 
 class Visits:
-    """A server on loopback. Whoever visits it waits until the test lets him go, if `held` says so."""
+    """A server on loopback. Whoever visits it waits until the test lets him go, if `held` says
+    so.
+    """
 
     def __init__(self, held: Callable[[Visit], bool] = lambda visit: False) -> None:
         self._come: list[Visit] = []
@@ -183,7 +189,8 @@ def kill_executor(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-# -- clusters -----------------------------------------------------------------------------------------------
+# -- clusters
+# -----------------------------------------------------------------------------------------------
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -197,7 +204,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 class Standalone:
-    """Spark's own master and two workers, each a process in a folder of its own, with one core each."""
+    """Spark's own master and two workers, each a process in a folder of its own, with one core
+    each.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._servers: list[Server] = []
@@ -240,7 +249,9 @@ class Standalone:
 
 
 class LocalCluster:
-    """Workers in the driver's JVM, whose executors are processes of their own, in folders of their own."""
+    """Workers in the driver's JVM, whose executors are processes of their own, in folders of their
+    own.
+    """
 
     url = "local-cluster[2,1,1024]"
 
@@ -258,14 +269,15 @@ class LocalCluster:
         return None
 
 
-# -- jobs ---------------------------------------------------------------------------------------------------
+# -- jobs
+# ---------------------------------------------------------------------------------------------------
 
 
 class Job:
     """A streaming job that runs on a cluster. Its driver has a folder of its own.
 
-    Each batch has `ROWS` rows in two partitions, made by executors from the batch's number, so that a batch
-    that is run again has the same rows.
+    Each batch has `ROWS` rows in two partitions, made by executors from the batch's number, so that
+    a batch that is run again has the same rows.
     """
 
     ROWS: Final = 400
@@ -370,8 +382,9 @@ class Job:
 
     @contextmanager
     def running(self, *, fails: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-        """Starts the job. It must have ended well when the test is done with it, unless it `fails` or was
-        killed."""
+        """Starts the job. It must have ended well when the test is done with it, unless it `fails`
+        or was killed.
+        """
         child = self.start()
         try:
             yield child
@@ -431,8 +444,9 @@ class Job:
         return PaimonTable.load(self.location, storage_options=self.options)
 
     def check(self, java: Any) -> set[str]:
-        """Each row is in the table once, for us and for Java. What nobody refers to is found by the search
-        for orphans alone, and can be removed. Returns those data files."""
+        """Each row is in the table once, for us and for Java. What nobody refers to is found by the
+        search for orphans alone, and can be removed. Returns those data files.
+        """
         self.check_rows(java)
         identifiers = [snapshot.commit_identifier for snapshot in self.table.snapshots()]
         assert identifiers == list(range(self.batches)), "one snapshot for each batch"

@@ -1,4 +1,6 @@
-"""The code blocks of the documentation, and how they are run: a page's blocks one after another, in one folder."""
+"""The code blocks of the documentation, and how they are run: a page's blocks one after another, in
+one folder.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ BLOCK = re.compile(
 REASON = re.compile(r"<!-- not run: (?P<reason>\S.*\S) -->")
 LANGUAGES = ("python", "bash")
 DONE = (0, 5)
-"""The exit codes of a command that did its work: 5 says that there is something to change, and nothing was changed."""
+"""The exit codes of a command that did its work: 5 says that there is something to change, and
+nothing was changed.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +96,8 @@ def enter(folder: Path, spark: Any) -> None:
     """Makes a folder the current one, for Python and for the JVM of a Spark session."""
     os.chdir(folder)
     jvm = spark.sparkContext._jvm
-    # Spark resolves a relative checkpoint by the property, and other relative paths by the file system's own folder.
+    # Spark resolves a relative checkpoint by the property, and other relative paths by the file
+    # system's own folder.
     jvm.System.setProperty("user.dir", str(folder.resolve()))
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     jvm.org.apache.hadoop.fs.FileSystem.get(configuration).setWorkingDirectory(

@@ -1,6 +1,7 @@
 """What the tests of commits share: small tables, messages, committers, and the audit.
 
-Data files here hold a few meaningless bytes. A committer checks whether they exist, but never reads them.
+Data files here hold a few meaningless bytes. A committer checks whether they exist, but never reads
+them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ FIELDS = (
 class Bench:
     """A table on a storage, and everything that a test does with it.
 
-    The bench's own operations bypass the storage that the committers under test use, so planned faults affect
-    only the committers.
+    The bench's own operations bypass the storage that the committers under test use, so planned
+    faults affect only the committers.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +109,9 @@ class Bench:
         )
 
     def compaction(self, *names: str, into: str, **changed: Any) -> CommitMessage:
-        """A message that rewrites live files of one bucket as one new file, written to the storage."""
+        """A message that rewrites live files of one bucket as one new file, written to the
+        storage.
+        """
         before = [entry for entry in self.live() if entry.file.file_name in names]
         assert len(before) == len(names), f"not all of {names} are live"
         first = before[0]
@@ -248,8 +251,10 @@ class Bench:
         return self.metadata_files() - set().union(*used)
 
     def audit(self, expected: Sequence[str], *, orphans: bool = False) -> None:
-        """Checks the invariant of every test: each expected file is live once, every referenced file exists,
-        ids have no gap, and counts add up. With `orphans`, no other metadata file exists."""
+        """Checks the invariant of every test: each expected file is live once, every referenced
+        file exists, ids have no gap, and counts add up. With `orphans`, no other metadata file
+        exists.
+        """
         live = self.live()
         assert sorted(entry.file.file_name for entry in live) == sorted(expected)
         layout = self.table.layout
@@ -287,8 +292,9 @@ def data_file(name: str, rows: int = 10, first: int = 0) -> DataFileMeta:
 
 
 def java_latest(storage: Storage) -> int | None:
-    """The newest snapshot as Java finds it. Java believes LATEST if there is no next one (semantics.md
-    §2.4)."""
+    """The newest snapshot as Java finds it. Java believes LATEST if there is no next one
+    (semantics.md §2.4).
+    """
     names = [stat.name for stat in storage.list_files("snapshot")]
     ids = [int(name.removeprefix("snapshot-")) for name in names if name.startswith("snapshot-")]
     hint = storage.read("snapshot/LATEST").decode().strip() if "LATEST" in names else ""

@@ -1,4 +1,6 @@
-"""A stream without Spark that compacts the buckets it writes to, and pools whose units a test lets go on."""
+"""A stream without Spark that compacts the buckets it writes to, and pools whose units a test lets
+go on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the tests of compactions share: runs with their own storage and clock, and looks at the files."""
+"""What the tests of compactions share: runs with their own storage and clock, and looks at the
+files.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ from tests.kits.reading import wire_rows
 SEEDS = count()
 TRIGGER = "num-sorted-run.compaction-trigger"
 WAYS: list[dict[str, str]] = [
-    # Compactions take the new files alone, or all that is not much larger, or what the defaults say.
+    # Compactions take the new files alone, or all that is not much larger, or what the defaults
+    # say.
     {"compaction.size-ratio": "-100", "compaction.force-up-level-0": "true", TRIGGER: "9"},
     {"compaction.max-size-amplification-percent": "100000", TRIGGER: "2", "num-levels": "6"},
     {},
@@ -46,7 +49,9 @@ def run(table: PaimonTable, storage: Any = None, **how: Any) -> CompactReport:
 
 
 class FailedRun(NamedTuple):
-    """A compaction whose operation with the number `at` failed, what there was before, and the error that it raised."""
+    """A compaction whose operation with the number `at` failed, what there was before, and the
+    error that it raised.
+    """
 
     at: int
     failed: Operation
@@ -62,8 +67,10 @@ def failed_runs(
     step: int = 1,
     look: Callable[[PaimonTable], Any] | None = None,
 ) -> Iterator[FailedRun]:
-    """A compaction for each `step`th operation of the storage, which fails there. `look` finds what there is before it,
-    by default the data files. Ends with a run in which nothing failed, after more than 15 operations."""
+    """A compaction for each `step`th operation of the storage, which fails there. `look` finds what
+    there is before it, by default the data files. Ends with a run in which nothing failed, after
+    more than 15 operations.
+    """
     place, at = LocalStorage(table.location), step
     while True:
         storage, raised = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)]), None
@@ -117,7 +124,9 @@ def changelog_files(table: PaimonTable, since: int = 0) -> list[TableFile]:
 
 
 def changelog(table: PaimonTable, since: int = 0) -> list[list[Any]]:
-    """Kind, sequence number and values of the changelog's rows, in their order in the files of a bucket."""
+    """Kind, sequence number and values of the changelog's rows, in their order in the files of a
+    bucket.
+    """
     scan = plan_scan(load_table(LocalStorage(table.location)))
     found = []
     for entry in sorted(

@@ -2,8 +2,9 @@
 
     storage = FaultyStorage(MemoryStorage(), [Fault(at=7, moment=Moment.AFTER)])
 
-Here the seventh operation takes effect and then raises `Unavailable`, as if its answer got lost. The usual
-test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired` still false.
+Here the seventh operation takes effect and then raises `Unavailable`, as if its answer got lost.
+The usual test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired` still
+false.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Moment(Enum):
 
 
 class Killed(BaseException):
-    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot handle it."""
+    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot
+    handle it.
+    """
 
 
 class Operation(NamedTuple):
@@ -48,10 +51,11 @@ class Operation(NamedTuple):
 class Fault:
     """Fails one operation.
 
-    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); "" matches all. `error` is
-    the class that is raised. `stop` makes every later operation of this storage fail as well, without effect, as if the
-    process had died there. The default error is then `Killed`, and an open stream leaves what it has written. `cut` is
-    the number of bytes of the failing `output.write` that are still written.
+    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); ""
+    matches all. `error` is the class that is raised. `stop` makes every later operation of this
+    storage fail as well, without effect, as if the process had died there. The default error is
+    then `Killed`, and an open stream leaves what it has written. `cut` is the number of bytes of
+    the failing `output.write` that are still written.
     """
 
     at: int
@@ -97,10 +101,11 @@ def _counted(method: str, verb: str = "") -> Any:
 
 
 class FaultyStorage(Storage):
-    """Another storage, with planned faults and a log of all operations. Safe to use from many threads.
+    """Another storage, with planned faults and a log of all operations. Safe to use from many
+    threads.
 
-    Every method call is one operation, and so is each write and the close of an output stream. Calls for many
-    files are an operation for each file. Reads from an `open_input` are not counted.
+    Every method call is one operation, and so is each write and the close of an output stream.
+    Calls for many files are an operation for each file. Reads from an `open_input` are not counted.
 
     >>> from paimon_stream.storage.memory import MemoryStorage
     >>> storage = FaultyStorage(MemoryStorage(), [Fault(at=2)])
@@ -205,7 +210,9 @@ class FaultyStorage(Storage):
             return due
 
     def _abandon(self, stream: object) -> None:
-        """Keeps an inner stream from being closed or collected, because nobody does that for a dead process."""
+        """Keeps an inner stream from being closed or collected, because nobody does that for a dead
+        process.
+        """
         with self._record.lock:
             self._record.abandoned.append(stream)
 

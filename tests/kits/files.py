@@ -1,4 +1,6 @@
-"""What the tests of data files share: rows of natural Python values, written by us and committed by Java."""
+"""What the tests of data files share: rows of natural Python values, written by us and committed by
+Java.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ def batch_of(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def in_arrow(type_: DataType, value: Any) -> Any:
-    """Converts a value from the oracle's form to Arrow's. In the oracle's form, the finest timestamps are
-    text, and rows are tuples."""
+    """Converts a value from the oracle's form to Arrow's. In the oracle's form, the finest
+    timestamps are text, and rows are tuples.
+    """
     if value is None:
         return None
     match type_:

@@ -1,7 +1,7 @@
 """Changes good bytes at random and has a decoder read what comes of them.
 
-A `Decoder` is a case for `tests/kits/limited.py`. Whatever goes wrong names the number of the change, the kind
-of change and the bytes in base64, so that the case can be made a test of its own.
+A `Decoder` is a case for `tests/kits/limited.py`. Whatever goes wrong names the number of the
+change, the kind of change and the bytes in base64, so that the case can be made a test of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ GOLDEN: Final = TESTS / "golden"
 PATH: Final = "/t/file"
 
 _SECONDS: Final = 5
-"""The most seconds of the processor for one input. They are a few kilobytes, and take milliseconds."""
+"""The most seconds of the processor for one input. They are a few kilobytes, and take
+milliseconds.
+"""
 _MEGABYTES: Final = 128
 """The most that memory may grow by while one input is read."""
 
@@ -83,7 +85,9 @@ _VALUES: Final = (
     b"{}",
     b"\xe2\x84\x80",
 )
-"""Values that claim a length, or that decoders of numbers, JSON, paths and URLs are known to stumble over."""
+"""Values that claim a length, or that decoders of numbers, JSON, paths and URLs are known to
+stumble over.
+"""
 
 
 def _cut(made: bytearray, at: int, until: int, other: bytes, chance: random.Random) -> None:
@@ -198,8 +202,9 @@ _OF_EQUAL_LENGTH: Final = (_bits_flipped, _one_changed)
 def mutated(
     good: bytes, other: bytes, chance: random.Random, *, keeps_length: bool = False
 ) -> tuple[str, bytes]:
-    """The names of one to three changes, and the good bytes with them. `other` is another good input, from which
-    parts are taken."""
+    """The names of one to three changes, and the good bytes with them. `other` is another good
+    input, from which parts are taken.
+    """
     made, names = bytearray(good), []
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(made) + 1)
@@ -220,9 +225,11 @@ def _stop(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """How a kind of bytes is decoded, with good ones of the kind. `prepare` gets an empty folder and returns the
-    decoder. It may raise errors of `raises`, which `naming` is in the text of ("" for none). A decoder that takes long
-    reads only a `share` of the changed inputs. `head` is the number of bytes of a good input that stay as they are."""
+    """How a kind of bytes is decoded, with good ones of the kind. `prepare` gets an empty folder
+    and returns the decoder. It may raise errors of `raises`, which `naming` is in the text of (""
+    for none). A decoder that takes long reads only a `share` of the changed inputs. `head` is the
+    number of bytes of a good input that stay as they are.
+    """
 
     good: Sequence[bytes]
     decode: Callable[[bytes], object] | None = None
@@ -241,7 +248,9 @@ class Decoder:
         return self.decode
 
     def __call__(self, folder: str) -> None:
-        """Reads some changed inputs. Raises `AssertionError` for one that is not decoded as promised."""
+        """Reads some changed inputs. Raises `AssertionError` for one that is not decoded as
+        promised.
+        """
         self.run(self.prepared(folder), range(ceil(self.share * examples(110, 2000))))
 
     def run(self, decode: Callable[[bytes], object], numbers: Iterable[int]) -> None:

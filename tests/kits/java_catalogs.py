@@ -10,8 +10,9 @@ import pytest
 
 
 def java_with_databases(options: Mapping[str, str]) -> Any:
-    """Java Paimon in a JVM of its own, with the drivers of databases; `options` are those of S3. Without the jars the
-    test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`."""
+    """Java Paimon in a JVM of its own, with the drivers of databases; `options` are those of S3.
+    Without the jars the test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`.
+    """
     try:
         import java_paimon
 

@@ -1,5 +1,6 @@
-"""What the tests of whole tables with primary keys share: tables with several engines, changes for them, and
-models with dicts that know the expected rows."""
+"""What the tests of whole tables with primary keys share: tables with several engines, changes for
+them, and models with dicts that know the expected rows.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ class Model:
 
 @dataclass
 class BySequence(Model):
-    """Keeps, for each key, the row with the highest values in `fields`, or the lowest if `descending`.
+    """Keeps, for each key, the row with the highest values in `fields`, or the lowest if
+    `descending`.
 
     Of equal rows, the later one is kept. NULL loses against every value.
     """
@@ -141,7 +143,9 @@ def _rank(value: int | None) -> tuple[bool, int]:
 
 @dataclass
 class Sums(Model):
-    """Sums up `n` and subtracts it for deletes. Keeps the highest `s` and the last `v` that ever occurred."""
+    """Sums up `n` and subtracts it for deletes. Keeps the highest `s` and the last `v` that ever
+    occurred.
+    """
 
     def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
         held = self.rows.setdefault(
@@ -167,7 +171,8 @@ class Partial(Model):
 
 @dataclass
 class SumsInGroups(Model):
-    """Sums up `n` over all rows with an `s`. Keeps the highest `s` and the last `v` that is not NULL.
+    """Sums up `n` over all rows with an `s`. Keeps the highest `s` and the last `v` that is not
+    NULL.
 
     If a key has only one row, the row stays as it is.
     """
@@ -195,7 +200,8 @@ class SumsInGroups(Model):
 
 @dataclass(frozen=True)
 class Engine:
-    """A table's options, the model of its rows, the kinds of its changes, and whether any key may be deleted.
+    """A table's options, the model of its rows, the kinds of its changes, and whether any key may
+    be deleted.
 
     With `once`, Java's own writer gives a wrong result if a batch has a key twice.
     """
@@ -250,8 +256,8 @@ def some_changes(
 ) -> list[Change]:
     """Random changes of the keys from 0 to below `keys`, some with late sequence values.
 
-    `more` are further columns of the key and their values. If `engine` adds up values, only keys that exist
-    are retracted.
+    `more` are further columns of the key and their values. If `engine` adds up values, only keys
+    that exist are retracted.
     """
     made: list[Change] = []
     there = set(model.rows)

@@ -1,7 +1,7 @@
 """Runs cases in child processes with a limit of memory and of time.
 
-`outcomes("tests.property.crafted_files")` starts one Python process. It imports the module and forks for each
-function in the module's `CASES`, so a case costs a fork and not a start of Python.
+`outcomes("tests.property.crafted_files")` starts one Python process. It imports the module and
+forks for each function in the module's `CASES`, so a case costs a fork and not a start of Python.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ __all__ = ["Outcome", "note", "outcomes"]
 _MEGABYTE: Final = 1 << 20
 _SHOWN: Final = 6000
 _NOTED: Final = mmap.mmap(-1, 1 << 16)
-"""What a case does now. It is shared with the parent, who tells it if the case is ended by a signal."""
+"""What a case does now. It is shared with the parent, who tells it if the case is ended by a
+signal.
+"""
 _ARROW: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a case did: the name of the error that it raised ("" for none), the error's text, its seconds of
-    the processor, and the megabytes of memory that it needed beyond those of an empty case."""
+    """What a case did: the name of the error that it raised ("" for none), the error's text, its
+    seconds of the processor, and the megabytes of memory that it needed beyond those of an empty
+    case.
+    """
 
     error: str
     text: str
@@ -41,9 +45,10 @@ class Outcome:
 
 
 def outcomes(module: str, *, megabytes: int = 1024, seconds: int = 30) -> dict[str, Outcome]:
-    """The outcome of each case. A case that needs more than `megabytes` gets a `MemoryError`. One that takes
-    more than four times `seconds` by the clock is ended by a signal, and its error is "SIGALRM". The text of a case
-    that a signal ended is its last `note`."""
+    """The outcome of each case. A case that needs more than `megabytes` gets a `MemoryError`. One
+    that takes more than four times `seconds` by the clock is ended by a signal, and its error is
+    "SIGALRM". The text of a case that a signal ended is its last `note`.
+    """
     done = subprocess.run(
         [sys.executable, "-m", __name__, module, str(megabytes), str(seconds)],
         check=True,

@@ -1,5 +1,6 @@
-"""A table with appends, compactions and a tag, for tests of maintenance. The files that a snapshot needs
-are known."""
+"""A table with appends, compactions and a tag, for tests of maintenance. The files that a snapshot
+needs are known.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from paimon_stream.storage.read_ahead import in_groups
 
 
 def encode_manifest(entries: Sequence[ManifestEntry], *, compression: str, level: int) -> bytes:
-    """A whole manifest. `compression` is the value of `manifest.compression`, `level` the level of zstd."""
+    """A whole manifest. `compression` is the value of `manifest.compression`, `level` the level of
+    zstd.
+    """
     codec = compressor(compression, level)
     groups = in_groups(entries, ENTRIES_PER_BLOCK)
     return manifest_of_blocks(

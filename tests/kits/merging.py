@@ -1,5 +1,7 @@
-"""What the tests of merging share: random changes, tables with every engine, and models of Java's engines
-(PartialUpdateMergeFunction, AggregateMergeFunction and their aggregators), which take one row at a time."""
+"""What the tests of merging share: random changes, tables with every engine, and models of Java's
+engines (PartialUpdateMergeFunction, AggregateMergeFunction and their aggregators), which take one
+row at a time.
+"""
 
 from __future__ import annotations
 
@@ -203,7 +205,8 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
 """Options of tables by subject, with the kinds of rows that such tables accept."""
 
 
-# -- the engines, on plain values ----------------------------------------------------------------------
+# -- the engines, on plain values
+# ----------------------------------------------------------------------
 
 
 class Refused(Exception):
@@ -221,7 +224,9 @@ WIDE = Context(prec=200)
 def model(
     options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]
 ) -> list[Stored]:
-    """One row per `k`, sorted. `columns` maps the columns' names to their types. Raises `Refused`."""
+    """One row per `k`, sorted. `columns` maps the columns' names to their types. Raises
+    `Refused`.
+    """
     order = [name for name in options.get("sequence.field", "").split(",") if name]
     descending = options.get("sequence.field.sort-order") == "descending"
 
@@ -335,8 +340,9 @@ def _updated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[st
 def fold_steps(
     options: Mapping[str, str], name: str, type_: str, steps: list[tuple[str, Any]]
 ) -> Any:
-    """The value of a column after these steps. Each step sets, adds, adds as older, or retracts one value.
-    Raises `Refused`."""
+    """The value of a column after these steps. Each step sets, adds, adds as older, or retracts one
+    value. Raises `Refused`.
+    """
     fold, held = _Fold(options, name, type_, None), None
     for what, value in steps:
         match what:

@@ -1,4 +1,6 @@
-"""Names that no file of a table can have, and tables on a real disk with something outside to lose."""
+"""Names that no file of a table can have, and tables on a real disk with something outside to
+lose.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where the tables of tests are: in memory, or in a store, with TEST_STORE=s3, azure or gcs.
 
-On a store, tests that try every case try some of them, one in TEST_STEP, because each takes seconds there.
-Which ones, is a matter of the test's turn.
+On a store, tests that try every case try some of them, one in TEST_STEP, because each takes seconds
+there. Which ones, is a matter of the test's turn.
 """
 
 from __future__ import annotations

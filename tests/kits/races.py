@@ -1,5 +1,6 @@
-"""What tests of races share: a storage that runs an action at a chosen operation, and work that stops before
-a chosen operation until the test lets it continue."""
+"""What tests of races share: a storage that runs an action at a chosen operation, and work that
+stops before a chosen operation until the test lets it continue.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Meanwhile:
 class Stopped:
     """Work in a thread of its own that stops before operation number `at` of its storage.
 
-    The constructor returns once the work has stopped there or has ended. `finish` lets it run to its end."""
+    The constructor returns once the work has stopped there or has ended. `finish` lets it run to
+    its end.
+    """
 
     def __init__(self, storage: Storage, at: int, work: Callable[[Storage], object]) -> None:
         self.error: BaseException | None = None

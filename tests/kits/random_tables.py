@@ -1,5 +1,6 @@
-"""Random tables with a primary key, and random changes for them: every merge engine, sequence group,
-function, option and row kind."""
+"""Random tables with a primary key, and random changes for them: every merge engine, sequence
+group, function, option and row kind.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +79,9 @@ _ORDERING = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a table is created from. `keys` are the primary key, the first of them perhaps the partition key.
-    `unordered` are the columns whose lists Java leaves in any order."""
+    """What a table is created from. `keys` are the primary key, the first of them perhaps the
+    partition key. `unordered` are the columns whose lists Java leaves in any order.
+    """
 
     columns: list[tuple[str, str]]
     keys: list[str]
@@ -222,8 +224,9 @@ def looking_up(random: Random, ways: list[dict[str, str]]) -> Definition:
 
 
 def batches(random: Random, table: Definition) -> list[list[Change]]:
-    """Some batches of random changes. With a descending sequence field, each key occurs once in a batch,
-    because Java sorts the rows of a batch ascending."""
+    """Some batches of random changes. With a descending sequence field, each key occurs once in a
+    batch, because Java sorts the rows of a batch ascending.
+    """
     once = table.options.get("sequence.field.sort-order") == "descending"
     kinds = random.choice(
         [["+I"], ["+I", "+I", "+U"], ["+I", "+I", "+U", "-U", "-D"], ["+I", "+I", "-D"]]

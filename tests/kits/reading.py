@@ -1,4 +1,6 @@
-"""What the tests of reading share: converts rows of Arrow tables to the JSON form of the golden tables."""
+"""What the tests of reading share: converts rows of Arrow tables to the JSON form of the golden
+tables.
+"""
 
 from __future__ import annotations
 

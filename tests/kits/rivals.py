@@ -55,7 +55,9 @@ class Done:
 
 @dataclass
 class Streamed:
-    """What a stream did: the errors that its runs ended with, in order, and whether it came to its end."""
+    """What a stream did: the errors that its runs ended with, in order, and whether it came to its
+    end.
+    """
 
     errors: list[PaimonStreamError] = field(default_factory=list)
     finished: bool = False
@@ -95,7 +97,9 @@ class Rivals:
         self.done.append(made)
 
     def audit(self) -> None:
-        """Everything that exists is whole, the newest snapshot is found, and each report is true."""
+        """Everything that exists is whole, the newest snapshot is found, and each report is
+        true.
+        """
         case, bench = self.case, self.case.bench
         storage = bench.storage
         ids = bench.snapshots.ids()
@@ -111,7 +115,9 @@ class Rivals:
             self._check(one, tags, ids)
 
     def _check(self, one: Done, tags: dict[str, Snapshot], ids: list[int]) -> None:
-        """What a report says holds at the end, as far as the other command did not change it again."""
+        """What a report says holds at the end, as far as the other command did not change it
+        again.
+        """
         if one.error is not None:
             assert isinstance(
                 one.error, (*REFUSED, *(OF_WRITERS if one.name in WRITERS else ()))
@@ -131,7 +137,9 @@ class Rivals:
             self._check_stream(one.result)
 
     def _check_stream(self, streamed: Streamed) -> None:
-        """Each batch is in the table once. A rollback may take batches, but a stream that goes on says so."""
+        """Each batch is in the table once. A rollback may take batches, but a stream that goes on
+        says so.
+        """
         rolls = any(one.name.startswith("rollback") for one in self.done)
         unexpected = [
             e for e in streamed.errors if not isinstance(e, (CommitContended, CommitUnknown))
@@ -198,8 +206,9 @@ def _abort(case: Case, storage: Storage) -> object:
 
 
 def _stream(case: Case, storage: Storage) -> Streamed:
-    """A few batches, each in the run of the one before unless that failed. After an error, the operator does
-    what it advises and starts the stream again."""
+    """A few batches, each in the run of the one before unless that failed. After an error, the
+    operator does what it advises and starts the stream again.
+    """
     bench, streamed = case.bench, Streamed()
     stream = Stream(bench, user=STREAM)
     while stream.runs < MOST_RUNS and not streamed.finished:
@@ -240,8 +249,9 @@ CONTENDERS = {**COMMANDS, "stream": _stream}
 
 @dataclass
 class Replacing:
-    """A writer of another engine that looks whether a snapshot is there and copies its own to that id later,
-    as Java does on a store without a lock."""
+    """A writer of another engine that looks whether a snapshot is there and copies its own to that
+    id later, as Java does on a store without a lock.
+    """
 
     bench: Bench
     user: str = "java"

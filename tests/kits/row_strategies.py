@@ -102,7 +102,8 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
         case TypeRoot.MAP:
             assert type_.element is not None and type_.key is not None
             pair = st.tuples(present(type_.key), values(type_.element))
-            # 0.0 and -0.0 are two keys in Java, but only one in the dict into which the map is read.
+            # 0.0 and -0.0 are two keys in Java, but only one in the dict into which the map is
+            # read.
             return st.lists(pair, max_size=3, unique_by=lambda one: repr(one[0] or 0))
         case TypeRoot.ROW:
             return st.tuples(*(values(one.type) for one in type_.fields))

@@ -25,7 +25,9 @@ def examples(few: int, many: int) -> int:
 
 
 def tries(few: int, seconds: int) -> Iterator[int]:
-    """The numbers of the tries of a test: few, or with many seeds as many as begin in these seconds."""
+    """The numbers of the tries of a test: few, or with many seeds as many as begin in these
+    seconds.
+    """
     end = time.monotonic() + seconds
     for number in count():
         if (time.monotonic() >= end and number >= few) if MANY else number == few:

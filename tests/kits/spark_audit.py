@@ -1,4 +1,6 @@
-"""Checks what Java Paimon finds in a table and what the user of a failed query reads. Also damages tables."""
+"""Checks what Java Paimon finds in a table and what the user of a failed query reads. Also damages
+tables.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,9 @@ def assert_reports(
     *parts: object,
     caused_by: str | None = None,
 ) -> None:
-    """Checks that the error names our error class and contains these parts, and that no other error than
-    `caused_by` is chained to it."""
+    """Checks that the error names our error class and contains these parts, and that no other error
+    than `caused_by` is chained to it.
+    """
     text, marker = str(error), f"paimon_stream.errors.{kind.__name__}: "
     assert marker in text, text
     ours = text.rpartition(marker)[2]
@@ -95,7 +98,9 @@ class At:
 
 @dataclass
 class SecondDriver:
-    """Another driver with the job's checkpoint: the same query in another run. It does not need Spark."""
+    """Another driver with the job's checkpoint: the same query in another run. It does not need
+    Spark.
+    """
 
     job: Job
     writer: StreamWriter | None = None

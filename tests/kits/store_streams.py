@@ -1,4 +1,6 @@
-"""Streams of rows to tables in object stores, without Spark, and readers that share no code with us."""
+"""Streams of rows to tables in object stores, without Spark, and readers that share no code with
+us.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ QUICK = {
 
 @dataclass
 class RowStream:
-    """A stream that writes the rows 2n and 2n+1 in its batch n, to a new table behind a proxy. After a
-    failure a new run repeats the batch, as after a restart of its query."""
+    """A stream that writes the rows 2n and 2n+1 in its batch n, to a new table behind a proxy.
+    After a failure a new run repeats the batch, as after a restart of its query.
+    """
 
     server: StoreServer
     proxy: FaultProxy | Gateway

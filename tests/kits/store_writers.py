@@ -33,8 +33,9 @@ class Known:
 
 @dataclass
 class Written:
-    """What one process did. `attempts` counts the snapshots that were tried, `contended` the commits
-    that were given up because others were faster each time, and begun again."""
+    """What one process did. `attempts` counts the snapshots that were tried, `contended` the
+    commits that were given up because others were faster each time, and begun again.
+    """
 
     acknowledged: list[int] = field(default_factory=list)
     attempts: int = 0
@@ -110,8 +111,9 @@ def append(
 def drive(
     location: str, options: dict[str, str], driver: int, next_batch: int, batches: int
 ) -> Any:
-    """Runs a stream from a batch on, until another driver of the same checkpoint is noticed. The batch that
-    the driver would run next, and the error that ended it."""
+    """Runs a stream from a batch on, until another driver of the same checkpoint is noticed. The
+    batch that the driver would run next, and the error that ended it.
+    """
     stream = RowStream(Known("s3", options), None, store={}, location=location)  # type: ignore[arg-type]
     stream.next_batch, stream.runs = next_batch, 1000 * next_batch + 100 * driver
     _BARRIER.wait(120)

@@ -1,4 +1,5 @@
-"""Storages on real servers of object stores, which the tests start on loopback, and faults before them.
+"""Storages on real servers of object stores, which the tests start on loopback, and faults before
+them.
 
 The servers' keys look like secrets, so that they can be searched for: `SECRETS`.
 """
@@ -34,7 +35,9 @@ _SCHEMES: Final = {"s3": "s3", "azure": "abfss", "gcs": "gs"}
 
 
 def started(start: Callable[[Path], T]) -> T:
-    """A server. Where it cannot be installed the test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`."""
+    """A server. Where it cannot be installed the test is skipped, or fails if
+    `PAIMON_REQUIRE_ORACLE=1`.
+    """
     try:
         __import__("obstore")
         return start(Path(tempfile.mkdtemp(prefix="server-")))

@@ -33,7 +33,9 @@ class At:
 
 @dataclass
 class Stream:
-    """A stream that writes one file per batch. Like a checkpoint, it remembers the batch to run next."""
+    """A stream that writes one file per batch. Like a checkpoint, it remembers the batch to run
+    next.
+    """
 
     bench: Bench
     user: str = "me"
@@ -72,7 +74,9 @@ class Stream:
         )
 
     def batch(self, rows: int = 10, *, dt: str | None = None) -> CommitReport:
-        """Runs the next batch in the current run, or in a new one. Without rows it writes no file."""
+        """Runs the next batch in the current run, or in a new one. Without rows it writes no
+        file.
+        """
         if self.writer is None:
             self.start()
         assert self.writer is not None

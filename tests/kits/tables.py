@@ -22,7 +22,9 @@ EPOCH = dt.datetime(1970, 1, 1)
 
 
 def batch_of(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
-    """A batch of the rows in the table's Arrow types. The rows are dicts of values in the oracle's form."""
+    """A batch of the rows in the table's Arrow types. The rows are dicts of values in the oracle's
+    form.
+    """
     columns = [
         pa.array([_arrow_value(one.type, row.get(one.name)) for row in rows], arrow_type(one.type))
         for one in schema.fields

@@ -1,5 +1,7 @@
-"""A storage that counts round trips as an object store has them: requests that are in flight together share a
-trip. It is in memory and runs them one after the other, so the counts are exact and the same each time."""
+"""A storage that counts round trips as an object store has them: requests that are in flight
+together share a trip. It is in memory and runs them one after the other, so the counts are exact
+and the same each time.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request. `trip` counts from 1; None for one from another thread than the one that is measured."""
+    """One request. `trip` counts from 1; None for one from another thread than the one that is
+    measured.
+    """
 
     trip: int | None
     kind: str

@@ -1,4 +1,6 @@
-"""Converts the values of the vector files to the internal form of `binary_row` and to Arrow columns."""
+"""Converts the values of the vector files to the internal form of `binary_row` and to Arrow
+columns.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ NANOS_PER = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def internal(type_: DataType, text: str | None) -> Any:
-    """The internal form of a value. `_meta.value_encoding` of the vector files describes the text."""
+    """The internal form of a value. `_meta.value_encoding` of the vector files describes the
+    text.
+    """
     if text is None:
         return None
     match type_.root:

@@ -1,4 +1,6 @@
-"""What the tests of postponed tables share: writes rows of any kind, and shows the files of bucket -2."""
+"""What the tests of postponed tables share: writes rows of any kind, and shows the files of bucket
+-2.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The persisted state of each release: its own files as bytes, and streams that were killed, packed up.
+"""The persisted state of each release: its own files as bytes, and streams that were killed, packed
+up.
 
-`<version>/own` holds the files of `values.py` and `properties.json`. `<version>/spark-<x.y>/<stream>.tar.xz`
-holds a folder `<batch>-<where>` for each point at which the stream was killed: its `source`, `table` and
-`checkpoint`. Where a checkpoint names an absolute path, `@ROOT@` stands for that folder.
+`<version>/own` holds the files of `values.py` and `properties.json`.
+`<version>/spark-<x.y>/<stream>.tar.xz` holds a folder `<batch>-<where>` for each point at which the
+stream was killed: its `source`, `table` and `checkpoint`. Where a checkpoint names an absolute
+path, `@ROOT@` stands for that folder.
 """
 
 from __future__ import annotations
@@ -44,12 +46,15 @@ def stored_own_files(release: Path) -> dict[str, bytes]:
     return {path.relative_to(own).as_posix(): path.read_bytes() for path in found}
 
 
-# -- streams that were killed -----------------------------------------------------------------------
+# -- streams that were killed
+# -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Killed:
-    """One archive of one stream. `spark` is the version that wrote the checkpoints, such as (3, 5)."""
+    """One archive of one stream. `spark` is the version that wrote the checkpoints, such as (3,
+    5).
+    """
 
     path: Path
 
@@ -86,7 +91,9 @@ def all_killed() -> list[Killed]:
 
 
 def pack(kills: Path, made_at: Path, target: Path) -> None:
-    """Packs the folders in `kills`, copies of the folder `made_at`. The same content gives the same bytes."""
+    """Packs the folders in `kills`, copies of the folder `made_at`. The same content gives the same
+    bytes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target, "w:xz", format=tarfile.PAX_FORMAT, preset=9) as archive:
         with_paths = {path for kill in kills.iterdir() for path in _files_with_paths(kill)}
@@ -103,6 +110,8 @@ def pack(kills: Path, made_at: Path, target: Path) -> None:
 
 
 def _files_with_paths(root: Path) -> Iterator[Path]:
-    """The files of a checkpoint in which Spark notes absolute paths: what its file source has read."""
+    """The files of a checkpoint in which Spark notes absolute paths: what its file source has
+    read.
+    """
     found = (root / "checkpoint" / "sources").rglob("*")
     return (path for path in found if path.is_file() and not path.name.startswith("."))

@@ -3,9 +3,9 @@
     python -m tests.persisted.make own       the bytes of our own files
     python -m tests.persisted.make streams   the killed streams, with the Spark of this Python
 
-Run it once before a release, with each supported Spark, and never again for that release: users have these
-bytes on their disks. `kill -9` leaves what is on disk at that moment. So a copy is taken at each point of a
-batch while the stream waits there; then the stream goes on.
+Run it once before a release, with each supported Spark, and never again for that release: users
+have these bytes on their disks. `kill -9` leaves what is on disk at that moment. So a copy is taken
+at each point of a batch while the stream waits there; then the stream goes on.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ def make_own(release: Path) -> None:
 
 @dataclass
 class Copies:
-    """Copies the folder of a stream at each point of its batches, the first time that the point is reached.
+    """Copies the folder of a stream at each point of its batches, the first time that the point is
+    reached.
 
-    Points are the observer's phases, and `linked`: the snapshot is public, and the storage has not answered.
+    Points are the observer's phases, and `linked`: the snapshot is public, and the storage has not
+    answered.
     """
 
     root: Path

@@ -12,7 +12,9 @@ from tests.persisted.streams import SOURCE, Stream
 
 
 def start(spark: SparkSession, stream: Stream, root: Path, sink: PaimonSink) -> StreamingQuery:
-    """Starts the query of the stream in this folder. It ends by itself after all files of its source."""
+    """Starts the query of the stream in this folder. It ends by itself after all files of its
+    source.
+    """
     rows = (
         spark.readStream.schema(SOURCE).option("maxFilesPerTrigger", 1).json(str(root / "source"))
     )

@@ -59,7 +59,9 @@ class Stream:
 
 
 def source_rows(number: int) -> list[dict[str, Any]]:
-    """The rows of one source file: the ids 0 to 5 again and again, each file with an `n` of its own."""
+    """The rows of one source file: the ids 0 to 5 again and again, each file with an `n` of its
+    own.
+    """
     return [{"id": i, "day": f"d{i % 2}", "n": 10**number + i} for i in range(ROWS_PER_FILE)]
 
 

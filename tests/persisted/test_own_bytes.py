@@ -1,7 +1,9 @@
-"""Journal entries, claims, registers and snapshot properties have the bytes they had in each release.
+"""Journal entries, claims, registers and snapshot properties have the bytes they had in each
+release.
 
-Where one of these tests fails, a release would not understand what users have on their disks. Do not change
-the files: keep reading them, and give a new form a new version number (docs/operations.md, Upgrades).
+Where one of these tests fails, a release would not understand what users have on their disks. Do
+not change the files: keep reading them, and give a new form a new version number
+(docs/operations.md, Upgrades).
 """
 
 from __future__ import annotations

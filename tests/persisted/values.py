@@ -1,6 +1,7 @@
 """What we persist ourselves, as values: the files in `<version>/own` are their bytes.
 
-Never change a value here: a release that persists something new adds values, and makes a folder of its own.
+Never change a value here: a release that persists something new adds values, and makes a folder of
+    its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Crafted files: small ones that would need much memory or time, or raise an error that is not ours.
+"""Crafted files: small ones that would need much memory or time, or raise an error that is not
+ours.
 
 Each case reads one such file as the package does. `tests/kits/limited.py` runs them.
 """
@@ -167,7 +168,9 @@ def _dense(type_: Any) -> bytes:
 
 
 def _ranges() -> bytes:
-    """An index manifest of 30 blocks, each of one entry with half a million ranges of deleted rows."""
+    """An index manifest of 30 blocks, each of one entry with half a million ranges of deleted
+    rows.
+    """
     codec, many = compressor("zstd", 1), 500_000
     head = b"\2\0\0\0" + b"\2D" + b"\2i" + b"\2\2" + b"\2"
     plain = head + zigzag(many) + b"\2\0\0\0\0" * many + b"\0" + b"\0\0"

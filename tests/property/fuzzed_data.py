@@ -1,4 +1,6 @@
-"""Data files, shuffle packets and whole tables: good ones, which `tests/kits/fuzzing.py` changes at random."""
+"""Data files, shuffle packets and whole tables: good ones, which `tests/kits/fuzzing.py` changes at
+random.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from paimon_stream.write.shuffle_packets import unpack
 from tests.kits.fuzzing import GOLDEN, PATH, Decoder
 from tests.property.fuzzed_metadata import of_records, plain
 
-# -- data files -------------------------------------------------------------------------------------------
+# -- data files
+# -------------------------------------------------------------------------------------------
 
 _COLUMNS: Final = pa.table(
     {
@@ -157,7 +160,8 @@ def _unpacked(data: bytes) -> None:
         pass
 
 
-# -- whole tables -----------------------------------------------------------------------------------------
+# -- whole tables
+# -----------------------------------------------------------------------------------------
 
 
 def _stored_plainly(root: Path) -> None:
@@ -210,7 +214,9 @@ def _some_partitions(opened: PaimonTable) -> None:
 
 
 def _use(root: str) -> None:
-    """Reads the table in all ways, and then writes to it. Whatever is wrong, verify finds it, and raises nothing."""
+    """Reads the table in all ways, and then writes to it. Whatever is wrong, verify finds it, and
+    raises nothing.
+    """
     PaimonTable.load(root).verify()
     steps: list[Callable[[PaimonTable], Any]] = [
         lambda table: list(table.to_batches()),

@@ -1,4 +1,6 @@
-"""Every decoder of the package, with good inputs. `tests/kits/fuzzing.py` changes them at random."""
+"""Every decoder of the package, with good inputs. `tests/kits/fuzzing.py` changes them at
+random.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Metadata, messages, rows and index files: good ones, which `tests/kits/fuzzing.py` changes at random. Checksums are
-made right again where they would hide what is behind them, and compressed parts are stored as they are."""
+"""Metadata, messages, rows and index files: good ones, which `tests/kits/fuzzing.py` changes at
+random. Checksums are made right again where they would hide what is behind them, and compressed
+parts are stored as they are.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
 from tests.kits.fuzzing import PATH, TESTS, Decoder, golden_files, never, of_bytes, of_file
 
-# -- JSON -----------------------------------------------------------------------------------------------
+# -- JSON
+# -----------------------------------------------------------------------------------------------
 
 
 def _checksummed(kind: str, body: bytes) -> bytes:
@@ -255,7 +258,8 @@ _JSON: Final[dict[str, Decoder]] = {
 }
 
 
-# -- Avro -----------------------------------------------------------------------------------------------
+# -- Avro
+# -----------------------------------------------------------------------------------------------
 
 _CODECS: Final = ("deflate", "zstd", "snappy", "bzip2", "xz")
 
@@ -267,7 +271,9 @@ def plain(data: bytes) -> bytes:
 
 
 def _wider(data: bytes) -> bytes:
-    """The Avro file with a schema that is not ours to the letter, so that the generic reader reads it."""
+    """The Avro file with a schema that is not ours to the letter, so that the generic reader reads
+    it.
+    """
     schema, blocks = avro_file.blocks_of(data, PATH)
     return avro_file.encode_file(
         json.dumps({**json.loads(schema), "doc": "x"}).encode(), "null", blocks
@@ -331,7 +337,9 @@ def _records(data: bytes) -> list[bytes]:
 
 
 def of_records(decode: Callable[[bytes, str], Any], files: Sequence[bytes]) -> Decoder:
-    """Of files of which only the records are changed, and one whose schema is not ours to the letter."""
+    """Of files of which only the records are changed, and one whose schema is not ours to the
+    letter.
+    """
     schemas = [
         avro_file.blocks_of(files[0], PATH)[0].encode()
         for files in (files, list(map(_wider, files[:1])))
@@ -370,7 +378,8 @@ _AVRO: Final[dict[str, Decoder]] = {
 }
 
 
-# -- rows and messages ------------------------------------------------------------------------------------
+# -- rows and messages
+# ------------------------------------------------------------------------------------
 
 _ROW_TYPES: Final = [
     parse_type(text)
@@ -524,7 +533,8 @@ _ROWS: Final[dict[str, Decoder]] = {
 }
 
 
-# -- index files ------------------------------------------------------------------------------------------
+# -- index files
+# ------------------------------------------------------------------------------------------
 
 
 def _with_runs(*containers: tuple[int, Sequence[tuple[int, int]]]) -> bytes:

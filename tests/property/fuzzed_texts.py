@@ -1,4 +1,6 @@
-"""Texts of options, locations, partitions and types: good ones, which `tests/kits/fuzzing.py` changes at random."""
+"""Texts of options, locations, partitions and types: good ones, which `tests/kits/fuzzing.py`
+changes at random.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ from paimon_stream.table.partition_spec import parse_partition
 from tests.kits.fuzzing import Decoder, of_text
 from tests.property.fuzzed_metadata import KEY_FIELDS, KEY_TYPES, KEYS, PARTITION
 
-# -- texts ------------------------------------------------------------------------------------------------
+# -- texts
+# ------------------------------------------------------------------------------------------------
 
 _OPTIONS: Final = [one for one in vars(opt).values() if isinstance(one, Option)]
 _OPTION_TEXTS: Final = [

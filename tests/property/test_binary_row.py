@@ -1,4 +1,6 @@
-"""Binary rows: what is written is read, columns and single rows agree, Java agrees, and no bytes surprise."""
+"""Binary rows: what is written is read, columns and single rows agree, Java agrees, and no bytes
+surprise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commit messages: what is written is read, Java reads and writes the same, and no bytes surprise."""
+"""Commit messages: what is written is read, Java reads and writes the same, and no bytes
+surprise.
+"""
 
 from __future__ import annotations
 

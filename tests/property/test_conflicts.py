@@ -21,7 +21,9 @@ PARTITIONS = ("x", "y")
 
 @dataclass(frozen=True)
 class Step:
-    """One commit: files by number that it adds to, removes from, or moves up within one partition."""
+    """One commit: files by number that it adds to, removes from, or moves up within one
+    partition.
+    """
 
     what: str
     partition: int
@@ -48,7 +50,9 @@ merging = st.sampled_from(["2", "10000"])
 
 @dataclass
 class Model:
-    """The table as a dict: (partition, name, level) → range of keys; and every file that was ever there."""
+    """The table as a dict: (partition, name, level) → range of keys; and every file that was ever
+    there.
+    """
 
     live: dict[tuple[int, str, int], tuple[int, int]] = field(default_factory=dict)
     ever: set[tuple[int, str, int]] = field(default_factory=set)
@@ -58,8 +62,9 @@ class Model:
         added: dict[tuple[int, str, int], tuple[int, int]],
         removed: list[tuple[int, str, int]],
     ) -> bool | None:
-        """Whether these changes do not fit. None: they bring back what was removed, which is refused for as
-        long as a manifest still says so."""
+        """Whether these changes do not fit. None: they bring back what was removed, which is
+        refused for as long as a manifest still says so.
+        """
         if len(set(removed)) < len(removed) or set(removed) & added.keys():
             return True
         if not set(removed) <= self.live.keys() or added.keys() & self.live.keys():

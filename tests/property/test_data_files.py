@@ -1,4 +1,6 @@
-"""Rows of random types in every file format: Java reads back what was written, and the same statistics."""
+"""Rows of random types in every file format: Java reads back what was written, and the same
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ TARGETS = st.sampled_from(["256 mb", "3 kb"])
 
 
 def storable(format_: str, type_: DataType, value: Any) -> Any:
-    """The value as files of the format hold it: ORC has no fractions of seconds before 1970, and Java's
-    reader of ORC takes -0.0 for 0.0."""
+    """The value as files of the format hold it: ORC has no fractions of seconds before 1970, and
+    Java's reader of ORC takes -0.0 for 0.0.
+    """
     if value is None or format_ != "orc":
         return value
     match type_:

@@ -1,4 +1,6 @@
-"""Each aggregate function, for many keys at a time, against Java's aggregators on plain values one by one."""
+"""Each aggregate function, for many keys at a time, against Java's aggregators on plain values one
+by one.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ Keys = list[list[tuple[str, Any]]]
 def random_keys(
     random: Random, function: str, value: Callable[[Random], Any], keys: int, hot: int
 ) -> Keys:
-    """The row kinds and values of a column, for this number of keys. One key has `hot` rows more."""
+    """The row kinds and values of a column, for this number of keys. One key has `hot` rows
+    more.
+    """
     choices = ["add", "add", "add"]
     if random.random() < 0.7:
         choices += ["older", "older", "set", "nothing"]

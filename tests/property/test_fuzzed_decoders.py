@@ -1,4 +1,6 @@
-"""Whatever bytes a decoder gets, it ends soon, in little memory, and in a value or an error that it documents."""
+"""Whatever bytes a decoder gets, it ends soon, in little memory, and in a value or an error that it
+documents.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.property.fuzzed_decoders import CASES
 
 MEGABYTES = 256
 SECONDS = 120
-"""Of the processor, for all inputs of a case, many on a slow machine. Each input has five (`kits/fuzzing.py`)."""
+"""Of the processor, for all inputs of a case, many on a slow machine. Each input has five
+(`kits/fuzzing.py`).
+"""
 PACKAGE = Path(paimon_stream.__file__).parent
 NAMED_LIKE_ONE = re.compile("decode|decompress|deserialize|parse|read|unescape|unpack")
 ALSO = {
@@ -61,8 +65,9 @@ OTHERS = {
     "catalogs/rest.RestStorage.read",
     "spark/datasource_stream.StreamReader.read",
 }
-"""What is named like a decoder, or takes bytes, and decodes nothing. A '.' or '_' at the end stands for all that begin
-so."""
+"""What is named like a decoder, or takes bytes, and decodes nothing. A '.' or '_' at the end stands
+for all that begin so.
+"""
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef, str]]:
@@ -85,7 +90,9 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef, str]]:
 
 
 def decoders() -> dict[str, str]:
-    """The functions that decode: those with the name of a decoder, those whose first argument is bytes, and others."""
+    """The functions that decode: those with the name of a decoder, those whose first argument is
+    bytes, and others.
+    """
     found = {}
     for name, one, key in functions():
         first = one.args.args[0].annotation if one.args.args else None

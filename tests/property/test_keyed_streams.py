@@ -1,4 +1,6 @@
-"""Any stream of changes, written by our key tasks in any batches and pieces, is what a dict makes of it."""
+"""Any stream of changes, written by our key tasks in any batches and pieces, is what a dict makes
+of it.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,9 @@ def write(stream: Stream, storage: Storage) -> tuple[PaimonTable, list[list[Mapp
 
 
 def in_task_order(table: PaimonTable, changes: list[Change]) -> list[Change]:
-    """As Spark sorts for a task: one partition's bucket at a time, its keys in order, rows as they came."""
+    """As Spark sorts for a task: one partition's bucket at a time, its keys in order, rows as they
+    came.
+    """
     if not changes:
         return changes
     inner = table._table

@@ -42,7 +42,9 @@ def at(record: Any, path: str) -> Any:
 
 
 def judged(work: Callable[[], Any]) -> Any:
-    """What the work returns, or its error. Where bytes break several rules, readers may name another one."""
+    """What the work returns, or its error. Where bytes break several rules, readers may name
+    another one.
+    """
     try:
         return work()
     except PaimonStreamError as wrong:

@@ -1,5 +1,6 @@
-"""Whatever the history and the limits: merging manifests changes nothing that is live, and any row of
-commits by any users leaves exactly the files that were published."""
+"""Whatever the history and the limits: merging manifests changes nothing that is live, and any row
+of commits by any users leaves exactly the files that were published.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tests.kits.commits import Bench, data_file
 from tests.kits.seeds import examples
 
 History = list[list[tuple[int, bytes]]]
-"""Commits: each touches files by number. The first touch adds, the second deletes, later ones do nothing."""
+"""Commits: each touches files by number. The first touch adds, the second deletes, later ones do
+nothing.
+"""
 
 histories = st.lists(
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([b"p", b"q", b"r"])), max_size=6),

@@ -41,8 +41,9 @@ FILE = DataFileMeta(
 def refused(read: Callable[[bytes], object], data: bytes) -> bool:
     """Whether `FormatError` came, at a cost in proportion to the bytes.
 
-    The time is the CPU time of this thread, because other processes may hold the cores. What other threads of
-    this process allocate meanwhile is counted, too. So only a peak that is there each time counts.
+    The time is the CPU time of this thread, because other processes may hold the cores. What other
+    threads of this process allocate meanwhile is counted, too. So only a peak that is there each
+    time counts.
     """
     for _ in range(5):
         answer, peak, spent = measured(read, data)

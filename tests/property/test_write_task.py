@@ -1,4 +1,6 @@
-"""Whatever the batches, partitions, buckets and limits: every row is written once, where it belongs."""
+"""Whatever the batches, partitions, buckets and limits: every row is written once, where it
+belongs.
+"""
 
 from __future__ import annotations
 

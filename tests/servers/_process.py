@@ -23,7 +23,9 @@ def die_with_parent() -> None:
 
 
 class Server:
-    """A child process that serves `port` of `host`. `log` holds what it printed. It runs in `folder`."""
+    """A child process that serves `port` of `host`. `log` holds what it printed. It runs in
+    `folder`.
+    """
 
     def __init__(
         self,

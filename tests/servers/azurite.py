@@ -45,7 +45,9 @@ class Azurite(Server):
 
 
 def signature() -> str:
-    """A shared access signature for everything. Unlike a key's, it covers no headers of a request."""
+    """A shared access signature for everything. Unlike a key's, it covers no headers of a
+    request.
+    """
     given = {
         "sp": "rwdlacx",
         "ss": "b",

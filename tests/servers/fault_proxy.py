@@ -8,7 +8,8 @@
 
     python fault_proxy.py --target 127.0.0.1:5555 --port 5600 --rules rules.json     # or a process of its own
 
-The process takes orders at /__proxy__/rules (GET, POST a JSON list, DELETE) and shows /__proxy__/log.
+The process takes orders at /__proxy__/rules (GET, POST a JSON list, DELETE) and shows
+/__proxy__/log.
 
 Actions, by what has happened at the server when the client sees the failure:
 
@@ -28,8 +29,8 @@ Actions, by what has happened at the server when the client sees the failure:
 | `late`         | yes, `seconds`     | the connection closes at once; the request reaches the   |
 |                | later              | server only then: the put that overtakes its own retry   |
 
-Bodies are kept whole in memory; HTTP/1.1 only; answers 100-continue itself; the Host header goes through as
-it came, so that signatures still hold. Standard library only.
+Bodies are kept whole in memory; HTTP/1.1 only; answers 100-continue itself; the Host header goes
+through as it came, so that signatures still hold. Standard library only.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ S3_CODES = {
 
 @dataclass
 class Rule:
-    """What to do with requests whose method equals `method` ("" all), whose path and query match the regular
-    expression `path` and whose head matches `head`: after `skip` of them, `times` of them (None: all), each
-    with `probability`."""
+    """What to do with requests whose method equals `method` ("" all), whose path and query match
+    the regular expression `path` and whose head matches `head`: after `skip` of them, `times` of
+    them (None: all), each with `probability`.
+    """
 
     action: str
     method: str = ""
@@ -106,8 +108,9 @@ class Rule:
 
 @dataclass
 class Entry:
-    """One request that came: `status` is what the server answered (None: it was not asked), `sent` what the
-    client got (None: no answer). Bodies are kept as text if `record` is given."""
+    """One request that came: `status` is what the server answered (None: it was not asked), `sent`
+    what the client got (None: no answer). Bodies are kept as text if `record` is given.
+    """
 
     method: str
     path: str
@@ -122,7 +125,9 @@ class Entry:
 
 
 class FaultProxy:
-    """The proxy in a thread of this process. `target` is HOST:PORT; only loopback is listened to."""
+    """The proxy in a thread of this process. `target` is HOST:PORT; only loopback is listened
+    to.
+    """
 
     def __init__(
         self, target: str, port: int = 0, seed: int | None = None, record: bool = False

@@ -1,6 +1,6 @@
-"""Google Cloud Storage's XML API as far as obstore uses it: moto behind a proxy that turns the generation
-precondition into S3's. It is no emulator of GCS: it shows that the right calls are made, and that they are
-atomic. (fake-gcs-server answers obstore's PUT with 400.)
+"""Google Cloud Storage's XML API as far as obstore uses it: moto behind a proxy that turns the
+generation precondition into S3's. It is no emulator of GCS: it shows that the right calls are made,
+and that they are atomic. (fake-gcs-server answers obstore's PUT with 400.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class GcsProxy(FaultProxy):
 
     @property
     def service_account_key(self) -> str:
-        """What obstore takes as `service_account_key`: it names the endpoint, and no token is asked for."""
+        """What obstore takes as `service_account_key`: it names the endpoint, and no token is asked
+        for.
+        """
         empty = {"client_email": "", "private_key": "", "private_key_id": ""}
         return json.dumps({"gcs_base_url": self.url, "disable_oauth": True, **empty})
 

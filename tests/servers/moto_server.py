@@ -1,7 +1,8 @@
 """moto's server, whose conditional puts and listings are atomic here.
 
-moto looks whether there is an object, and then writes it, in a thread for each request. Two creates that race
-may therefore both succeed, which no real store allows. A listing beside a put or a deletion may end with 500.
+moto looks whether there is an object, and then writes it, in a thread for each request. Two creates
+that race may therefore both succeed, which no real store allows. A listing beside a put or a
+deletion may end with 500.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""PostgreSQL from the system's packages on loopback, with one database. Raises RuntimeError where it is not installed.
+"""PostgreSQL from the system's packages on loopback, with one database. Raises RuntimeError where
+it is not installed.
 
 with start(folder) as postgres: ...
 """

@@ -1,6 +1,7 @@
-"""A server of a REST catalog in this process, for commits by the rule of Paimon 2.0 (read in its source, not measured):
-a commit counts only if its `baseSnapshotUuid` is the uuid of the latest snapshot. With `strict=False` it follows 1.4.2,
-as measured: an id is taken or not, and fields that it does not know are dropped.
+"""A server of a REST catalog in this process, for commits by the rule of Paimon 2.0 (read in its
+source, not measured): a commit counts only if its `baseSnapshotUuid` is the uuid of the latest
+snapshot. With `strict=False` it follows 1.4.2, as measured: an id is taken or not, and fields that
+it does not know are dropped.
 
     with RestDouble("memory://rest") as server:
         catalog({"metastore": "rest", "uri": server.url, "warehouse": "wh", "token": server.token})
@@ -53,9 +54,10 @@ class Served:
 
 
 class RestDouble:
-    """Serves tables below `root`. `faults` are those of the next commits: `lose` (done, 500), `late` (503, and done
-    after the next request), `503` (not done), `mute` (done, no answer), a pair of status and body (not done), or a
-    function that is called before the commit."""
+    """Serves tables below `root`. `faults` are those of the next commits: `lose` (done, 500),
+    `late` (503, and done after the next request), `503` (not done), `mute` (done, no answer), a
+    pair of status and body (not done), or a function that is called before the commit.
+    """
 
     token = TOKEN
 
@@ -147,7 +149,8 @@ class RestDouble:
         self._http.shutdown()
         self._http.server_close()
 
-    # -- requests -------------------------------------------------------------------------------------
+    # -- requests
+    # -------------------------------------------------------------------------------------
 
     def _serve(
         self, verb: str, target: str, body: Any, headers: Mapping[str, str]

@@ -4,8 +4,9 @@
         requests.get(rest.url + "/v1/config?warehouse=wh", headers=rest.auth)
         rest.order("lose")                # the next commit succeeds, and is answered with 500
 
-Needs Java 17, Maven (its local repository is used first) and pyspark (for Hadoop's and slf4j's jars). The
-server keeps tables under `folder`; its process is the one writer of snapshot files there.
+Needs Java 17, Maven (its local repository is used first) and pyspark (for Hadoop's and slf4j's
+jars). The server keeps tables under `folder`; its process is the one writer of snapshot files
+there.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def jars() -> list[str]:
 
 
 class RestServer:
-    """`url` without a slash at its end; `auth` the header that is wanted; `prefix` of the paths below /v1."""
+    """`url` without a slash at its end; `auth` the header that is wanted; `prefix` of the paths
+    below /v1.
+    """
 
     def __init__(self, folder: Path, warehouse: str, prefix: str, token: str) -> None:
         self.warehouse, self.prefix, self.token = warehouse, prefix, token

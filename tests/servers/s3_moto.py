@@ -1,4 +1,5 @@
-"""moto's S3 server (PyPI `moto[server]`) on loopback, with one bucket. Any key and secret is accepted.
+"""moto's S3 server (PyPI `moto[server]`) on loopback, with one bucket. Any key and secret is
+accepted.
 
 with start(folder) as s3: ...
 """
@@ -15,7 +16,9 @@ BUCKET = "bucket"
 
 
 class Moto(Server):
-    """`options` are storage options under Paimon's names. Keys that look like secrets, to search logs for."""
+    """`options` are storage options under Paimon's names. Keys that look like secrets, to search
+    logs for.
+    """
 
     bucket = BUCKET
     access_key, secret_key = "AKIDTESTONLY", "s3cr3t-never-shown"

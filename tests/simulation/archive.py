@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Archive:
-    """All files of the folder `manifest` that were ever written, by name, and of the folder `index`. `pieces` says
-    what rows a compacted file has."""
+    """All files of the folder `manifest` that were ever written, by name, and of the folder
+    `index`. `pieces` says what rows a compacted file has.
+    """
 
     files: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)

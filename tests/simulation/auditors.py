@@ -1,6 +1,8 @@
-"""What is looked at when everybody has come to rest: liveness, orphans, and the sums of tables with keys.
+"""What is looked at when everybody has come to rest: liveness, orphans, and the sums of tables with
+keys.
 
-`truth.py` has the auditors that look at every single change of the storage."""
+`truth.py` has the auditors that look at every single change of the storage.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ MORE = 3
 
 
 def come_to_rest(world: World) -> None:
-    """Nothing fails any more: each actor ends its work or is killed, and late puts arrive or are lost."""
+    """Nothing fails any more: each actor ends its work or is killed, and late puts arrive or are
+    lost.
+    """
     world.choices.begin_end()
     world.peaceful = True
     world.log.append("from here on nothing fails")
@@ -44,7 +48,9 @@ def come_to_rest(world: World) -> None:
 
 
 def finish_rollbacks(world: World) -> None:
-    """An operator completes the rollback that was interrupted, as every command that deletes advises."""
+    """An operator completes the rollback that was interrupted, as every command that deletes
+    advises.
+    """
     refused, operator = (
         LastCleaner(world, "a command that deletes"),
         RollbackOperator(world, "the operator"),
@@ -63,7 +69,9 @@ def finish_rollbacks(world: World) -> None:
 
 
 def streams_end(world: World) -> None:
-    """Every stream comes to its end within a few attempts: its operator does what the errors advise."""
+    """Every stream comes to its end within a few attempts: its operator does what the errors
+    advise.
+    """
     streams = {one.user: one for one in world.actors if isinstance(one, Stream) and not one.retired}
     for stream in streams.values():
         wanted = stream.checkpoint.next_batch + MORE
@@ -80,7 +88,9 @@ def streams_end(world: World) -> None:
 
 
 def orphans_go(world: World) -> None:
-    """Two days later orphan removal finds every file that nobody can refer to, and takes no other."""
+    """Two days later orphan removal finds every file that nobody can refer to, and takes no
+    other.
+    """
     world.millis += 2 * DAY
     cleaner = LastCleaner(world, "the last orphan cleaner")
     world.turn(cleaner)
@@ -115,8 +125,9 @@ def _uuids(world: World, path: str) -> tuple[str, ...]:
 
 
 def check_sums(world: World, state: State) -> None:
-    """The rows of a table with keys, merged by their sequence numbers, are those of a model that takes the
-    commits one after another."""
+    """The rows of a table with keys, merged by their sequence numbers, are those of a model that
+    takes the commits one after another.
+    """
     pieces = {
         one.file: (one, entry.partition)
         for entry in state.live.values()

@@ -18,9 +18,10 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Bug:
-    """A change to the code. `what` says in a sentence what goes wrong. It is caught within `within` schedules
-    from seed `seed` on, in which a stream and the actors `only` take part. `newcomers` draws these, too. With a
-    `script`, it is caught in this schedule."""
+    """A change to the code. `what` says in a sentence what goes wrong. It is caught within `within`
+    schedules from seed `seed` on, in which a stream and the actors `only` take part. `newcomers`
+    draws these, too. With a `script`, it is caught in this schedule.
+    """
 
     name: str
     what: str

@@ -1,4 +1,6 @@
-"""Who plays in a schedule, on which table. Few actors at a time meet more often, so each seed draws a few."""
+"""Who plays in a schedule, on which table. Few actors at a time meet more often, so each seed draws
+a few.
+"""
 
 from __future__ import annotations
 
@@ -79,10 +81,14 @@ NEWCOMERS = frozenset(
     }
     | {JavaOverwriter.kind}
 )
-"""They are drawn last, and only if they may come. So the seeds of earlier finds keep their meaning."""
+"""They are drawn last, and only if they may come. So the seeds of earlier finds keep their
+meaning.
+"""
 
 COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondCompactor: 16}
-"""They came even later. A draw of their own decides whether they take part, so no other draw changes."""
+"""They came even later. A draw of their own decides whether they take part, so no other draw
+changes.
+"""
 
 _SERVERS = (Restorer, Tagger, AutomaticTagger, Brancher, JavaWithoutLock)
 LEFT_OUT: dict[str, tuple[type[Actor], ...]] = {
@@ -110,9 +116,10 @@ def world_of(
     dynamic: bool = True,
     upkeep: bool = True,
 ) -> World:
-    """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
-    no others. Without `newcomers`, `compactors`, `dynamic` buckets or `upkeep`, with which row tracking came, the
-    schedules are those that were found before these existed."""
+    """The world of a seed, with its table and its actors. With `only`, these kinds of actors take
+    part, and no others. Without `newcomers`, `compactors`, `dynamic` buckets or `upkeep`, with
+    which row tracking came, the schedules are those that were found before these existed.
+    """
 
     def takes_part(kind: str, rarely: int) -> bool:
         drawn = choices.once_in(rarely)
@@ -157,7 +164,8 @@ def world_of(
         actors.append(Stream(world, "stream b", Checkpoint("b")))
     for kind, rarely in OTHERS.items():
         if keyed and kind is Committer:
-            continue  # who commits files to a table with keys answers for their sequence numbers himself
+            # who commits files to a table with keys answers for their sequence numbers himself
+            continue
         if takes_part(kind.kind, rarely):
             actors.append(kind(world, f"the {kind.kind}"))
     if newcomers and takes_part(Keeper.kind, 6):
@@ -229,7 +237,9 @@ def catalog_of(seed: int, only: Collection[str], *, drawn: bool) -> str:
 
 
 def several_assigners(world: World, there: Collection[Actor]) -> list[Actor]:
-    """Those who are missing, so that two streams and a batch writer give keys their buckets at once."""
+    """Those who are missing, so that two streams and a batch writer give keys their buckets at
+    once.
+    """
     more: list[Actor] = []
     if not any(isinstance(one, Stream) and one.checkpoint.name == "b" for one in there):
         more.append(Stream(world, "stream b", Checkpoint("b")))

@@ -1,7 +1,10 @@
-"""Tables of catalogs. A REST catalog's server answers inside the process: the real client asks a pool of connections
-whose other end is here. A JDBC catalog's lock is a row of SQLite in memory, with the simulated time.
+"""Tables of catalogs. A REST catalog's server answers inside the process: the real client asks a
+pool of connections whose other end is here. A JDBC catalog's lock is a row of SQLite in memory,
+with the simulated time.
 
-The server keeps the rules of `tests/servers/rest_double.py`. It knows what lies on the disk, in its own JSON."""
+The server keeps the rules of `tests/servers/rest_double.py`. It knows what lies on the disk, in its
+own JSON.
+"""
 
 from __future__ import annotations
 
@@ -253,7 +256,9 @@ def _said(answer: Status) -> Answer:
 
 
 class Locks:
-    """The database of a JDBC catalog. `holder` is who has the lock, `stolen` who lost it to a release of Java's."""
+    """The database of a JDBC catalog. `holder` is who has the lock, `stolen` who lost it to a
+    release of Java's.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -341,7 +346,9 @@ class Locks:
 
 @contextmanager
 def under_java_lock(process: Process) -> Iterator[None]:
-    """Java's lock: a release takes it from whoever holds it. In tables without a JDBC catalog there is none."""
+    """Java's lock: a release takes it from whoever holds it. In tables without a JDBC catalog there
+    is none.
+    """
     world = process.world
     if world.locks is None:
         yield

@@ -1,8 +1,8 @@
 """The choices that make one schedule. They are drawn from a seed, or replayed from a list.
 
-A schedule is a list of steps, and a step is a list of small numbers. Zero is always the plainest choice: no
-fault, no pause, no waiting. So a schedule stays valid if a step is left out or a number becomes zero. That is
-how failures are shrunk (`shrink.py`).
+A schedule is a list of steps, and a step is a list of small numbers. Zero is always the plainest
+choice: no fault, no pause, no waiting. So a schedule stays valid if a step is left out or a number
+becomes zero. That is how failures are shrunk (`shrink.py`).
 """
 
 from __future__ import annotations

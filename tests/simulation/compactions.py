@@ -19,9 +19,10 @@ UNCHANGED = "a compaction changes no row"
 
 
 def check_compaction(world: World, before: State | None, after: State) -> None:
-    """The snapshot of a compaction has the rows of the one before, in the same partitions. This package also
-    keeps columns and, in fixed buckets of append tables, the order of rows. With keys, no two files of a
-    level share keys."""
+    """The snapshot of a compaction has the rows of the one before, in the same partitions. This
+    package also keeps columns and, in fixed buckets of append tables, the order of rows. With keys,
+    no two files of a level share keys.
+    """
     if before is None or (before.live.keys() == after.live.keys() and not world.keyed):
         return
     old, new = _places(world, before), _places(world, after)

@@ -1,5 +1,6 @@
-"""Rows that are deleted from append tables by deletion vectors: how they are found, and what must hold. The index files
-are real. A deletion means the row at one position in every file, because no simulated file holds any rows.
+"""Rows that are deleted from append tables by deletion vectors: how they are found, and what must
+hold. The index files are real. A deletion means the row at one position in every file, because no
+simulated file holds any rows.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ RULE = "a deleted row stays deleted, and no other row goes"
 
 
 def check_deletes(world: World, before: State | None, state: State) -> None:
-    """No commit takes a mark away, only rows that somebody wanted to delete are marked, and a vector is of a live file.
-    `before` is the state on which a commit was built; None after a rollback."""
+    """No commit takes a mark away, only rows that somebody wanted to delete are marked, and a
+    vector is of a live file. `before` is the state on which a commit was built; None after a
+    rollback.
+    """
     for name, entry in state.live.items():
         now = set(marked(world, state, entry).tolist())
         if now - world.asked.get(name, set()):

@@ -1,8 +1,8 @@
 """Tables with dynamic buckets: how their rows are written, and what must hold of their hash index.
 
-The keys get their buckets from the real `Assigner`, which reads and writes real index files. Only the data files
-hold no rows, as everywhere in the simulation. A batch has a file in each bucket that its keys are in. The files of
-one attempt to write it are named `<user>-<batch>-<attempt>.<bucket>`.
+The keys get their buckets from the real `Assigner`, which reads and writes real index files. Only
+the data files hold no rows, as everywhere in the simulation. A batch has a file in each bucket that
+its keys are in. The files of one attempt to write it are named `<user>-<batch>-<attempt>.<bucket>`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ KIND = "dynamic buckets"
 
 OPTIONS = {"bucket": "-1", "dynamic-bucket.target-row-num": "4", "write-only": "true"}
 KEYS = (16, 400)
-"""A batch draws its keys from the few, which are soon all known, or from the many, of which most are new."""
+"""A batch draws its keys from the few, which are soon all known, or from the many, of which most
+are new.
+"""
 
 ONE = "a key has one bucket"
 COMPLETE = "the index knows every key"
@@ -58,7 +60,9 @@ def written(
     rows: int,
     index: str | None,
 ) -> tuple[CommitMessage, ...]:
-    """Writes a batch: its keys get buckets by that index, then come the data files, and the index files."""
+    """Writes a batch: its keys get buckets by that index, then come the data files, and the index
+    files.
+    """
     world, storage = actor.world, actor.ready().storage
     partition = serialize([FIELDS[1].type], [dt]) if table.schema.partition_keys else EMPTY_ROW
     tasks = 1 + world.source.randrange(2)
@@ -97,12 +101,15 @@ def written(
     )
 
 
-# -- what must hold -------------------------------------------------------------------------------------
+# -- what must hold
+# -------------------------------------------------------------------------------------
 
 
 def check_index(world: World, state: State) -> None:
-    """The rules D1 to D5 of every snapshot of the line (table-kinds.md §1.2). No row is deleted here, so a bucket
-    without live files has no entry. A batch is there with the files of all its buckets."""
+    """The rules D1 to D5 of every snapshot of the line (table-kinds.md §1.2). No row is deleted
+    here, so a bucket without live files has no entry. A batch is there with the files of all its
+    buckets.
+    """
     held = _held(world, state)
     known: dict[tuple[bytes, int], int] = {}
     for (partition, bucket), hashes in held.items():

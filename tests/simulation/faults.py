@@ -1,5 +1,6 @@
-"""The storage of one simulated process. Each operation is a point where the scheduler may stop the process,
-let it fail, or end it."""
+"""The storage of one simulated process. Each operation is a point where the scheduler may stop the
+process, let it fail, or end it.
+"""
 
 from __future__ import annotations
 
@@ -51,16 +52,20 @@ CHANGES: Final = frozenset({"put", "write", "delete", "commit", "lock", "unlock"
 STORM = 40
 """How many requests fail while a store is overloaded."""
 CONFLICT_MILLIS = 1600
-"""How long a store's client repeats a put that is refused because of other requests (docs/stores.md)."""
+"""How long a store's client repeats a put that is refused because of other requests
+(docs/stores.md).
+"""
 
 
 def possible(
     verb: str, path: str, *, on_store: bool = False, token: bool = False
 ) -> tuple[Fault, ...]:
-    """The faults that such an operation may have on a disk or `on_store`, an object store, opened with a `token`.
+    """The faults that such an operation may have on a disk or `on_store`, an object store, opened
+    with a `token`.
 
-    A put may arrive after its writer is dead, and so may a write of a hint. On a store this may happen to any
-    file that is written. Deletions that arrive late are no promise of any storage that this package accepts.
+    A put may arrive after its writer is dead, and so may a write of a hint. On a store this may
+    happen to any file that is written. Deletions that arrive late are no promise of any storage
+    that this package accepts.
     """
     faults = (Fault.NONE, *_DEATHS, *_FAILURES)
     if verb in ("lock", "unlock"):
@@ -114,8 +119,10 @@ class ProcessStorage:
         self._run("write", path, lambda: self._disk.write(path, data))
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """The files are sent to a store at once. So those that land before a fault may be any of them, and
-        others may land although one fails. On a disk, a death leaves the first ones, and a half of the next."""
+        """The files are sent to a store at once. So those that land before a fault may be any of
+        them, and others may land although one fails. On a disk, a death leaves the first ones, and
+        a half of the next.
+        """
         process, world = self._process, self._process.world
         first = world.choices.below(len(files)) if world.on_store and files else 0
         waiting = [*files[first:], *files[:first]]

@@ -1,4 +1,6 @@
-"""Requests that are in flight together: they take effect in any order, and anybody may go on between two."""
+"""Requests that are in flight together: they take effect in any order, and anybody may go on
+between two.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ class _OfGroup(greenlet):
 
 
 def in_any_order(requests: Sequence[Request], choices: Choices) -> list[Any]:
-    """The results of requests, in their order. Before each of its operations a request waits until it is
-    chosen. Raises the first error, after all have ended."""
+    """The results of requests, in their order. Before each of its operations a request waits until
+    it is chosen. Raises the first error, after all have ended.
+    """
     results: list[Any] = [None] * len(requests)
     errors: list[BaseException | None] = [None] * len(requests)
 
@@ -42,7 +45,9 @@ def in_any_order(requests: Sequence[Request], choices: Choices) -> list[Any]:
 
 
 def wait_until_chosen() -> None:
-    """Lets the other requests of the group go first. Does nothing for a request that is sent by itself."""
+    """Lets the other requests of the group go first. Does nothing for a request that is sent by
+    itself.
+    """
     here = getcurrent()
     if isinstance(here, _OfGroup):
         here.parent.switch()  # type: ignore[union-attr]

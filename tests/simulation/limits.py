@@ -1,4 +1,6 @@
-"""Why schedules end early. Each limit has the words of docs/reliability.md that exclude what happened."""
+"""Why schedules end early. Each limit has the words of docs/reliability.md that exclude what
+happened.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,9 @@ DOCUMENTED = {
 
 
 class Limit(Exception):
-    """The schedule reached something that the documents exclude, or that no writer can prevent. It ends
-    there."""
+    """The schedule reached something that the documents exclude, or that no writer can prevent. It
+    ends there.
+    """
 
     def __init__(self, reason: str) -> None:
         assert reason in DOCUMENTED, reason

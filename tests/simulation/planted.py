@@ -1,5 +1,6 @@
-"""Small changes to the real code that the simulation must catch. The list grows with each defect that anybody
-ever finds."""
+"""Small changes to the real code that the simulation must catch. The list grows with each defect
+that anybody ever finds.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _fresh(snapshots: SnapshotStore) -> Fresh:
     return Fresh(seen=None if latest is None else ledger.SnapshotRef.of(latest))
 
 
-# -- staging -------------------------------------------------------------------------------------------
+# -- staging
+# -------------------------------------------------------------------------------------------
 
 
 @bug("On a store, a snapshot is sent in the trip of its manifests.", "object store")
@@ -70,7 +72,8 @@ def some_files_are_enough(patch: Patch) -> None:
     patch.setattr(Bundle, "flush", flush)
 
 
-# -- judging -------------------------------------------------------------------------------------------
+# -- judging
+# -------------------------------------------------------------------------------------------
 
 
 @bug("Nobody judges the first batch of a run.", "twin")
@@ -228,7 +231,8 @@ def the_doctor_is_always_content(patch: Patch) -> None:
     patch.setattr(doctor._Doctor, "_of_sink", lambda *given: replace(real(*given), safe=True))
 
 
-# -- publishing ----------------------------------------------------------------------------------------
+# -- publishing
+# ----------------------------------------------------------------------------------------
 
 
 @bug(
@@ -335,7 +339,8 @@ def files_are_deleted_in_doubt(patch: Patch) -> None:
     patch.setattr(StreamWriter, "_publish", give_up)
 
 
-# -- the journal and what dead attempts left -----------------------------------------------------------
+# -- the journal and what dead attempts left
+# -----------------------------------------------------------
 
 
 @bug("The files of dead attempts are deleted without a look at the snapshot of the batch.", "twin")
@@ -364,7 +369,8 @@ def abort_does_not_ask(patch: Patch) -> None:
     patch.setattr(table_commit, "names_in_use", lambda *given: frozenset())
 
 
-# -- recommit ------------------------------------------------------------------------------------------
+# -- recommit
+# ------------------------------------------------------------------------------------------
 
 
 @bug("recommit overlooks rollbacks.", "rollback", "Java writer", "forgetful operator")
@@ -372,7 +378,8 @@ def recommit_overlooks_rollbacks(patch: Patch) -> None:
     patch.setattr(recommit, "rolled_back", lambda storage: ())
 
 
-# -- sequence numbers ----------------------------------------------------------------------------------
+# -- sequence numbers
+# ----------------------------------------------------------------------------------
 
 
 @bug(

@@ -11,7 +11,8 @@ from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.snapshot_json import Snapshot
 from tests.simulation.bug import Patch, bug
 
-# -- what is published ---------------------------------------------------------------------------------
+# -- what is published
+# ---------------------------------------------------------------------------------
 
 
 @bug(
@@ -92,7 +93,8 @@ def new_columns_are_lost(patch: Patch) -> None:
     patch.setattr(KeyedUnit, "newest_schema", property(lambda self: 0))
 
 
-# -- what is removed -----------------------------------------------------------------------------------
+# -- what is removed
+# -----------------------------------------------------------------------------------
 
 
 @bug(

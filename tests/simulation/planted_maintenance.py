@@ -20,7 +20,8 @@ from tests.simulation.bug import Patch, bug
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
-# -- expiry --------------------------------------------------------------------------------------------
+# -- expiry
+# --------------------------------------------------------------------------------------------
 
 
 @bug(
@@ -80,7 +81,8 @@ def an_id_created_again_passes_for_the_newest(patch: Patch) -> None:
     patch.setattr(Cleaner, "_was_newest", lambda self, last: not self.snapshots.ids())
 
 
-# -- rollback and tags ---------------------------------------------------------------------------------
+# -- rollback and tags
+# ---------------------------------------------------------------------------------
 
 
 @bug("A rollback does not look again whether its target stands.", "expirer", "rollback", "tagger")
@@ -167,7 +169,8 @@ def a_rollback_without_a_pin(patch: Patch) -> None:
     patch.setattr(rollback._Rollback, "_look", lambda self: None)
 
 
-# -- orphans -------------------------------------------------------------------------------------------
+# -- orphans
+# -------------------------------------------------------------------------------------------
 
 
 @bug("Orphan removal overlooks journals.", "orphan cleaner", seed=8)

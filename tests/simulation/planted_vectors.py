@@ -1,4 +1,6 @@
-"""Small changes to the compaction of tables with deletion vectors that the simulation must catch."""
+"""Small changes to the compaction of tables with deletion vectors that the simulation must
+catch.
+"""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ MakeWorld = Callable[[int, "Script | None"], World]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A schedule that was run. `rule` is the auditor that failed, None if all is well; `limit` says why the
-    schedule ended early."""
+    """A schedule that was run. `rule` is the auditor that failed, None if all is well; `limit` says
+    why the schedule ended early.
+    """
 
     seed: int
     world: World
@@ -39,8 +40,10 @@ class Outcome:
 def run(
     seed: int, script: Script | None = None, make: MakeWorld = world_of, *, strict: bool = True
 ) -> Outcome:
-    """Runs the schedule of a seed, or a changed one. If it is not `strict`, a broken rule is a limit where
-    somebody rolled back or dropped the table beside a writer at work, which the pages exclude."""
+    """Runs the schedule of a seed, or a changed one. If it is not `strict`, a broken rule is a
+    limit where somebody rolled back or dropped the table beside a writer at work, which the pages
+    exclude.
+    """
     world = make(seed, script)
     try:
         with _silence(), rewriting(), answering(world):

@@ -1,8 +1,9 @@
-"""How the simulated compactions rewrite rows. No simulated data file holds any: a file stands for the rows
-that its writer meant. A compacted file stands for *pieces*, one of each file whose rows it has.
+"""How the simulated compactions rewrite rows. No simulated data file holds any: a file stands for
+the rows that its writer meant. A compacted file stands for *pieces*, one of each file whose rows it
+has.
 
-Only the reading of rows, the writing of rows and the pool of threads are doubles. What is read, written and
-removed are operations of the storage, and everything else is the code of the package.
+Only the reading of rows, the writing of rows and the pool of threads are doubles. What is read,
+written and removed are operations of the storage, and everything else is the code of the package.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a file holds of the rows of `file`, which a writer has written. In a table with keys these are the
-    `values` by key that no newer row in the file has replaced, all with one sequence `number`."""
+    """What a file holds of the rows of `file`, which a writer has written. In a table with keys
+    these are the `values` by key that no newer row in the file has replaced, all with one sequence
+    `number`.
+    """
 
     file: str
     rows: int
@@ -80,7 +83,9 @@ def unmarked(world: World, entry: ManifestEntry, marked: Positions) -> tuple[Pie
 
 
 def merged(given: Iterable[Piece]) -> list[Piece]:
-    """The pieces with one value for each key, that with the highest number. Of equal ones the first wins."""
+    """The pieces with one value for each key, that with the highest number. Of equal ones the first
+    wins.
+    """
     pieces = list(given)
     newest: dict[int, int] = {}
     for at, one in enumerate(pieces):
@@ -114,11 +119,14 @@ def compacted(world: World, pieces: Sequence[Piece], *, schema_id: int) -> DataF
     )
 
 
-# -- reading and writing ------------------------------------------------------------------------------
+# -- reading and writing
+# ------------------------------------------------------------------------------
 
 
 class Writer:
-    """In place of `BucketWriter` and `KeyValueWriter`. It takes the pieces whose rows it is given."""
+    """In place of `BucketWriter` and `KeyValueWriter`. It takes the pieces whose rows it is
+    given.
+    """
 
     def __init__(self, settings: Any, storage: Any, runtime: object, folder: str) -> None:
         plain = settings.file if isinstance(settings, KeyValueSettings) else settings
@@ -171,7 +179,9 @@ def section_batches(
     keep_deletes: bool,
     kept: Callable[..., Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """In place of the merging of rows with keys. There are no deletes, and no rows that are too old."""
+    """In place of the merging of rows with keys. There are no deletes, and no rows that are too
+    old.
+    """
     assert kept is None
     for section in wanted:
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
@@ -239,7 +249,8 @@ def _batch(scan: Scan, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-# -- threads ------------------------------------------------------------------------------------------
+# -- threads
+# ------------------------------------------------------------------------------------------
 
 
 class Task(Future[Rewritten]):

@@ -14,8 +14,9 @@ RULE = "a row has an id of its own"
 
 
 def check_row_ids(state: State) -> None:
-    """Every file that was written has ids, no two files have the same, and the next commit's are above them. The ids
-    of compacted rows are in their files, which hold nothing here."""
+    """Every file that was written has ids, no two files have the same, and the next commit's are
+    above them. The ids of compacted rows are in their files, which hold nothing here.
+    """
     end = 0
     written = [one.file for one in state.live.values() if one.file.file_source == FileSource.APPEND]
     for file in sorted(written, key=lambda one: one.first_row_id or 0):

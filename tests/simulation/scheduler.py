@@ -1,6 +1,7 @@
 """The scheduler: runs one process at a time, from one of its storage operations to another.
 
-Each process is a greenlet, so there are no threads and no races. A schedule is decided by its choices alone.
+Each process is a greenlet, so there are no threads and no races. A schedule is decided by its
+choices alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 LONGEST_MILLIS = 50 * MINUTE
-"""How long work may take whose files only their age protects. Orphan cleaners choose an hour and more."""
+"""How long work may take whose files only their age protects. Orphan cleaners choose an hour and
+more.
+"""
 
 JUMPS = (0, 90_000, -90_000, 20 * MINUTE, -20 * MINUTE, 5 * HOUR, -5 * HOUR)
 """What a clock is wrong by after a jump, in milliseconds."""
@@ -57,8 +60,9 @@ class ProcessClock:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """How far a process goes: a number of operations, or up to its next change, or its next operation on a
-    snapshot's file or its lock. With 0 operations it goes on to its end."""
+    """How far a process goes: a number of operations, or up to its next change, or its next
+    operation on a snapshot's file or its lock. With 0 operations it goes on to its end.
+    """
 
     operations: int = 0
     changes: bool = False
@@ -135,8 +139,9 @@ class Process:
         self._greenlet = greenlet(run)
 
     def resume(self, burst: Burst, fault: Fault) -> None:
-        """Lets the process go on; `fault` happens to the operation before which it waits. Returns when it
-        stops again or has ended."""
+        """Lets the process go on; `fault` happens to the operation before which it waits. Returns
+        when it stops again or has ended.
+        """
         assert self._greenlet is not None
         self.burst, self.fault, self.done = burst, fault, 0
         self._greenlet.parent = getcurrent()
@@ -147,7 +152,9 @@ class Process:
             self.phase = None
 
     def reached(self, verb: str, path: str) -> Fault:
-        """An operation is about to happen: perhaps the process stops here. Returns what happens to it."""
+        """An operation is about to happen: perhaps the process stops here. Returns what happens to
+        it.
+        """
         if self.dead:
             raise dead()
         self.world.operations += 1

@@ -1,4 +1,6 @@
-"""Makes a failing schedule short: leaves steps out, and makes choices plain, as long as it still fails."""
+"""Makes a failing schedule short: leaves steps out, and makes choices plain, as long as it still
+fails.
+"""
 
 from __future__ import annotations
 

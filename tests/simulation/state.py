@@ -38,11 +38,13 @@ def stream_of(user: str) -> str:
 
 @dataclass(eq=False)
 class State:
-    """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
-    `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
-    data files in its manifests, live or not. `written` are the files of writers whose rows are there, though
-    a compaction may have put these into another file. `slept` says that its maker slept through a rollback,
-    and `upsets` how often the line had lost something when it was made. `index` has the entries of index files."""
+    """One snapshot with everything that it refers to. `live` has the entries of its live files by
+    name, `base` the names of those before its own changes, `files` all paths that a reader needs,
+    `mentioned` the data files in its manifests, live or not. `written` are the files of writers
+    whose rows are there, though a compaction may have put these into another file. `slept` says
+    that its maker slept through a rollback, and `upsets` how often the line had lost something when
+    it was made. `index` has the entries of index files.
+    """
 
     snapshot: Snapshot
     live: dict[str, ManifestEntry]

@@ -1,4 +1,6 @@
-"""Each planted bug is caught. One that is not caught means that the simulation has become blind there."""
+"""Each planted bug is caught. One that is not caught means that the simulation has become blind
+there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Schedules of all actors, as their seeds make them. A failing seed is shrunk, and printed as steps."""
+"""Schedules of all actors, as their seeds make them. A failing seed is shrunk, and printed as
+steps.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,9 @@ ARRANGED: dict[str, tuple[tuple[str, ...], Script]] = {
         ],
     )
 }
-"""The same among these actors. `planted_maintenance.py` has others, with the defects that they found."""
+"""The same among these actors. `planted_maintenance.py` has others, with the defects that they
+found.
+"""
 
 
 @pytest.mark.parametrize("what", [*FOUND, *AMONG, *COMPACTED, *SCRIPTS, *ARRANGED])

@@ -1,7 +1,8 @@
-"""Runs schedules of fresh seeds for as long as asked, on all cores: `make torture MINUTES=60 SEED=1`.
+"""Runs schedules of fresh seeds for as long as asked, on all cores: `make torture MINUTES=60
+SEED=1`.
 
-Prints a line of progress, and each failure as its shortest schedule. With `--page` it writes the figures of
-the run into docs/reliability.md.
+Prints a line of progress, and each failure as its shortest schedule. With `--page` it writes the
+figures of the run into docs/reliability.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What is true of the simulated table: its line of snapshots, what is beside it, and which rows are where.
+"""What is true of the simulated table: its line of snapshots, what is beside it, and which rows are
+where.
 
-Every change of the storage passes here, so nothing has to be guessed afterwards. The *line* is the lineage of
-docs/architecture.md. A snapshot that was not built on the end of the line lies beside it.
+Every change of the storage passes here, so nothing has to be guessed afterwards. The *line* is the
+lineage of docs/architecture.md. A snapshot that was not built on the end of the line lies beside
+it.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ if TYPE_CHECKING:
 class Truth:
     """The state of the table, kept up to date with each change.
 
-    `there` are the snapshots that exist, `head` the end of the line, `beside` those outside it with the
-    process that made them, `taken` the batches that something took away and what it was, `upsets` the number
-    of times that the line lost something, `drops` that of the tables that were dropped. `voided` are the
-    batches in snapshots that lay beside the line and were removed, with the number of that upset. `unsure`
-    are the tags whose makers ended before they could take them back. `parts` has the files of each attempt to
-    write a batch of a table with dynamic buckets.
+    `there` are the snapshots that exist, `head` the end of the line, `beside` those outside it with
+    the process that made them, `taken` the batches that something took away and what it was,
+    `upsets` the number of times that the line lost something, `drops` that of the tables that were
+    dropped. `voided` are the batches in snapshots that lay beside the line and were removed, with
+    the number of that upset. `unsure` are the tags whose makers ended before they could take them
+    back. `parts` has the files of each attempt to write a batch of a table with dynamic buckets.
     """
 
     world: World
@@ -137,7 +139,9 @@ class Truth:
         self.check_acknowledged()
 
     def excuse_sleepers(self) -> None:
-        """What a run says of a table is no matter while the snapshot of a sleeper stands beside the line."""
+        """What a run says of a table is no matter while the snapshot of a sleeper stands beside the
+        line.
+        """
         if self.beside:
             raise Limit(SAW_SLEEPER)
 
@@ -158,7 +162,9 @@ class Truth:
             )
 
     def _is_torn(self) -> bool:
-        """Whether a rollback has not removed all yet, and somebody has built on what it was about to remove."""
+        """Whether a rollback has not removed all yet, and somebody has built on what it was about
+        to remove.
+        """
         line = {one for one in self.there if one not in self.beside}
         pinned = any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags)
         return pinned and bool(line) and len(line) <= max(line) - min(line)
@@ -224,9 +230,11 @@ class Truth:
         return below is not None and below.id in self.beside and state.base == frozenset(below.live)
 
     def writer_ended(self, process: Process) -> None:
-        """A process has ended its work or has died. If its snapshot lies beside the line and is the newest
-        that exists, it is the table from now on: a restarted writer may have to live with that. The same
-        holds for one that it could not remove, and whose files others have removed meanwhile."""
+        """A process has ended its work or has died. If its snapshot lies beside the line and is the
+        newest that exists, it is the table from now on: a restarted writer may have to live with
+        that. The same holds for one that it could not remove, and whose files others have removed
+        meanwhile.
+        """
         put, process.putting = process.putting, None
         if process.dead or process.error is not None:
             made = [

@@ -1,5 +1,6 @@
-"""Tables with a primary key and deletion vectors: what readers must see. The index files are real. Each file that a
-writer writes has a key of its own, so no file loses all of its rows."""
+"""Tables with a primary key and deletion vectors: what readers must see. The index files are real.
+Each file that a writer writes has a key of its own, so no file loses all of its rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ RULE = "readers see each key once"
 
 
 def check_vectors(world: World, state: State) -> None:
-    """Of the files from level 1 on, every key has one row that is not marked, and that is its newest."""
+    """Of the files from level 1 on, every key has one row that is not marked, and that is its
+    newest.
+    """
     newest: dict[tuple[bytes, int], int] = {}
     seen: dict[tuple[bytes, int], int] = {}
     for entry in (one for one in state.live.values() if one.file.level > 0):

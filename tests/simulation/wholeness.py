@@ -1,4 +1,6 @@
-"""Whether a snapshot, a tag or a branch is readable whole; and if not, whether the pages exclude that."""
+"""Whether a snapshot, a tag or a branch is readable whole; and if not, whether the pages exclude
+that.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Key = tuple[str, object]
 
 
 def is_whole(truth: Truth, key: Key, state: State) -> bool:
-    """Whether all files are there. False if its maker has still to look. Raises `Limit`, `Violation`."""
+    """Whether all files are there. False if its maker has still to look. Raises `Limit`,
+    `Violation`.
+    """
     missing = state.files - truth.paths
     if not missing:
         return True
@@ -44,7 +48,9 @@ def _limit(truth: Truth, key: Key, state: State) -> str | None:
 
 
 def _is_unsure(truth: Truth, key: Key) -> bool:
-    """Whether this is a tag whose maker could not look afterwards whether its snapshot still stood."""
+    """Whether this is a tag whose maker could not look afterwards whether its snapshot still
+    stood.
+    """
     if key[0] != "tag":
         return False
     maker = truth.tags[str(key[1])][1]

@@ -28,15 +28,16 @@ STEPS = 60
 class World:
     """A table and its actors. `log` has the steps in words, `late` the puts that are on their way.
 
-    `careless` operators roll back and drop while writers are at work. The others stop them first, as
-    docs/operations.md says. A `forgetful` one tries to commit again what he has rolled back. With `on_store`
-    the table lies in an object store. With `in_flight` the requests that are sent there together happen in
-    any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
-    With `compacted`, somebody compacts data files. With `dynamic` buckets, the table has a hash index.
-    With `tracked`, its rows have ids. With `vectors`, compactions mark rows by deletion vectors.
-    With `deletes`, deleters do, and `asked` has the positions in each file whose rows they wanted to delete.
-    With `partitions_expire`, partitions expire by the age of their files.
-    `catalog` is the kind of catalog that the table is in. With `data_tokens`, its store is opened by a token.
+    `careless` operators roll back and drop while writers are at work. The others stop them first,
+    as docs/operations.md says. A `forgetful` one tries to commit again what he has rolled back.
+    With `on_store` the table lies in an object store. With `in_flight` the requests that are sent
+    there together happen in any order. With `clocks_jump` the clocks of machines jump. `storm` is
+    how many of the next requests fail. With `compacted`, somebody compacts data files. With
+    `dynamic` buckets, the table has a hash index. With `tracked`, its rows have ids. With
+    `vectors`, compactions mark rows by deletion vectors. With `deletes`, deleters do, and `asked`
+    has the positions in each file whose rows they wanted to delete. With `partitions_expire`,
+    partitions expire by the age of their files. `catalog` is the kind of catalog that the table is
+    in. With `data_tokens`, its store is opened by a token.
     """
 
     seed: int
@@ -232,8 +233,9 @@ class World:
             self.log[-1] = f"({_age(wait)} later) {self.log[-1]}"
 
     def _disturbs(self, actor: Actor) -> bool:
-        """Whether this is a rollback or a drop beside a writer at work, or the other way round. operations.md
-        says: stop the writers first."""
+        """Whether this is a rollback or a drop beside a writer at work, or the other way round.
+        operations.md says: stop the writers first.
+        """
         busy = [one for one in self.actors if one is not actor and one.at_work]
         if actor.takes_away:
             return bool(self.late) or any(one.writes for one in busy)

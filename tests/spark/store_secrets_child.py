@@ -1,10 +1,10 @@
-"""Streams to a table on S3 with marked secrets in every place that a user may put them, and writes down all
-that anybody could read.
+"""Streams to a table on S3 with marked secrets in every place that a user may put them, and writes
+down all that anybody could read.
 
 python store_secrets_child.py <folder> <endpoint> <endpoint that fails>
 
-The folder `said` has logs, reprs, errors, reports, plans and answers of commands; `events` has Spark's event
-log; `checkpoint` is Spark's.
+The folder `said` has logs, reprs, errors, reports, plans and answers of commands; `events` has
+Spark's event log; `checkpoint` is Spark's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Each wrong input ends in an error of ours that names table, batch, column, count and cure. Nothing of
-the batch is visible, and Java Paimon reads the table as before. Once the cause is removed, the stream
-continues."""
+"""Each wrong input ends in an error of ours that names table, batch, column, count and cure.
+Nothing of the batch is visible, and Java Paimon reads the table as before. Once the cause is
+removed, the stream continues.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ Given = Callable[[Any], dict[str, Any]]
 
 
 def events(spark: Any) -> dict[str, Any]:
-    """operations.md: a table with a snapshot of a stream, and one from which rows can be deleted."""
+    """operations.md: a table with a snapshot of a stream, and one from which rows can be
+    deleted.
+    """
     location = "warehouse/shop.db/orders"
     PaimonTable.create(location, schema=[("id", "INT")]).new_commit("etl").commit(0, [])
     columns = [("customer", "BIGINT"), ("dt", "STRING")]

@@ -1,4 +1,6 @@
-"""Compactions on Spark's executors. In local mode threads are quicker, so the tests choose the executors."""
+"""Compactions on Spark's executors. In local mode threads are quicker, so the tests choose the
+executors.
+"""
 
 from __future__ import annotations
 

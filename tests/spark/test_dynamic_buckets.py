@@ -1,4 +1,6 @@
-"""Streams and batch writes of Spark into tables with dynamic buckets, and Java's writer after them."""
+"""Streams and batch writes of Spark into tables with dynamic buckets, and Java's writer after
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Streams into tables whose data files lie in external paths: tasks, the driver and compactions write there."""
+"""Streams into tables whose data files lie in external paths: tasks, the driver and compactions
+write there.
+"""
 
 from __future__ import annotations
 

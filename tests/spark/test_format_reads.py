@@ -1,4 +1,6 @@
-"""Reading tables by `format("paimon_stream")`: the rows of our reader, in splits that tasks read without planning."""
+"""Reading tables by `format("paimon_stream")`: the rows of our reader, in splits that tasks read
+without planning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Streams that read tables by `format("paimon_stream")`: each batch's rows, beside Java, and when one must fail."""
+"""Streams that read tables by `format("paimon_stream")`: each batch's rows, beside Java, and when
+one must fail.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ CASES = {
 
 
 def grown(java: Any, path: Path, case: str, overwrites: bool = True) -> Iterator[int]:
-    """A table of Java's that grows step by step: writes with deletes, compactions, and an overwrite."""
+    """A table of Java's that grows step by step: writes with deletes, compactions, and an
+    overwrite.
+    """
     keys, options = CASES[case]
     java.create_table(path, COLUMNS, partition_keys=["p"], primary_keys=keys, options=options)
     for number in range(1, 7):

@@ -93,7 +93,9 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
 def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     job: Job, java: Any, phase: Phase
 ) -> None:
-    """Spark replays the batch with the state it had before the batch. The table gets each result once."""
+    """Spark replays the batch with the state it had before the batch. The table gets each result
+    once.
+    """
     columns = [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")]
     job.create(columns, primary_keys=["day"], options={"bucket": "2"})
     job.add_files(3)
@@ -142,7 +144,9 @@ def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> 
 def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(
     job: Job, java: Any, engine: str
 ) -> None:
-    """Composite keys in partitions, keys that change several times in a batch, values that come late."""
+    """Composite keys in partitions, keys that change several times in a batch, values that come
+    late.
+    """
     chosen, random, keys = ENGINES[engine], Random(engine), ["p", "g", "k"]
     more = {"p": ["a", "b", "ü/="], "g": range(3)}
     columns = [("p", "STRING NOT NULL"), ("g", "INT NOT NULL"), *CHANGED]
@@ -203,7 +207,9 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
 def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     job: Job, java: Any, bucket_key: str
 ) -> None:
-    """One table whose key has a column of each type, so that each takes part in bucket and order."""
+    """One table whose key has a column of each type, so that each takes part in bucket and
+    order.
+    """
     names = [f"k{number}" for number in range(len(KEYS))]
     columns = [(name, f"{type_} NOT NULL") for name, type_ in zip(names, KEYS, strict=True)]
     columns += [("n", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT")]

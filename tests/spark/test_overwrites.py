@@ -35,7 +35,8 @@ def after(files: int) -> list[tuple[str, int, int]]:
     return [("d0", 3 * files, 6 * files - 2), ("d1", 3 * files, 6 * files - 1)]
 
 
-# -- mode="complete" ----------------------------------------------------------------------------------
+# -- mode="complete"
+# ----------------------------------------------------------------------------------
 
 
 def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
@@ -109,7 +110,8 @@ def test_the_modes_of_query_and_sink_must_agree(job: Job) -> None:
     assert job.load().latest_snapshot() is None
 
 
-# -- batch DataFrames ---------------------------------------------------------------------------------
+# -- batch DataFrames
+# ---------------------------------------------------------------------------------
 
 
 def ids(job: Job) -> list[tuple[str | None, int]]:

@@ -1,7 +1,8 @@
 """Checkpoints and tables of killed streams of a release, moved and restarted by Spark.
 
-The points of a batch differ in what is beside the table, which `tests/persisted/test_killed_streams.py` goes
-through one by one. Here are three of them for each stream, with checkpoints of this Spark and of older ones.
+The points of a batch differ in what is beside the table, which
+`tests/persisted/test_killed_streams.py` goes through one by one. Here are three of them for each
+stream, with checkpoints of this Spark and of older ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Streams and batch writes of Spark into postponed tables: each row waits once, in the order of its key, and Java's
-compaction and ours show the same rows."""
+"""Streams and batch writes of Spark into postponed tables: each row waits once, in the order of its
+key, and Java's compaction and ours show the same rows.
+"""
 
 from __future__ import annotations
 

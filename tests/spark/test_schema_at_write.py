@@ -1,5 +1,6 @@
-"""Streams whose rows or whose table change their columns: the change is followed from batch to batch, or
-refused before anything is written."""
+"""Streams whose rows or whose table change their columns: the change is followed from batch to
+batch, or refused before anything is written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Buckets gathered in tasks: the SQL expression is Java's function, and a bucket of a batch is one file."""
+"""Buckets gathered in tasks: the SQL expression is Java's function, and a bucket of a batch is one
+file.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Small batches: the driver writes them, and they are otherwise like those that tasks write.
 
-A batch of two partitions becomes two files if tasks write it, and one file if the driver does. So the
-tests find out who wrote it."""
+A batch of two partitions becomes two files if tasks write it, and one file if the driver does. So
+the tests find out who wrote it.
+"""
 
 from __future__ import annotations
 

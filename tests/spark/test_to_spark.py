@@ -1,4 +1,6 @@
-"""A table as a DataFrame: by Spark's own reader where that gives the same rows, else by tasks in Python."""
+"""A table as a DataFrame: by Spark's own reader where that gives the same rows, else by tasks in
+Python.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,9 @@ def test_wrong_arguments_are_refused_by_name(spark_session: SparkSession, tmp_pa
 def test_other_readers_of_spark_find_nan_in_our_files(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark holds NaN for the greatest number, and passes over row groups by the bounds in their footers."""
+    """Spark holds NaN for the greatest number, and passes over row groups by the bounds in their
+    footers.
+    """
     columns = [
         ("id", "INT"),
         ("d", "DOUBLE"),

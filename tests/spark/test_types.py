@@ -234,7 +234,8 @@ def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(
         monkeypatch.setattr(pd, "__version__", version)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            # Spark 3.5 compares versions with a module that is deprecated itself, whatever the version.
+            # Spark 3.5 compares versions with a module that is deprecated itself, whatever the
+            # version.
             warnings.filterwarnings("ignore", "distutils Version", DeprecationWarning)
             require_minimum_pandas_version()
 

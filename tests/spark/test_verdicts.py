@@ -88,7 +88,9 @@ BEFORE_PUBLISHING = [
 def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(
     job: Job, java: Any, phase: Phase
 ) -> None:
-    """The second driver has committed batch 1 by the time the first one, in its own, reaches `phase`."""
+    """The second driver has committed batch 1 by the time the first one, in its own, reaches
+    `phase`.
+    """
     job.create(options=BUCKETED)
     job.add_files(2)
     second = SecondDriver(job)
@@ -441,8 +443,9 @@ def test_a_table_rolled_back_while_the_stream_runs_stops_it(
     if phase is Phase.BATCH_STARTED or isinstance(error, errors.TableRolledBack):
         assert_reports(error, errors.TableRolledBack, job.table)
     else:
-        # Its snapshot was public for a moment, on top of nothing, and somebody may have built on it. What the
-        # judgement saw is the base for a second, so the same may happen while files are written.
+        # Its snapshot was public for a moment, on top of nothing, and somebody may have built on
+        # it. What the judgement saw is the base for a second, so the same may happen while files
+        # are written.
         assert_reports(
             error, errors.CommitUnknown, job.table, "commit 2", caused_by="TableRolledBack: "
         )

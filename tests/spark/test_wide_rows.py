@@ -1,4 +1,6 @@
-"""Rows of 1 MB in a JVM of 1 GB: the job goes on, in the driver and in tasks, after batches of any kind."""
+"""Rows of 1 MB in a JVM of 1 GB: the job goes on, in the driver and in tasks, after batches of any
+kind.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from tests.spark.test_write_job import ROWS, one_struct
 
 HERE = Path(__file__).parent
 MOST_GROWN = 256
-"""MB that the driver's Python process may grow by: what it may collect, and as much again to write it."""
+"""MB that the driver's Python process may grow by: what it may collect, and as much again to write
+it.
+"""
 MOST_TO_COMPACT = 2_400
-"""The same where two threads of it merge five files of wide rows each, and a dictionary hides how wide they are."""
+"""The same where two threads of it merge five files of wide rows each, and a dictionary hides how
+wide they are.
+"""
 
 
 def test_wide_rows_are_written_by_a_jvm_of_1_gb(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ class Cases:
         return self._stream("first_batch_keys", [WIDE, NARROW], create=KEYED, options=UNCOMPACTED)
 
     def compacted_keys(self) -> list[int]:
-        """The same, compacted by threads of the driver. It comes last, because it needs more memory."""
+        """The same, compacted by threads of the driver. It comes last, because it needs more
+        memory.
+        """
         return self._stream("compacted_keys", [WIDE, NARROW], create=KEYED)
 
     def burst_after_small_batches(self) -> list[int]:

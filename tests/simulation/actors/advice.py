@@ -39,8 +39,9 @@ _EMPTY = "When it has a snapshot, roll back to it with take_over"
 
 
 def option_of(error: PaimonStreamError, cure: str | None = None) -> str | None:
-    """The option that lets a stream continue, as the error says; None if it says only: start again. The
-    `cure` of the doctor must name the same."""
+    """The option that lets a stream continue, as the error says; None if it says only: start again.
+    The `cure` of the doctor must name the same.
+    """
     found = _OPTION.search(error.message)
     if found is None and cure is None and "Start the query again" in error.message:
         return None

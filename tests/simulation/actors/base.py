@@ -1,4 +1,6 @@
-"""What all actors share: an actor has one process at a time, which does one piece of work after another."""
+"""What all actors share: an actor has one process at a time, which does one piece of work after
+another.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ class Actor:
     drops: ClassVar[bool] = False
     writes: ClassVar[bool] = False
     whole: ClassVar[bool] = False
-    """Whether each piece of work runs in one step: what another engine does wrongly in between is no matter
-    of this package."""
+    """Whether each piece of work runs in one step: what another engine does wrongly in between is
+    no matter of this package.
+    """
     without_faults: ClassVar[bool] = False
     by_server: ClassVar[bool] = False
     """Whether the server of a REST catalog does this work, on its own files."""
@@ -76,8 +79,9 @@ class Actor:
 
     @property
     def exposed(self) -> bool:
-        """Whether nothing but their age protects the files of the present work from an orphan cleaner. Its
-        page says: choose an age above the time that the longest batch takes."""
+        """Whether nothing but their age protects the files of the present work from an orphan
+        cleaner. Its page says: choose an age above the time that the longest batch takes.
+        """
         return False
 
     # -- how work is carried out ------------------------------------------------------------------

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Checkpoint:
-    """The batch to run next, and when the one before it was done. `plans` are the offsets of the batches that
-    Spark has planned; a batch that is planned again has others. `known_upsets` and `known_drops` are what the
-    operator knows of the table's losses.
+    """The batch to run next, and when the one before it was done. `plans` are the offsets of the
+    batches that Spark has planned; a batch that is planned again has others. `known_upsets` and
+    `known_drops` are what the operator knows of the table's losses.
 
-    `saved` is the newest state before somebody wiped or rewound the checkpoint, and `copies` are the copies
-    of it that are alive, itself included. Then `tampered` is true. `tried` are the plans of those
-    that the operator has put back since the last batch, and `restored` how often he has done so. `foreign`
-    is a checkpoint of a stream of another table. `done_skew` is by how much the clock was wrong that gave
-    `done_millis`."""
+    `saved` is the newest state before somebody wiped or rewound the checkpoint, and `copies` are
+    the copies of it that are alive, itself included. Then `tampered` is true. `tried` are the plans
+    of those that the operator has put back since the last batch, and `restored` how often he has
+    done so. `foreign` is a checkpoint of a stream of another table. `done_skew` is by how much the
+    clock was wrong that gave `done_millis`.
+    """
 
     user: str
     next_batch: int = 0
@@ -63,8 +64,9 @@ class Checkpoint:
 
     @property
     def first_batch(self) -> int:
-        """The batch with which Spark begins: the newest planned one, or the next one if that is done. A run
-        that is alive may have planned more in a checkpoint that was put back."""
+        """The batch with which Spark begins: the newest planned one, or the next one if that is
+        done. A run that is alive may have planned more in a checkpoint that was put back.
+        """
         return max(self.planned, self.next_batch)
 
     @property
@@ -103,9 +105,10 @@ class Checkpoint:
         self.done_skew = other.done_skew
 
     def put_back(self, *, other: bool) -> bool:
-        """The operator puts the newest state back, as the errors advise. Returns whether there is a newer
-        one, or with `other` another one that is as new and that he has not put back in vain. What he
-        replaces he keeps: a run that was alive may have planned the newest batch in it."""
+        """The operator puts the newest state back, as the errors advise. Returns whether there is a
+        newer one, or with `other` another one that is as new and that he has not put back in vain.
+        What he replaces he keeps: a run that was alive may have planned the newest batch in it.
+        """
         group = self.copies or [self]
         lowest = self.first_batch + (not other)
         states = [
@@ -159,8 +162,9 @@ class _Stopped(Clock):
 
 
 class Keeper(Actor):
-    """Somebody who keeps copies of a checkpoint. He restores an old one, wipes the checkpoint, or starts a
-    second query from a copy."""
+    """Somebody who keeps copies of a checkpoint. He restores an old one, wipes the checkpoint, or
+    starts a second query from a copy.
+    """
 
     kind = "keeper of checkpoints"
     whole = True

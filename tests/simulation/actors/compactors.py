@@ -85,8 +85,9 @@ class SecondCompactor(Compactor):
 
 
 class JavaCompactor(JavaCommitter):
-    """Java's dedicated compaction. It looks whether its files are still live, and then renames. It gives up
-    if they are not."""
+    """Java's dedicated compaction. It looks whether its files are still live, and then renames. It
+    gives up if they are not.
+    """
 
     kind = "Java compactor"
     writes = True
@@ -146,7 +147,9 @@ class JavaCompactor(JavaCommitter):
         return known <= there and not any(one.level for one in there - known)
 
     def _rewritten(self, old: list[ManifestEntry], schema_id: int) -> list[DataFileMeta]:
-        """The new files. In append tables each begins at the same number, as Java 1.4.2 numbers them."""
+        """The new files. In append tables each begins at the same number, as Java 1.4.2 numbers
+        them.
+        """
         world = self.world
         pieces = [piece for entry in old for piece in pieces_of(world, entry)]
         if world.keyed:

@@ -1,8 +1,9 @@
-"""Another engine at work on the table, as Java behaves: it believes LATEST, it checks and then renames, and
-it points LATEST to its snapshot without looking.
+"""Another engine at work on the table, as Java behaves: it believes LATEST, it checks and then
+renames, and it points LATEST to its snapshot without looking.
 
-Whatever else it does to the table takes one step: what it does wrongly in between is no matter of this
-package."""
+Whatever else it does to the table takes one step: what it does wrongly in between is no matter of
+this package.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class JavaCommitter(Actor):
     """Whether its rename replaces a snapshot that appeared after it had checked."""
 
     def newest(self) -> Snapshot | None:
-        """The newest snapshot as Java finds it. None if there is none, or if it has just vanished."""
+        """The newest snapshot as Java finds it. None if there is none, or if it has just
+        vanished.
+        """
         storage = self.ready().storage
         latest_id = java_latest(storage)
         return SnapshotStore(storage, self.ready().runtime).find(latest_id) if latest_id else None
@@ -60,7 +63,9 @@ class JavaCommitter(Actor):
         rows: int,
         kind: CommitKind,
     ) -> Snapshot | None:
-        """One attempt to publish these changes, which add so many rows. None if another commit was faster."""
+        """One attempt to publish these changes, which add so many rows. None if another commit was
+        faster.
+        """
         storage = self.ready().storage
         names = NameSource(self.world.ids.uuid())
         store = ManifestStore(storage)
@@ -231,7 +236,9 @@ class JavaKeeper(Actor):
 
 
 class JavaOverwriter(Actor):
-    """Java replaces the rows of a table, in one step. It looks for conflicts as this package does."""
+    """Java replaces the rows of a table, in one step. It looks for conflicts as this package
+    does.
+    """
 
     kind = "Java overwriter"
     writes = True

@@ -1,4 +1,6 @@
-"""Those who maintain the table with this package: expiry, tags, rollback, orphans, manifests, branches."""
+"""Those who maintain the table with this package: expiry, tags, rollback, orphans, manifests,
+branches.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ class Tagger(Actor):
 
 
 class AutomaticTagger(Actor):
-    """Creates the tags that are due, and deletes the oldest ones. Each minute or two is a period."""
+    """Creates the tags that are due, and deletes the oldest ones. Each minute or two is a
+    period.
+    """
 
     kind = "automatic tagger"
 

@@ -1,5 +1,6 @@
-"""Streams: drivers with a checkpoint that judge, write and commit batch after batch, and the operator who
-does what their errors advise."""
+"""Streams: drivers with a checkpoint that judge, write and commit batch after batch, and the
+operator who does what their errors advise.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ from tests.simulation.state import State, Token, Violation, stream_of
 REWRITES = 4
 UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)
 BESIDE_MANIFESTS = (Phase.BASE_READ, Phase.CHECKED)
-"""Where a batch's first attempt has not written its journal entry yet: it goes with the manifests."""
+"""Where a batch's first attempt has not written its journal entry yet: it goes with the
+manifests.
+"""
 COMPACTING = {
     "paimon-stream.compact": "minor",
     "write-only": "false",
@@ -79,9 +82,10 @@ Reports = dict[str, CommitReport]
 
 @dataclass(eq=False)
 class Stream(Actor):
-    """A driver. Two of them on one checkpoint are twins. Its batch function calls the sinks `names` one after
-    another; one sink needs no name. `answers` are the options that the operator gives to each sink, by its
-    commit user."""
+    """A driver. Two of them on one checkpoint are twins. Its batch function calls the sinks `names`
+    one after another; one sink needs no name. `answers` are the options that the operator gives to
+    each sink, by its commit user.
+    """
 
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint("a"))
     options: dict[str, str] = field(default_factory=dict)
@@ -441,8 +445,9 @@ class Stream(Actor):
                 self.world.truth.acked.discard(token)
 
     def tellable(self) -> set[Token]:
-        """The acknowledged batches of this run that were taken away, if the run can know: the snapshot of its
-        last batch is gone and no expiry explains that, or another one has its id."""
+        """The acknowledged batches of this run that were taken away, if the run can know: the
+        snapshot of its last batch is gone and no expiry explains that, or another one has its id.
+        """
         truth, rows = self.world.truth, set()
         for user, last in self.last.items() if truth.head is not None else ():
             there = truth.there.get(last.id)

@@ -1,4 +1,6 @@
-"""Writers that are not streams: batch writers, users of `TableCommit`, overwriters, a changer of schemas."""
+"""Writers that are not streams: batch writers, users of `TableCommit`, overwriters, a changer of
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -110,8 +112,9 @@ class HastyKeeper(BatchWriter):
 
 
 class Committer(Writer):
-    """Commits under numbers of its own, and comes back with `filter_and_commit` after a failure. Sometimes it
-    aborts what it wrote, and sometimes what it has committed, which must be refused."""
+    """Commits under numbers of its own, and comes back with `filter_and_commit` after a failure.
+    Sometimes it aborts what it wrote, and sometimes what it has committed, which must be refused.
+    """
 
     kind = "committer"
 

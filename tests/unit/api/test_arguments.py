@@ -1,4 +1,6 @@
-"""Every argument of every public call refuses a wrong type. The error names the table and the argument."""
+"""Every argument of every public call refuses a wrong type. The error names the table and the
+argument.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +179,8 @@ def test_a_call_of_a_catalog_refuses_a_value_of_another_type(name: str, argument
     assert MemoryStorage("arguments").list_folders("db.db") == []
 
 
-# -- values that look right ------------------------------------------------------------------------------
+# -- values that look right
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,7 +248,8 @@ def test_secrets_among_storage_options_are_not_shown() -> None:
         assert "hunter2" not in str(caught.value)
 
 
-# -- numbers and flags of numpy --------------------------------------------------------------------------
+# -- numbers and flags of numpy
+# --------------------------------------------------------------------------
 
 
 def test_numbers_and_flags_of_numpy_are_stored_as_plain_ones() -> None:
@@ -301,7 +305,8 @@ def test_numbers_and_flags_of_numpy_do_not_stand_for_each_other(table: PaimonTab
             table.compact_manifests(dry_run=wrong)
 
 
-# -- iterators -------------------------------------------------------------------------------------------
+# -- iterators
+# -------------------------------------------------------------------------------------------
 
 
 def test_partitions_of_an_iterator_are_dropped() -> None:

@@ -1,4 +1,6 @@
-"""The state of a stream as `watch` sees it: from the newest snapshots and the checkpoint, with few requests."""
+"""The state of a stream as `watch` sees it: from the newest snapshots and the checkpoint, with few
+requests.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def warehouse(request: Any, tmp_path: Path) -> Iterator[str]:
         MemoryStorage("catalogs").clear()
 
 
-# -- names ------------------------------------------------------------------------------------------------
+# -- names
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,8 @@ def test_a_system_table_is_refused_by_name(given: str) -> None:
         catalog({"warehouse": "memory://catalogs"}).get_table(given)
 
 
-# -- options ----------------------------------------------------------------------------------------------
+# -- options
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("options", "said"), [({"metastore": "hive"}, "locations")])
@@ -109,7 +111,8 @@ def test_options_are_divided_and_secrets_are_not_shown(caplog: Any) -> None:
     assert pickle.loads(pickle.dumps(made)).warehouse == made.warehouse
 
 
-# -- databases --------------------------------------------------------------------------------------------
+# -- databases
+# --------------------------------------------------------------------------------------------
 
 
 def test_databases_are_created_listed_and_dropped(warehouse: str) -> None:
@@ -145,7 +148,8 @@ def test_a_folder_that_another_engine_made_is_a_database(tmp_path: Path) -> None
     assert os.listdir(tmp_path) == ["no_database"]
 
 
-# -- tables -----------------------------------------------------------------------------------------------
+# -- tables
+# -----------------------------------------------------------------------------------------------
 
 
 def test_tables_are_created_loaded_listed_and_dropped(warehouse: str) -> None:
@@ -346,7 +350,8 @@ def test_a_table_is_renamed_on_disk_and_not_in_a_store(tmp_path: Path) -> None:
     MemoryStorage("catalogs-2").clear()
 
 
-# -- changes ----------------------------------------------------------------------------------------------
+# -- changes
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_table_is_altered_in_one_new_schema(warehouse: str) -> None:

@@ -1,4 +1,6 @@
-"""The JDBC catalog on SQLite: databases and tables as rows, and the lock around what is published."""
+"""The JDBC catalog on SQLite: databases and tables as rows, and the lock around what is
+published.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,8 @@ def shop(tmp_path: Path) -> Shop:
     return made
 
 
-# -- rows -------------------------------------------------------------------------------------------------
+# -- rows
+# -------------------------------------------------------------------------------------------------
 
 
 def test_databases_and_tables_are_rows_as_in_java(shop: Shop) -> None:
@@ -262,7 +265,8 @@ def test_a_table_that_another_alters_at_the_same_time_is_altered(shop: Shop) -> 
     assert shop.catalog.get_table("db.t").schema.options["snapshot.num-retained.max"] == "15"
 
 
-# -- the lock ---------------------------------------------------------------------------------------------
+# -- the lock
+# ---------------------------------------------------------------------------------------------
 
 
 def test_what_publishes_a_snapshot_or_a_schema_takes_the_lock(shop: Shop) -> None:
@@ -443,7 +447,8 @@ def test_a_broken_database_is_not_a_held_lock(shop: Shop) -> None:
     assert list(Path(table.location).rglob("*.parquet"))  # nothing was deleted
 
 
-# -- options ----------------------------------------------------------------------------------------------
+# -- options
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

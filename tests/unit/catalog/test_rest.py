@@ -1,6 +1,8 @@
-"""A REST catalog: what is asked of the server, what its answers mean, and commits whose answers get lost.
+"""A REST catalog: what is asked of the server, what its answers mean, and commits whose answers get
+lost.
 
-The server is a double that keeps the rule of Paimon 2.0; Java's own server is in `tests/conformance`.
+The server is a double that keeps the rule of Paimon 2.0; Java's own server is in
+`tests/conformance`.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def table(cat: PaimonCatalog) -> PaimonTable:
     return cat.create_table("db.t", COLUMNS)
 
 
-# -- options ----------------------------------------------------------------------------------------------
+# -- options
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_catalog_asks_nothing_when_it_is_made() -> None:
@@ -177,7 +180,8 @@ def test_a_table_of_a_catalog_is_not_opened_without_the_catalog(server: RestDoub
         open_storage("memory://x", {"metastore": "rest", "uri": server.url})
 
 
-# -- what Java's server answered, and what Java's client sent -----------------------------------------------
+# -- what Java's server answered, and what Java's client sent
+# -----------------------------------------------
 
 
 STATUS_ERRORS = {
@@ -276,7 +280,8 @@ def test_a_change_of_a_schema_is_sent_as_java_has_it(
     assert rest.change_json(change) == sent
 
 
-# -- databases and tables ------------------------------------------------------------------------------------
+# -- databases and tables
+# ------------------------------------------------------------------------------------
 
 
 def test_databases_and_tables_come_and_go(cat: PaimonCatalog, server: RestDouble) -> None:
@@ -356,7 +361,8 @@ def test_an_external_table_publishes_its_files_itself(
     ).exists("snapshot/LATEST")
 
 
-# -- what the server owns ------------------------------------------------------------------------------------
+# -- what the server owns
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -423,7 +429,9 @@ def test_nothing_is_maintained_after_commits_and_the_log_says_so_once(
 
 
 def test_a_snapshot_is_what_the_server_shows(table: PaimonTable, server: RestDouble) -> None:
-    """A file that somebody put beside the server's snapshots is none, and a snapshot without a file is one."""
+    """A file that somebody put beside the server's snapshots is none, and a snapshot without a file
+    is one.
+    """
     server.files = False
     table.append(ROWS)
     table.append(ROWS)
@@ -460,7 +468,8 @@ def test_files_of_snapshots_that_only_the_server_has_are_no_orphans(
     assert table.remove_orphan_files(dry_run=False).count == 4  # the lists of both
 
 
-# -- commits -------------------------------------------------------------------------------------------------
+# -- commits
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_commit_names_the_uuid_of_its_base_as_the_server_showed_it(
@@ -537,7 +546,9 @@ def test_a_commit_with_a_lost_answer_counts_once(
 def test_what_a_process_forgets_of_its_commits_does_not_matter(
     table: PaimonTable, server: RestDouble, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server of 1.4 writes other bytes than ours, so only the nonce shows whose snapshot it is."""
+    """A server of 1.4 writes other bytes than ours, so only the nonce shows whose snapshot it
+    is.
+    """
     server.strict = False
     monkeypatch.setattr(rest, "_remember", lambda *_: None)
     table.append(ROWS)
@@ -671,11 +682,14 @@ def test_a_snapshot_that_was_rolled_back_and_taken_by_another_is_no_base(
     assert sorted(served.snapshots) == [1, 2]
 
 
-# -- streams -------------------------------------------------------------------------------------------------
+# -- streams
+# -------------------------------------------------------------------------------------------------
 
 
 class RestBench:
-    """A bench whose table is of a REST catalog. Its own operations read the files that the server writes."""
+    """A bench whose table is of a REST catalog. Its own operations read the files that the server
+    writes.
+    """
 
     def __init__(self, server: RestDouble, **options: str) -> None:
         name = server.root.partition("//")[2]
@@ -752,7 +766,8 @@ def test_a_stream_goes_on_beside_another_writer(server: RestDouble, rest_bench: 
     assert len(rest_bench.bench.live_names()) == 6
 
 
-# -- data tokens ---------------------------------------------------------------------------------------------
+# -- data tokens
+# ---------------------------------------------------------------------------------------------
 
 HOUR = 3_600_000
 
@@ -891,7 +906,8 @@ def test_an_executor_waits_for_the_server_that_has_answered_the_driver(
     assert key_of(there) == "first"
 
 
-# -- secrets -------------------------------------------------------------------------------------------------
+# -- secrets
+# -------------------------------------------------------------------------------------------------
 
 
 def test_secrets_are_nowhere(server: RestDouble, caplog: pytest.LogCaptureFixture) -> None:
@@ -928,7 +944,9 @@ def test_secrets_are_nowhere(server: RestDouble, caplog: pytest.LogCaptureFixtur
 def test_a_server_that_repeats_the_login_does_not_bring_it_into_messages(
     server: RestDouble, token: str
 ) -> None:
-    """Neither a token that is longer than what is shown of an answer, nor one that has a header's value in it."""
+    """Neither a token that is longer than what is shown of an answer, nor one that has a header's
+    value in it.
+    """
     server._serve = lambda *_: (403, {"message": f"no right for {token}"})  # type: ignore[method-assign]
     with pytest.raises(errors.PermissionDenied, match="no right for") as raised:
         catalog(server.options(token=token, **{"header.version": "1"})).list_databases()

@@ -1,4 +1,6 @@
-"""`branch list`, `create`, `delete` and `fast-forward`, and `--branch`, which every command takes."""
+"""`branch list`, `create`, `delete` and `fast-forward`, and `--branch`, which every command
+takes.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ SECRET = "hunter2"
 
 @pytest.fixture
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A warehouse with a database, which the file of catalogs calls `dev`. Nothing else is in the environment."""
+    """A warehouse with a database, which the file of catalogs calls `dev`. Nothing else is in the
+    environment.
+    """
     for name in ("PAIMON_STREAM_WAREHOUSE", "PAIMON_STREAM_CATALOG"):
         monkeypatch.delenv(name, raising=False)
     folder = str(tmp_path / "w")
@@ -60,7 +62,8 @@ def lines_of(done: Result, code: int) -> list[str]:
     return done.stderr.splitlines()
 
 
-# -- create -----------------------------------------------------------------------------------------------
+# -- create
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_table_is_created_as_it_is_described(warehouse: str) -> None:
@@ -141,7 +144,8 @@ def test_what_the_package_warns_of_is_a_line(warehouse: str) -> None:
     )
 
 
-# -- alter ------------------------------------------------------------------------------------------------
+# -- alter
+# ------------------------------------------------------------------------------------------------
 
 CHANGES = (
     "--add",
@@ -223,7 +227,8 @@ def test_a_change_that_is_refused_names_the_table_and_changes_nothing(
     assert PaimonTable.load(f"{warehouse}/shop.db/orders").schema.id == 0
 
 
-# -- the file of catalogs ---------------------------------------------------------------------------------
+# -- the file of catalogs
+# ---------------------------------------------------------------------------------
 
 
 def test_keys_with_and_without_quotes_are_the_same_options(warehouse: str) -> None:

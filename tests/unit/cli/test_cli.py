@@ -99,7 +99,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-# -- reading ------------------------------------------------------------------------------------------
+# -- reading
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", READING)
@@ -274,7 +275,8 @@ def test_files_of_some_partitions_are_listed(table: Path) -> None:
     )
 
 
-# -- changing -----------------------------------------------------------------------------------------
+# -- changing
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", CHANGING)
@@ -508,7 +510,8 @@ def test_doctor_names_what_killed_commands_have_left_and_the_command_that_ends_e
     assert answer_of("doctor", table)["left_behind"] == []
 
 
-# -- what goes wrong ----------------------------------------------------------------------------------
+# -- what goes wrong
+# ----------------------------------------------------------------------------------
 
 
 def every_command() -> Iterator[tuple[str, list[str]]]:
@@ -791,7 +794,8 @@ def test_every_error_has_a_code_that_is_documented() -> None:
     assert code_of(errors.NotFound("x", path="t/file")) == 4
 
 
-# -- help, page, start --------------------------------------------------------------------------------
+# -- help, page, start
+# --------------------------------------------------------------------------------
 
 
 def test_help_lists_every_command_with_what_it_says_of_itself() -> None:
@@ -887,7 +891,8 @@ def test_ctrl_c_ends_a_command_whose_store_accepts_and_never_answers() -> None:
     assert said == "paimon-stream: interrupted while it waited for an answer.\n"
 
 
-# -- how values look ----------------------------------------------------------------------------------
+# -- how values look
+# ----------------------------------------------------------------------------------
 
 
 def test_times_sizes_and_counts_for_people() -> None:

@@ -1,5 +1,6 @@
-"""What the command line shows: tables and blocks by the width of the terminal, partitions, the wording of
-errors, and completion in a shell."""
+"""What the command line shows: tables and blocks by the width of the terminal, partitions, the
+wording of errors, and completion in a shell.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(one) for one in arguments])
 
 
-# -- tables and blocks ----------------------------------------------------------------------------------
+# -- tables and blocks
+# ----------------------------------------------------------------------------------
 
 
 def test_without_a_terminal_each_row_is_one_line_and_none_ends_in_blanks() -> None:
@@ -205,7 +207,8 @@ def pieces(descriptor: int) -> Iterator[bytes]:
     os.close(descriptor)
 
 
-# -- partitions -----------------------------------------------------------------------------------------
+# -- partitions
+# -----------------------------------------------------------------------------------------
 
 VALUES = [
     "é/ö",
@@ -305,7 +308,8 @@ def test_partitions_that_look_alike_are_distinct_in_every_command(tmp_path: Path
         assert len(run("files", path, "--partition", typed).stdout.splitlines()) == 2
 
 
-# -- wording --------------------------------------------------------------------------------------------
+# -- wording
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -369,7 +373,8 @@ def test_who_has_no_snapshot_is_named_together_with_those_who_have(golden: Golde
         assert "The only commit user here is golden." in said
 
 
-# -- completion -----------------------------------------------------------------------------------------
+# -- completion
+# -----------------------------------------------------------------------------------------
 
 
 def completed(shell: str, words: str, current: int) -> str:

@@ -134,7 +134,8 @@ def test_a_name_that_is_no_table_is_one_clear_error(warehouse: str, table: str, 
     assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
 
 
-# -- rows for other programs ------------------------------------------------------------------------------
+# -- rows for other programs
+# ------------------------------------------------------------------------------
 
 KINDS = [
     ("id", "INT"),

@@ -40,7 +40,9 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
-    """Two tables of one database: `orders` has a stream, `parts` has none. The stream's clock is in 2023."""
+    """Two tables of one database: `orders` has a stream, `parts` has none. The stream's clock is in
+    2023.
+    """
     for name, batches in (("orders", 3), ("parts", 0)):
         bench = Bench(storage=LocalStorage(str(tmp_path / f"shop.db/{name}")))
         Stream(bench).batches(batches)

@@ -1,5 +1,6 @@
-"""One commit, two snapshots: their kinds and order, what the second takes over, and a compaction that no
-longer fits. Also commits whose changes depend on the snapshot on which they are made."""
+"""One commit, two snapshots: their kinds and order, what the second takes over, and a compaction
+that no longer fits. Also commits whose changes depend on the snapshot on which they are made.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def kinds(bench: Bench, user: str = "me") -> list[str]:
     return [one.commit_kind.value for one in snapshots if one.commit_user == user]
 
 
-# -- what becomes of the two snapshots -----------------------------------------------------------------
+# -- what becomes of the two snapshots
+# -----------------------------------------------------------------
 
 
 def test_what_was_written_comes_before_what_was_compacted_under_one_identifier() -> None:
@@ -118,7 +120,8 @@ def test_numbers_of_a_table_with_a_key_are_the_writers() -> None:
     }
 
 
-# -- compactions that do not fit any more --------------------------------------------------------------
+# -- compactions that do not fit any more
+# --------------------------------------------------------------
 
 
 def test_a_compaction_of_files_that_are_gone_is_left_out_and_reported() -> None:
@@ -194,7 +197,8 @@ def test_another_run_that_went_on_with_the_next_batch_ends_the_compaction() -> N
     bench.audit(["mine", "next", "other-0"], orphans=True)
 
 
-# -- sources of changes --------------------------------------------------------------------------------
+# -- sources of changes
+# --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -280,7 +284,8 @@ def test_a_rollback_under_a_compaction_leaves_it_open_and_the_append_reported() 
     assert bench.live_names() == ["other-0"]
 
 
-# -- index files, changelogs, statistics, manifests alone ----------------------------------------------
+# -- index files, changelogs, statistics, manifests alone
+# ----------------------------------------------
 
 
 def index_commit(bench: Bench, number: int, **parts: tuple[str, ...]) -> Snapshot:

@@ -289,7 +289,9 @@ def test_checking_costs_the_same_however_large_the_rest_of_the_table_is(mode: st
 
 @dataclass
 class Between:
-    """What others do between the attempts of a commit: one thing after each staging, while there is one."""
+    """What others do between the attempts of a commit: one thing after each staging, while there is
+    one.
+    """
 
     todo: list[Callable[[], object]]
 

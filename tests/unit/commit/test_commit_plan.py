@@ -1,5 +1,6 @@
-"""Messages become changes: nothing is lost or left out without an error, and sequence numbers are above
-those in use."""
+"""Messages become changes: nothing is lost or left out without an error, and sequence numbers are
+above those in use.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def rewrite(bench: Bench, snapshot: Snapshot, **changes: object) -> None:
     bench.storage.write(f"snapshot/snapshot-{snapshot.id}", encode_snapshot(changed))
 
 
-# -- the snapshot --------------------------------------------------------------------------------------
+# -- the snapshot
+# --------------------------------------------------------------------------------------
 
 
 def test_the_first_snapshot_has_id_one_and_every_field_java_writes() -> None:
@@ -171,7 +172,8 @@ def test_statistics_that_cannot_be_read_are_dropped(content: bytes | None) -> No
     assert commit(bench, 1, "b").statistics is None
 
 
-# -- empty commits -------------------------------------------------------------------------------------
+# -- empty commits
+# -------------------------------------------------------------------------------------
 
 
 def test_nothing_to_commit_makes_no_snapshot() -> None:
@@ -198,7 +200,8 @@ def test_a_forced_snapshot_of_nothing_carries_the_table_on() -> None:
     bench.audit(["a", "b"], orphans=True)
 
 
-# -- sequence numbers and buckets ----------------------------------------------------------------------
+# -- sequence numbers and buckets
+# ----------------------------------------------------------------------
 
 
 def sequences(bench: Bench) -> dict[str, tuple[int, int]]:
@@ -264,7 +267,8 @@ def test_a_bucket_count_that_others_changed_by_an_overwrite_is_seen() -> None:
     bench = Bench(options=FIXED)
     committer = bench.committer()
     committer.commit(bench.request(0, [bench.message("a")]))
-    # Another engine overwrites the partition with eight buckets: an empty base list, and its own delta.
+    # Another engine overwrites the partition with eight buckets: an empty base list, and its own
+    # delta.
     commit(bench, 1, "b")
     other = bench.latest()
     bench.committer()
@@ -284,7 +288,8 @@ def test_a_bucket_count_that_others_changed_by_an_overwrite_is_seen() -> None:
     assert isinstance(committer.commit(bench.request(2, [message])), Published)
 
 
-# -- checked commits -----------------------------------------------------------------------------------
+# -- checked commits
+# -----------------------------------------------------------------------------------
 
 
 def test_a_checked_commit_refuses_files_that_are_gone() -> None:
@@ -331,7 +336,8 @@ def test_conflict_detection_none_keeps_the_existence_and_bucket_checks_only() ->
     assert bench.live_names() == ["a", "a"]
 
 
-# -- strict mode ---------------------------------------------------------------------------------------
+# -- strict mode
+# ---------------------------------------------------------------------------------------
 
 
 def foreign(bench: Bench, kind: CommitKind) -> None:
@@ -369,7 +375,8 @@ def test_strict_mode_cannot_check_what_has_expired() -> None:
         commit(bench, 3, "d")
 
 
-# -- retries -------------------------------------------------------------------------------------------
+# -- retries
+# -------------------------------------------------------------------------------------------
 
 
 class AlwaysBeaten(FaultyStorage):
@@ -489,7 +496,8 @@ def test_a_staging_that_always_ages_is_given_up_with_the_option_that_sets_its_li
     assert bench.metadata_files() == set()
 
 
-# -- the base --------------------------------------------------------------------------------------------
+# -- the base
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_base_that_expires_while_it_is_read_is_exchanged_for_the_newest() -> None:
@@ -614,7 +622,8 @@ def test_a_commit_on_top_of_our_own_snapshot_costs_so_many_operations() -> None:
     assert len(verbs) <= 14
 
 
-# -- failures ------------------------------------------------------------------------------------------
+# -- failures
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [NoSpace, PermissionDenied])

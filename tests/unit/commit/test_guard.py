@@ -1,4 +1,6 @@
-"""Another engine writes the table beside us: who is warned or refused, in which stores, and what is read."""
+"""Another engine writes the table beside us: who is warned or refused, in which stores, and what is
+read.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ ENTRANCES: dict[str, Callable[[TableCommit, CommitMessage], object]] = {
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
-    """A partitioned table with one snapshot, between folders of others, with links to them in its buckets."""
+    """A partitioned table with one snapshot, between folders of others, with links to them in its
+    buckets.
+    """
     disk = Disk(tmp_path_factory.mktemp("names"), partitioned=True)
     disk.bench.committer().commit(disk.bench.request(0, [disk.bench.message("f0", dt="a")]))
     disk.link("dt=a/bucket-0/sub")

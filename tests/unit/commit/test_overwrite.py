@@ -59,7 +59,8 @@ def gone(found: Changes) -> list[str]:
     return named(found, FileKind.DELETE)
 
 
-# -- which files go -----------------------------------------------------------------------------------
+# -- which files go
+# -----------------------------------------------------------------------------------
 
 
 def test_a_dynamic_overwrite_takes_the_partitions_that_get_files() -> None:
@@ -150,7 +151,8 @@ def test_only_manifests_that_may_hold_the_partitions_are_read() -> None:
     assert len(read) == 1
 
 
-# -- modes ------------------------------------------------------------------------------------------------
+# -- modes
+# ------------------------------------------------------------------------------------------------
 
 
 def test_the_tables_option_decides_where_nothing_is_said() -> None:
@@ -177,7 +179,8 @@ def test_only_a_dynamic_overwrite_may_make_no_snapshot() -> None:
     assert changes(bench, []) == Changes()
 
 
-# -- what is refused and what is left out -----------------------------------------------------------------
+# -- what is refused and what is left out
+# -----------------------------------------------------------------
 
 
 def test_files_outside_of_the_named_partition_are_refused_by_name() -> None:
@@ -225,7 +228,8 @@ def test_files_that_a_message_deletes_are_deleted_once() -> None:
     assert gone(changes(bench, [message])) == ["in-a"]
 
 
-# -- dropping partitions ----------------------------------------------------------------------------------
+# -- dropping partitions
+# ----------------------------------------------------------------------------------
 
 
 def test_dropping_takes_all_partitions_that_one_of_the_specs_fits() -> None:
@@ -243,7 +247,8 @@ def test_dropping_needs_partitions_to_drop(given: Any) -> None:
         plan_drop(bench.table, bench.manifests, given)
 
 
-# -- sequence numbers -------------------------------------------------------------------------------------
+# -- sequence numbers
+# -------------------------------------------------------------------------------------
 
 
 def test_what_several_tasks_wrote_to_one_bucket_is_numbered_from_zero() -> None:
@@ -258,7 +263,8 @@ def test_what_several_tasks_wrote_to_one_bucket_is_numbered_from_zero() -> None:
     assert spans == [("n0", 0, 9), ("n1", 0, 9), ("n2", 10, 19), ("n3", 10, 19)]
 
 
-# -- levels -----------------------------------------------------------------------------------------------
+# -- levels
+# -----------------------------------------------------------------------------------------------
 
 
 def keyed(
@@ -299,7 +305,8 @@ def test_the_table_says_how_many_levels_there_are_and_whether_they_are_used() ->
         assert levels(changes(bench, [keyed(bench, "a", 1, 2)], {})) == [("a", top)]
 
 
-# -- choosing partitions ----------------------------------------------------------------------------------
+# -- choosing partitions
+# ----------------------------------------------------------------------------------
 
 
 TYPES = [parse_type("STRING"), parse_type("INT")]

@@ -1,7 +1,8 @@
 """The check after publishing: which snapshots are part of the table, and which are not.
 
-A writer is paused between staging and the put, or between the put and the check, while others change the
-table. Then it continues. Each test is one change that may have happened meanwhile."""
+A writer is paused between staging and the put, or between the put and the check, while others
+change the table. Then it continues. Each test is one change that may have happened meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def trusted() -> bool:
     return True
 
 
-# -- how closely it is looked --------------------------------------------------------------------------
+# -- how closely it is looked
+# --------------------------------------------------------------------------
 
 
 def listings(storage: FaultyStorage) -> int:
@@ -106,7 +108,9 @@ def test_a_commit_that_took_its_time_is_no_part_of_a_table_whose_snapshots_lie_e
     others(bench, 1)
 
     def meanwhile() -> None:
-        """Somebody rolls the table back, and a snapshot that was built on what went is published."""
+        """Somebody rolls the table back, and a snapshot that was built on what went is
+        published.
+        """
         others(bench, 3, start=1)
         late = bench.storage.read("snapshot/snapshot-4")
         rollback(bench, 1)
@@ -118,7 +122,8 @@ def test_a_commit_that_took_its_time_is_no_part_of_a_table_whose_snapshots_lie_e
     assert bench.snapshots.ids() == [1, 4]
 
 
-# -- lost races ----------------------------------------------------------------------------------------
+# -- lost races
+# ----------------------------------------------------------------------------------------
 
 
 def test_a_lost_race_is_tried_again_on_the_newest_snapshot_and_leaves_nothing() -> None:
@@ -152,8 +157,8 @@ def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
     outcome = bench.committer(observer=observer).commit(request)
     assert isinstance(outcome, Published)
     assert outcome.attempts == 2
-    # What the other writer merged meanwhile no longer holds what our merge was made from, so nothing is
-    # merged at all; its own merge stays.
+    # What the other writer merged meanwhile no longer holds what our merge was made from, so
+    # nothing is merged at all; its own merge stays.
     made_by_us = {name for name in bench.metadata_of(5) if request.stage_uuid in name}
     assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {
         name for name in made_by_us if "list" in name
@@ -184,7 +189,8 @@ def test_a_merge_of_manifests_that_still_lie_side_by_side_is_put_in_their_place(
     bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
 
 
-# -- above K -------------------------------------------------------------------------------------------
+# -- above K
+# -------------------------------------------------------------------------------------------
 
 
 def test_others_building_on_our_snapshot_before_we_look_leave_it_published() -> None:
@@ -299,7 +305,8 @@ def test_a_follower_whose_base_lacks_our_files_makes_ours_void() -> None:
     assert bench.live_names() == ["mine", "other-0", "other-1", "other-2"]
 
 
-# -- none above K --------------------------------------------------------------------------------------
+# -- none above K
+# --------------------------------------------------------------------------------------
 
 
 def test_a_base_that_expired_right_after_the_put_does_no_harm() -> None:
@@ -401,7 +408,8 @@ def test_a_base_that_another_writer_created_again_after_it_expired_does_no_harm(
     assert bench.live_names() == ["mine", "other-0", "other-1", "other-2"]
 
 
-# -- rollbacks under a paused writer -------------------------------------------------------------------
+# -- rollbacks under a paused writer
+# -------------------------------------------------------------------
 
 
 def tagged(bench: Bench, commits: int, tag_at: int, expired: int) -> None:
@@ -514,8 +522,9 @@ def test_a_replaced_snapshot_on_which_somebody_had_built_counts_as_published() -
         raise KeyboardInterrupt
 
     def build_and_clobber() -> None:
-        """One writer publishes snapshot 3 on ours and checks nothing more. Then another writer replaces
-        ours."""
+        """One writer publishes snapshot 3 on ours and checks nothing more. Then another writer
+        replaces ours.
+        """
         foreign = bench.committer(observer=At(Phase.PUBLISHED, die))
         with pytest.raises(KeyboardInterrupt):
             foreign.commit(bench.request(1, [bench.message("other-1")], user="other"))
@@ -568,7 +577,8 @@ def test_a_replaced_snapshot_that_somebody_builds_on_later_is_found_by_the_next_
     assert bench.live_names() == ["mine", "other-0", "other-1"]
 
 
-# -- the storage's answers -----------------------------------------------------------------------------
+# -- the storage's answers
+# -----------------------------------------------------------------------------
 
 
 def test_a_put_that_took_effect_without_an_answer_and_was_built_upon_is_not_made_twice() -> None:
@@ -619,7 +629,8 @@ def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snap
     bench.audit(["mine", *(f"other-{number}" for number in range(5))])
 
 
-# -- somebody else did it ------------------------------------------------------------------------------
+# -- somebody else did it
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("identifier", [5, 6])
@@ -667,7 +678,8 @@ def test_a_batch_commit_of_the_same_user_supersedes_nothing() -> None:
     bench.audit(["batch-1", "batch-2", "mine"], orphans=True)
 
 
-# -- the table itself ----------------------------------------------------------------------------------
+# -- the table itself
+# ----------------------------------------------------------------------------------
 
 
 def drop_and_create(bench: Bench, later_millis: int = 5000) -> None:

@@ -1,4 +1,6 @@
-"""Sequence numbers of tables with primary keys: where a batch begins, and what others may do meanwhile."""
+"""Sequence numbers of tables with primary keys: where a batch begins, and what others may do
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,8 @@ def test_a_table_whose_snapshots_record_the_number_for_java_keeps_doing_so() -> 
     assert done.snapshot.properties["sequence.generation.max-sequence-number"] == "14"
 
 
-# -- what others do meanwhile -------------------------------------------------------------------------
+# -- what others do meanwhile
+# -------------------------------------------------------------------------
 
 
 def test_numbers_that_another_writer_has_reached_in_a_bucket_of_ours_are_a_conflict() -> None:

@@ -1,5 +1,6 @@
-"""What a committer knows of its table: it is true of one snapshot, and it advances over the deltas of
-other writers."""
+"""What a committer knows of its table: it is true of one snapshot, and it advances over the deltas
+of other writers.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ class Known(History):
 EMPTY = Base(snapshot=None, metas=())
 
 
-# -- buckets ----------------------------------------------------------------------------------------
+# -- buckets
+# ----------------------------------------------------------------------------------------
 
 
 def test_each_bucket_of_the_partitions_asked_for_is_known() -> None:

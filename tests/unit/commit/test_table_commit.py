@@ -1,5 +1,6 @@
-"""Committing without Spark: replays are found, no message is dropped without an error, and abort keeps
-files in use."""
+"""Committing without Spark: replays are found, no message is dropped without an error, and abort
+keeps files in use.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def table_commit(bench: Bench, user: str = "me", **more: object) -> TableCommit:
     return TableCommit(bench.table, user, runtime=bench.runtime, **more)  # type: ignore[arg-type]
 
 
-# -- commit ----------------------------------------------------------------------------------------------
+# -- commit
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_commit_reports_what_it_published() -> None:
@@ -122,7 +124,8 @@ def test_what_another_engine_prepared_for_a_table_with_a_key_is_committed_as_it_
     assert {e.file.min_sequence_number for e in bench.live()} == {0}
 
 
-# -- filter_and_commit -----------------------------------------------------------------------------------
+# -- filter_and_commit
+# -----------------------------------------------------------------------------------
 
 
 def test_a_replay_publishes_only_what_is_newer_than_the_last_commit() -> None:
@@ -282,7 +285,8 @@ def test_a_twin_that_is_ahead_is_an_error() -> None:
         mine.filter_and_commit({4: [bench.message("mine")]})
 
 
-# -- abort -----------------------------------------------------------------------------------------------
+# -- abort
+# -----------------------------------------------------------------------------------------------
 
 
 def test_abort_deletes_the_files_of_messages_that_were_not_committed() -> None:
@@ -357,7 +361,8 @@ def test_abort_refuses_files_that_a_journal_notes() -> None:
     assert table_commit(bench).abort([message]) == 1
 
 
-# -- reports ---------------------------------------------------------------------------------------------
+# -- reports
+# ---------------------------------------------------------------------------------------------
 
 
 def report(**more: object) -> CommitReport:
@@ -400,11 +405,14 @@ def test_a_report_of_an_earlier_commit_says_so() -> None:
     )
 
 
-# -- a last commit that is lost ------------------------------------------------------------------------
+# -- a last commit that is lost
+# ------------------------------------------------------------------------
 
 
 def replaced(bench: Bench, snapshot_id: int) -> None:
-    """A writer of another engine copies its snapshot over ours, as Java does where nothing is atomic."""
+    """A writer of another engine copies its snapshot over ours, as Java does where nothing is
+    atomic.
+    """
     ours = bench.snapshots.get(snapshot_id)
     nothing = bench.snapshots.get(1).base_manifest_list
     theirs = replace(

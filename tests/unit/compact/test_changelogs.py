@@ -1,5 +1,6 @@
-"""The changelog of compactions: applied row by row, it gives the table, whatever the table's engine and options,
-whatever others do meanwhile, and wherever a compaction fails."""
+"""The changelog of compactions: applied row by row, it gives the table, whatever the table's engine
+and options, whatever others do meanwhile, and wherever a compaction fails.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def log(table: PaimonTable, since: int) -> list[tuple[Any, ...]]:
     return [(kind, *row) for kind, _, row in changelog(table, since)]
 
 
-# -- what it says -------------------------------------------------------------------------------------
+# -- what it says
+# -------------------------------------------------------------------------------------
 
 
 def follow_a_random_table(root: Path, seed: int) -> str:
@@ -112,8 +114,8 @@ def follow_a_random_table(root: Path, seed: int) -> str:
             )
     except InvalidOption:
         return "refused"
-    # Of a file that is only upgraded, the changelog has lone rows as these merge them, and the file does not;
-    # as in Java.
+    # Of a file that is only upgraded, the changelog has lone rows as these merge them, and the file
+    # does not; as in Java.
     exact = not any(key.endswith(("sequence-group", "distinct")) for key in made.options)
     producer, told = made.options.get("changelog-producer", "none"), 0
     for identifier, batch in enumerate((one for _ in range(4) for one in batches(random, made)), 1):
@@ -240,7 +242,8 @@ def test_a_large_file_takes_in_what_a_level_above_those_of_the_options_has(
         assert applied(table) == in_table(table)
 
 
-# -- beside others, and where it fails ----------------------------------------------------------------
+# -- beside others, and where it fails
+# ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST, SUM], ids=repr)

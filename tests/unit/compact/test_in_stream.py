@@ -1,5 +1,6 @@
-"""The compaction behind the batches of a stream: few runs, the same rows, and never a batch that fails or is
-there twice."""
+"""The compaction behind the batches of a stream: few runs, the same rows, and never a batch that
+fails or is there twice.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def run(stream: CompactedStream, batches: int) -> None:
         stream.batch(changes(stream.next_batch))
 
 
-# -- what it does -------------------------------------------------------------------------------------
+# -- what it does
+# -------------------------------------------------------------------------------------
 
 
 def test_a_bucket_that_is_written_to_stays_at_few_runs_behind_the_batches(tmp_path: Path) -> None:
@@ -282,7 +284,8 @@ def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> Non
     assert [one.changelog_record_count for one in made] == [3, 5, 5, 5, 5]
 
 
-# -- others -------------------------------------------------------------------------------------------
+# -- others
+# -------------------------------------------------------------------------------------------
 
 
 def test_what_another_compaction_took_is_given_up_and_its_files_go(tmp_path: Path) -> None:
@@ -333,7 +336,8 @@ def test_another_run_that_has_begun_keeps_this_one_from_publishing(tmp_path: Pat
     assert rows(table) == expected(6)
 
 
-# -- ends ---------------------------------------------------------------------------------------------
+# -- ends
+# ---------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_ends_gives_up_what_is_pending_and_removes_its_files(tmp_path: Path) -> None:
@@ -455,7 +459,8 @@ def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     assert rows(table) == expected(8)
 
 
-# -- trouble ------------------------------------------------------------------------------------------
+# -- trouble
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_bucket_rests_and_the_batches_go_on(

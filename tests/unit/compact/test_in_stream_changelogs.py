@@ -1,4 +1,6 @@
-"""Streams to tables whose rows or changelog are to be seen only after a compaction: each batch is seen, once."""
+"""Streams to tables whose rows or changelog are to be seen only after a compaction: each batch is
+seen, once.
+"""
 
 from __future__ import annotations
 

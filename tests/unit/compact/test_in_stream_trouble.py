@@ -1,4 +1,6 @@
-"""What is due to a stream's compaction stays due, whatever fails, and its files are removed by nobody else."""
+"""What is due to a stream's compaction stays due, whatever fails, and its files are removed by
+nobody else.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def levels_of(table: PaimonTable, day: str) -> list[int]:
     return sorted(file.meta.level for file in table.files() if file.partition["dt"] == day)
 
 
-# -- files --------------------------------------------------------------------------------------------
+# -- files
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_fork_that_ends_removes_no_file_of_its_parent(tmp_path: Path) -> None:
@@ -92,7 +95,8 @@ def test_a_run_that_is_closed_while_it_plans_publishes_no_file_that_was_removed(
     assert len(rows(table)) == 7 + 8
 
 
-# -- what stays due -----------------------------------------------------------------------------------
+# -- what stays due
+# -----------------------------------------------------------------------------------
 
 
 def test_a_restart_whose_first_batch_has_no_rows_gives_nothing_up(tmp_path: Path) -> None:
@@ -190,7 +194,8 @@ def test_a_new_run_knows_what_waits_for_the_turn_of_full_compactions(tmp_path: P
     assert levels_of(table, "d0") == [5]
 
 
-# -- refusals, threads --------------------------------------------------------------------------------
+# -- refusals, threads
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

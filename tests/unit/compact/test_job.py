@@ -68,7 +68,8 @@ def ids(table: PaimonTable) -> list[int]:
     return sorted(table.to_arrow()["id"].to_pylist())
 
 
-# -- what it does -------------------------------------------------------------------------------------
+# -- what it does
+# -------------------------------------------------------------------------------------
 
 
 def test_each_partition_becomes_one_file_in_one_snapshot(tmp_path: Path) -> None:
@@ -234,7 +235,8 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
 
 
-# -- wrong arguments ----------------------------------------------------------------------------------
+# -- wrong arguments
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,8 @@ def test_a_wrong_argument_is_refused_before_anything_is_read(
     assert table.latest_snapshot().id == 6
 
 
-# -- beside others ------------------------------------------------------------------------------------
+# -- beside others
+# ------------------------------------------------------------------------------------
 
 
 def test_rows_that_come_meanwhile_stay(tmp_path: Path) -> None:
@@ -355,7 +358,8 @@ def test_a_bucket_that_others_change_each_time_is_reported(tmp_path: Path) -> No
     assert len(ids(table)) == 5
 
 
-# -- where it fails -----------------------------------------------------------------------------------
+# -- where it fails
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", list(Moment))

@@ -1,4 +1,6 @@
-"""Compacting tables with a primary key: the rows stay, whatever others do meanwhile and wherever it fails."""
+"""Compacting tables with a primary key: the rows stay, whatever others do meanwhile and wherever it
+fails.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ def levels(table: PaimonTable) -> list[int]:
     return sorted(file.meta.level for file in table.files())
 
 
-# -- what it does -------------------------------------------------------------------------------------
+# -- what it does
+# -------------------------------------------------------------------------------------
 
 
 def test_each_bucket_becomes_one_run_in_one_snapshot(tmp_path: Path) -> None:
@@ -285,7 +288,8 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- what is refused
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -329,7 +333,8 @@ def test_rows_that_the_engine_does_not_accept_stay_and_other_buckets_are_compact
     assert [one.partition["dt"] for one in table.files() if one.meta.level] == ["d1"]
 
 
-# -- beside others ------------------------------------------------------------------------------------
+# -- beside others
+# ------------------------------------------------------------------------------------
 
 
 def test_rows_that_come_meanwhile_stay_on_level_0(tmp_path: Path) -> None:
@@ -467,7 +472,8 @@ def test_a_file_that_only_changed_its_level_outlives_what_cleans_up(
     assert not problems(table)
 
 
-# -- where it fails -----------------------------------------------------------------------------------
+# -- where it fails
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", list(Moment))

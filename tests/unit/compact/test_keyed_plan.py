@@ -1,4 +1,6 @@
-"""Plans of Java for buckets with a primary key, and what ours decides beside them (compaction.md §4, 5.1)."""
+"""Plans of Java for buckets with a primary key, and what ours decides beside them (compaction.md
+§4, 5.1).
+"""
 
 from __future__ import annotations
 
@@ -239,7 +241,9 @@ def test_all_runs_are_taken_where_a_part_could_change_rows(
 def test_all_runs_are_taken_where_two_writers_took_the_same_numbers(
     engine: str, takes_all: bool
 ) -> None:
-    """A merged row has the highest number of its parts, and would come after newer ones of the other runs."""
+    """A merged row has the highest number of its parts, and would come after newer ones of the
+    other runs.
+    """
     files = [*(entry(one, 1, 9) for one in (1, 2, 4, 5)), entry(3, 1, 9, level=5, size=10**6)]
     unit = planned(
         files,
@@ -260,7 +264,8 @@ def test_all_runs_are_taken_where_the_sum_of_a_part_may_be_too_large() -> None:
     assert unit.level == 5
 
 
-# -- what is looked up --------------------------------------------------------------------------------
+# -- what is looked up
+# --------------------------------------------------------------------------------
 
 
 def rules(**options: str) -> dict[str, str]:

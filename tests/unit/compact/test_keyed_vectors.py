@@ -1,5 +1,6 @@
-"""Compaction of tables with a primary key and deletion vectors: readers see each key once, whatever fails and whoever
-compacts at the same time."""
+"""Compaction of tables with a primary key and deletion vectors: readers see each key once, whatever
+fails and whoever compacts at the same time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ COLUMNS = [("k", "INT NOT NULL"), ("v", "INT")]
 
 
 def made(tmp_path: Path, **options: str) -> PaimonTable:
-    """On the highest level are the keys below 20, above it new rows of those below 10. All are seen."""
+    """On the highest level are the keys below 20, above it new rows of those below 10. All are
+    seen.
+    """
     known = {**ALONE, **options}
     table = PaimonTable.create(
         str(tmp_path / "db.db" / "t"), COLUMNS, primary_keys=["k"], options=known

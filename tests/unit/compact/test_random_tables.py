@@ -1,4 +1,6 @@
-"""Random tables with a primary key: no compaction changes a row, whatever its engine, options and deletes."""
+"""Random tables with a primary key: no compaction changes a row, whatever its engine, options and
+deletes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.kits.seeds import seeds
 
 
 def rows_of(table: PaimonTable, made: Definition, snapshot: int | None = None) -> Counter[str]:
-    """The rows as texts. Sums of floats depend on the order of adding, also in Java, so they are left out."""
+    """The rows as texts. Sums of floats depend on the order of adding, also in Java, so they are
+    left out.
+    """
     names = [name for name, _ in made.columns]
     floats = {
         name

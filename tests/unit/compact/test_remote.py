@@ -1,4 +1,6 @@
-"""Units that other processes rewrite: the table becomes the same, and what is left over belongs to nobody."""
+"""Units that other processes rewrite: the table becomes the same, and what is left over belongs to
+nobody.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Compactions of postponed tables: rows that wait get their buckets once, whatever others do meanwhile and wherever
-it fails."""
+"""Compactions of postponed tables: rows that wait get their buckets once, whatever others do
+meanwhile and wherever it fails.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ TWO = {"postpone.default-bucket-num": "2"}
 
 
 def made(tmp_path: Path, **options: str) -> PaimonTable:
-    """Rows of two partitions wait, in three files each: the newest row of a key is `late`, one is deleted."""
+    """Rows of two partitions wait, in three files each: the newest row of a key is `late`, one is
+    deleted.
+    """
     table = kit.postponed(tmp_path / "db.db" / "t", **{**TWO, **options})
     for number, v in enumerate(("early", "middle", "late")):
         kit.write(
@@ -47,7 +50,8 @@ def nothing_left(table: PaimonTable) -> bool:
     return data_files(table) == named
 
 
-# -- what it does -------------------------------------------------------------------------------------
+# -- what it does
+# -------------------------------------------------------------------------------------
 
 
 def test_rows_get_their_buckets_in_one_snapshot(tmp_path: Path) -> None:
@@ -184,7 +188,8 @@ def test_rows_that_waited_get_todays_schema_without_its_defaults(tmp_path: Path)
     ]
 
 
-# -- beside others ------------------------------------------------------------------------------------
+# -- beside others
+# ------------------------------------------------------------------------------------
 
 
 def test_rows_that_come_meanwhile_wait_on(tmp_path: Path) -> None:
@@ -224,7 +229,9 @@ def test_rows_that_were_overwritten_meanwhile_do_not_come_back(tmp_path: Path) -
 def test_rows_that_others_have_put_into_buckets_meanwhile_are_older(
     tmp_path: Path, buckets: int
 ) -> None:
-    """Java's batch writers may write buckets. What was written here got numbers that the others have used, too."""
+    """Java's batch writers may write buckets. What was written here got numbers that the others
+    have used, too.
+    """
     table = made(tmp_path)
 
     def into_buckets() -> None:
@@ -249,7 +256,9 @@ def test_rows_that_others_have_put_into_buckets_meanwhile_are_older(
 def test_rows_that_waited_do_not_replace_what_was_written_after_the_table_got_buckets(
     tmp_path: Path,
 ) -> None:
-    """An ALTER has set a number of buckets. Rows of partition a have come to them since, none of b."""
+    """An ALTER has set a number of buckets. Rows of partition a have come to them since, none of
+    b.
+    """
     table = made(tmp_path)
     schemas = Path(table.location) / "schema"
     text = (
@@ -305,7 +314,8 @@ def test_what_waits_is_shown_kept_and_taken_back(tmp_path: Path) -> None:
     assert not problems(table)
 
 
-# -- where it fails -----------------------------------------------------------------------------------
+# -- where it fails
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", list(Moment))

@@ -33,7 +33,9 @@ def test_a_warning_of_the_build_is_an_error() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_link_leaves_the_documentation(page: str) -> None:
-    """So each works on GitHub and in the site. Other files of the checkout are named by their path."""
+    """So each works on GitHub and in the site. Other files of the checkout are named by their
+    path.
+    """
     path = DOCS / page
     for link in LINK.findall(path.read_text()):
         if "://" not in link and not link.startswith("#"):
@@ -75,8 +77,9 @@ def test_the_page_of_python_has_every_public_name() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_list_is_a_list_in_the_site_too(page: str) -> None:
-    """GitHub takes a list that follows a text at once. The site needs an empty line before it, and four spaces in
-    nested lists."""
+    """GitHub takes a list that follows a text at once. The site needs an empty line before it, and
+    four spaces in nested lists.
+    """
     before, in_list, fenced = "", False, False
     for number, line in enumerate((DOCS / page).read_text().splitlines(), 1):
         fenced ^= line.startswith("```")

@@ -1,4 +1,6 @@
-"""The changes that `examples/cdc.py` makes of flights, and the rows that they leave, are as intended."""
+"""The changes that `examples/cdc.py` makes of flights, and the rows that they leave, are as
+intended.
+"""
 
 from __future__ import annotations
 

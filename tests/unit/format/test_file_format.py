@@ -17,7 +17,8 @@ from paimon_stream.format.file_format import (
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.options import Options
 
-# format.md §7.1: the formats that may be compressed so, and those that need a native library for it.
+# format.md §7.1: the formats that may be compressed so, and those that need a native library for
+# it.
 LEGAL = {
     "zstd": ("parquet orc avro", ""),
     "snappy": ("parquet orc avro", ""),

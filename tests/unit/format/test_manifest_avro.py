@@ -1,4 +1,6 @@
-"""Manifests and manifest lists: Java's schemas, reading by name, and errors that say what is wrong."""
+"""Manifests and manifest lists: Java's schemas, reading by name, and errors that say what is
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Footers of Parquet files that are damaged (`tests/unit/read/test_reading.py` reads whole ones)."""
+"""Footers of Parquet files that are damaged (`tests/unit/read/test_reading.py` reads whole
+ones).
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def tags(table: PaimonTable) -> dict[str, int]:
 def test_the_first_commit_after_a_period_is_tagged_with_its_name() -> None:
     table = made([0, HOUR, DAY - 1, DAY, 3 * DAY + 5])
     report = table.create_automatic_tags()
-    # The first commit of all tags the day before; nobody committed on day 2, so the last one tags that.
+    # The first commit of all tags the day before; nobody committed on day 2, so the last one tags
+    # that.
     assert (
         tags(table) == {"2023-11-13": 1, "2023-11-14": 4, "2023-11-16": 5} == dict(report.created)
     )
@@ -305,7 +306,8 @@ def test_each_tag_is_read_once() -> None:
     assert len(watched.operations) < 12 * 30
 
 
-# -- after commits -------------------------------------------------------------------------------------
+# -- after commits
+# -------------------------------------------------------------------------------------
 
 
 class Stream:

@@ -1,4 +1,6 @@
-"""Branches: what each sees, which files stay for them, and what a kill or another command in between leaves."""
+"""Branches: what each sees, which files stay for them, and what a kill or another command in
+between leaves.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def made(tag: str | None = "kept", name: str = "x") -> tuple[Case, Case]:
 
 
 def audit(case: Case) -> None:
-    """Every snapshot and tag of main and of each branch is whole, and what is unused can be judged."""
+    """Every snapshot and tag of main and of each branch is whole, and what is unused can be
+    judged.
+    """
     for one in histories(case.bench.storage):
         store = SnapshotStore(one)
         ids = store.ids()
@@ -100,7 +104,8 @@ def states_of(case: Case) -> Iterator[list[str]]:
         )
 
 
-# -- names and locations ------------------------------------------------------------------------------
+# -- names and locations
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,8 @@ def test_a_branch_that_does_not_exist_is_an_error_that_names_the_others() -> Non
         load_table(branch_storage(case.bench.storage, "y"))
 
 
-# -- making and deleting ------------------------------------------------------------------------------
+# -- making and deleting
+# ------------------------------------------------------------------------------
 
 
 def test_a_branch_has_a_history_of_its_own() -> None:
@@ -297,7 +303,8 @@ def test_orphans_of_main_and_of_all_branches_are_found_from_each_branch() -> Non
         audit(case)
 
 
-# -- which files stay ---------------------------------------------------------------------------------
+# -- which files stay
+# ---------------------------------------------------------------------------------
 
 
 def test_no_side_deletes_files_of_the_other() -> None:
@@ -405,7 +412,8 @@ def test_what_deletes_at_any_operation_of_a_creation_leaves_a_whole_branch_or_no
     assert outcomes == {True, False}
 
 
-# -- fast forward -------------------------------------------------------------------------------------
+# -- fast forward
+# -------------------------------------------------------------------------------------
 
 
 def test_main_becomes_what_the_branch_is() -> None:

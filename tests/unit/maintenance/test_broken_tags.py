@@ -1,5 +1,6 @@
-"""A tag, or the pin of a rollback, that cannot be read: what is refused, what the errors advise, and that the
-advice works."""
+"""A tag, or the pin of a rollback, that cannot be read: what is refused, what the errors advise,
+and that the advice works.
+"""
 
 from __future__ import annotations
 

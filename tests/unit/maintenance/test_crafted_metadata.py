@@ -1,4 +1,6 @@
-"""Metadata that somebody crafted: commands that delete refuse or pass over it, and no live file is lost."""
+"""Metadata that somebody crafted: commands that delete refuse or pass over it, and no live file is
+lost.
+"""
 
 from __future__ import annotations
 

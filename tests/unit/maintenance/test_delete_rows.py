@@ -166,7 +166,9 @@ def test_a_compaction_beside_a_delete_brings_no_row_back(options: dict[str, str]
 
 
 def test_a_compaction_stands_if_only_the_index_file_of_its_vectors_was_rewritten() -> None:
-    """A delete in other data files of the same index file copies the vectors to a new index file."""
+    """A delete in other data files of the same index file copies the vectors to a new index
+    file.
+    """
     table = made({**VECTORS, "target-file-size": "1 mb"})
     table.delete(pc.field("id").isin([4, 14, 24]))
     big = pa.table(

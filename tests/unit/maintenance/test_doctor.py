@@ -1,6 +1,8 @@
-"""The doctor and the sink agree: the doctor is asked about each scene first, then a real writer judges it.
+"""The doctor and the sink agree: the doctor is asked about each scene first, then a real writer
+judges it.
 
-`Query` stands for Spark: a checkpoint folder, and the rule which batch comes next."""
+`Query` stands for Spark: a checkpoint folder, and the rule which batch comes next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Expiry of partitions: which ones go, what others do meanwhile, what fails, and when it runs after commits."""
+"""Expiry of partitions: which ones go, what others do meanwhile, what fails, and when it runs after
+commits.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def files(storage: Storage) -> dict[str, bytes]:
     return {one.path: storage.read(one.path) for page in storage.list_below("") for one in page}
 
 
-# -- what goes ----------------------------------------------------------------------------------------
+# -- what goes
+# ----------------------------------------------------------------------------------------
 
 
 def test_old_partitions_go_in_an_overwrite_of_a_user_of_its_own() -> None:
@@ -271,7 +274,8 @@ def test_the_index_of_a_partition_that_stays_stays() -> None:
         assert (len(changes.entries), len(changes.index), len(source.gone)) == (gone, gone, gone)
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- what is refused
+# ----------------------------------------------------------------------------------
 
 
 def test_a_table_without_partitions_or_time_is_refused_and_stays_as_it_is() -> None:
@@ -318,7 +322,8 @@ def test_no_partition_expires_while_a_rollback_is_under_way() -> None:
     bench.audit(["f-2000-01-01"])
 
 
-# -- what fails, what others do -----------------------------------------------------------------------
+# -- what fails, what others do
+# -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
@@ -409,7 +414,8 @@ def test_two_expiries_at_once_drop_each_partition_once() -> None:
         bench.audit([f"f-{NOW}"])
 
 
-# -- after commits ------------------------------------------------------------------------------------
+# -- after commits
+# ------------------------------------------------------------------------------------
 
 
 def commits(bench: Bench, after: AfterCommit, identifiers: Iterable[int], **options: str) -> None:

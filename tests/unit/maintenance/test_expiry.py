@@ -88,7 +88,9 @@ def is_due(bench: Bench) -> bool:
 
 
 def test_what_late_puts_replaced_beside_the_lineage_stays() -> None:
-    """Two writers died at their puts. These arrive after the ids have expired, and nobody removes them."""
+    """Two writers died at their puts. These arrive after the ids have expired, and nobody removes
+    them.
+    """
     bench = grown(1)
 
     def late_after(request: CommitRequest, *appended: int) -> tuple[str, bytes]:
@@ -263,7 +265,9 @@ class Beside(FaultyStorage):
 
 
 def test_the_expiry_of_a_table_never_waits_for_that_of_another() -> None:
-    """A process may have many streams, each with a thread that expires snapshots. One store may hang."""
+    """A process may have many streams, each with a thread that expires snapshots. One store may
+    hang.
+    """
     ended = []
 
     def of_another() -> None:
@@ -435,8 +439,9 @@ def test_a_snapshot_without_lists_gets_no_tag() -> None:
 
 @pytest.mark.parametrize("tagged", [1, 3], ids=["tag below", "tag above"])
 def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tagged: int) -> None:
-    """A paused writer created snapshot 2 again. Its base has the first manifest, and so has the tag, but not
-    the second tag, which was made after the manifests had been merged."""
+    """A paused writer created snapshot 2 again. Its base has the first manifest, and so has the
+    tag, but not the second tag, which was made after the manifests had been merged.
+    """
     bench = Bench(options={"manifest.merge-min-count": "3"})
     for number in range(6):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
@@ -687,7 +692,9 @@ def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(
 
 
 def test_an_expiry_that_stood_still_leaves_the_target_of_a_rollback() -> None:
-    """The rollback takes the expiry for one that was killed. Nothing is left of the snapshots above."""
+    """The rollback takes the expiry for one that was killed. Nothing is left of the snapshots
+    above.
+    """
     at, met = 0, True
     while met:
         at += 1
@@ -711,7 +718,9 @@ def test_an_expiry_that_stood_still_leaves_the_target_of_a_rollback() -> None:
 def test_an_expiry_that_stood_still_puts_back_what_a_rollback_kept_beside_an_id_created_again(
     again: int,
 ) -> None:
-    """A paused writer has created an expired id again. It is below the target, and no part of the table."""
+    """A paused writer has created an expired id again. It is below the target, and no part of the
+    table.
+    """
     at, met, meetings = 0, True, 0
     while met:
         at += 1 if MANY else 2

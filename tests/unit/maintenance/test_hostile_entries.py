@@ -1,5 +1,6 @@
-"""What others committed: entries with names, buckets and partitions that no table can have. Commands that
-delete pass over them, and `verify` reports them."""
+"""What others committed: entries with names, buckets and partitions that no table can have.
+Commands that delete pass over them, and `verify` reports them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def evil(kind: FileKind, like: ManifestEntry) -> list[ManifestEntry]:
 
 
 def attacked(folder: Path, partitioned: bool = True) -> Disk:
-    """A table to which somebody added evil entries, and then deleted them, between good commits of ours."""
+    """A table to which somebody added evil entries, and then deleted them, between good commits of
+    ours.
+    """
     disk = Disk(folder, partitioned=partitioned)
     bench, dt = disk.bench, "a" if partitioned else None
     bench.committer().commit(bench.request(0, [bench.message("f0", dt=dt)]))

@@ -1,4 +1,6 @@
-"""Symbolic links in a table's folders, and folders of others: nothing that deletes looks behind them."""
+"""Symbolic links in a table's folders, and folders of others: nothing that deletes looks behind
+them.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,9 @@ def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(
 
 
 class Swapping(LocalStorage):
-    """Replaces a bucket by a link to a folder outside, at the last look before a file in it is deleted."""
+    """Replaces a bucket by a link to a folder outside, at the last look before a file in it is
+    deleted.
+    """
 
     def stat(self, path: str) -> FileStat:
         found = super().stat(path)

@@ -1,4 +1,6 @@
-"""Changelogs that outlive their snapshots: what else may delete their files, and what lies beside the lineage."""
+"""Changelogs that outlive their snapshots: what else may delete their files, and what lies beside
+the lineage.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ class Bulk(TripStorage):
 
 
 class Held(Bulk):
-    """Requests run at once. The first deletion of a snapshot is answered when 40 lists have been read."""
+    """Requests run at once. The first deletion of a snapshot is answered when 40 lists have been
+    read.
+    """
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -106,8 +108,9 @@ def test_expiry_takes_little_more_than_a_trip_for_each_snapshot() -> None:
 
 
 def test_a_snapshot_that_expires_takes_less_than_nine_requests() -> None:
-    """It is read, noted and looked at: its file, the newest one's and the pins. Its file is deleted. Its two
-    lists are read."""
+    """It is read, noted and looked at: its file, the newest one's and the pins. Its file is
+    deleted. Its two lists are read.
+    """
     bench, storage = grown()
     found = trips(
         storage,

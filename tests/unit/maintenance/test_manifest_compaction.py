@@ -1,4 +1,6 @@
-"""Compacting manifests: what is published, what stays the same, and failures at every storage operation."""
+"""Compacting manifests: what is published, what stays the same, and failures at every storage
+operation.
+"""
 
 from __future__ import annotations
 

@@ -388,8 +388,9 @@ def expire_all_but_the_newest(scene: Scene) -> None:
 
 
 def commit_the_prepared_files(scene: Scene) -> None:
-    """A journalled batch is committed, and two more after it, so that its entry is removed. Then all
-    snapshots but the last expire."""
+    """A journalled batch is committed, and two more after it, so that its entry is removed. Then
+    all snapshots but the last expire.
+    """
     journal = Journal(scene.storage, "me")
     prepared = journal.read(7)
     assert prepared is not None
@@ -553,7 +554,8 @@ def test_nothing_is_deleted_where_snapshots_are_lost(lose: Callable[[Scene], obj
     assert {one for one in scene.all_files() if "clock-" not in one} == left
 
 
-# -- slow writers ----------------------------------------------------------------------------------------
+# -- slow writers
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["commit", "append", "overwrite", "stream"])

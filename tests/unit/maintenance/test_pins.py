@@ -1,4 +1,6 @@
-"""A rollback keeps its target by a pin; what others say of it, and what becomes of one that was killed."""
+"""A rollback keeps its target by a pin; what others say of it, and what becomes of one that was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,9 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
 def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was_killed_and_completed() -> (
     None
 ):
-    """The rollback was killed before it looked whether its tag still existed. Only its pin keeps the target."""
+    """The rollback was killed before it looked whether its tag still existed. Only its pin keeps
+    the target.
+    """
     at, met, broken = 0, True, 0
     while met:
         at += 1
@@ -294,8 +298,9 @@ def test_a_rollback_waits_for_the_expiry_of_its_target_and_then_gives_up() -> No
 
 
 def test_a_tag_that_an_expiry_may_have_overlooked_is_no_target_until_the_expiry_has_ended() -> None:
-    """The expiry stands still before it deletes files, and has read the tags. The tag's creator has not yet
-    looked whether the snapshot stands."""
+    """The expiry stands still before it deletes files, and has read the tags. The tag's creator has
+    not yet looked whether the snapshot stands.
+    """
     case = Case.make()
     bench = case.bench
     case.expire_to(5)

@@ -1,4 +1,6 @@
-"""Verification: nothing is found on healthy tables, and every kind of damage is found under its code."""
+"""Verification: nothing is found on healthy tables, and every kind of damage is found under its
+code.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ class Damage:
     def entries(
         self, change: Callable[[list[ManifestEntry]], list[ManifestEntry]], **meta: Any
     ) -> None:
-        """Writes the newest delta manifest and its list again. `meta` changes the entry of the list."""
+        """Writes the newest delta manifest and its list again. `meta` changes the entry of the
+        list.
+        """
         latest = self.latest
         (old,) = self.manifests.delta(latest)
         made = change(self.manifests.read(old))
@@ -472,8 +476,9 @@ def _folders(storage: Storage, folder: str = "") -> list[str]:
 
 
 def test_a_block_that_several_manifests_have_is_judged_in_each() -> None:
-    """Merging copies full blocks. Their entries are checked once, unless the manifests give them other
-    counts or something is wrong with them."""
+    """Merging copies full blocks. Their entries are checked once, unless the manifests give them
+    other counts or something is wrong with them.
+    """
     bench = Bench(options={"manifest.merge-min-count": "2"})
     for number, files in enumerate((1000, 1, 1)):
         messages = [bench.message(f"f{number}-{one}") for one in range(files)]

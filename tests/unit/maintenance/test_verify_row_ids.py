@@ -1,4 +1,6 @@
-"""`verify` finds rows without ids, rows with the same id, and a snapshot that would give ids out again."""
+"""`verify` finds rows without ids, rows with the same id, and a snapshot that would give ids out
+again.
+"""
 
 from __future__ import annotations
 

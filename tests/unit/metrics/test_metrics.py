@@ -184,7 +184,8 @@ def test_an_interrupt_in_a_reporter_is_not_swallowed() -> None:
         report_to_all([failing(KeyboardInterrupt())], REPORT, set())
 
 
-# -- the metrics of a sink ----------------------------------------------------------------------------
+# -- the metrics of a sink
+# ----------------------------------------------------------------------------
 
 
 def changes(

@@ -1,4 +1,6 @@
-"""Reading with a filter: the rows are those of a full read, filtered; files without such rows stay closed."""
+"""Reading with a filter: the rows are those of a full read, filtered; files without such rows stay
+closed.
+"""
 
 from __future__ import annotations
 
@@ -276,7 +278,8 @@ def test_what_arrow_cannot_fold_prunes_nothing(table: PaimonTable) -> None:
     assert predicate.possible([(zero, 1), ({}, None)]) == [True, True]
 
 
-# -- time travel -----------------------------------------------------------------------------------------
+# -- time travel
+# -----------------------------------------------------------------------------------------
 
 
 def test_a_time_chooses_the_newest_snapshot_that_is_not_younger(table: PaimonTable) -> None:

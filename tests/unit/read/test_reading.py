@@ -252,8 +252,9 @@ def test_an_orc_file_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Path) 
 def test_a_broken_file_gives_an_error_that_names_it_or_rows(
     tmp_path: Path, file_format: str
 ) -> None:
-    """If any byte is damaged, or the file is cut off anywhere, a read gives rows or an error of ours, and
-    never another error."""
+    """If any byte is damaged, or the file is cut off anywhere, a read gives rows or an error of
+    ours, and never another error.
+    """
     table = created(tmp_path, {"file.format": file_format}, keys=())
     append(table, [(i, f"dt{i}", i, "text" * i) for i in range(200)], "me", 1)
     (file,) = table.files()
@@ -418,8 +419,9 @@ MOMENTS = [
 
 
 def arrow_writes_int96_right() -> bool:
-    """Whether this Arrow writes moments before 1970 as the day and the time of the day: the older ones leave
-    a negative time."""
+    """Whether this Arrow writes moments before 1970 as the day and the time of the day: the older
+    ones leave a negative time.
+    """
     made = io.BytesIO()
     column = pa.array([-1], pa.timestamp("us"))
     plain = {"use_dictionary": False, "compression": "none", "write_statistics": False}
@@ -510,7 +512,9 @@ def test_rows_pass_through_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_files_of_a_bucket_that_overlap_are_merged_in_bounded_memory(tmp_path: Path) -> None:
-    """Eight files of level 0 that have the same keys: what Arrow holds at a time is some rows of each."""
+    """Eight files of level 0 that have the same keys: what Arrow holds at a time is some rows of
+    each.
+    """
     options = {"bucket": "1", "write-only": "true", "file.block-size": "1 mb"}
     columns = [("k", "BIGINT NOT NULL"), ("v", "BYTES")]
     table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)

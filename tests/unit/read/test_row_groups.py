@@ -63,7 +63,9 @@ def names_of(table: PaimonTable) -> list[Path]:
 
 
 def in_groups(table: PaimonTable, rows: pa.Table | None = None, **how: Any) -> PaimonTable:
-    """The same table. Its only file is written again by pyarrow, in several row groups, with other settings."""
+    """The same table. Its only file is written again by pyarrow, in several row groups, with other
+    settings.
+    """
     (file,) = names_of(table)
     rows = pq.ParquetFile(file).read() if rows is None else rows
     pq.write_table(rows, file, **{"row_group_size": GROUP, **how})
@@ -104,7 +106,9 @@ COLUMNS = [(f"c{i}", type_) for i, type_ in enumerate(VALUES)]
 
 
 def every_type(tmp_path: Path, nulls: bool = False) -> PaimonTable:
-    """A table of all types in one file. With `nulls`, two rows of three are NULL, and one row group is all NULL."""
+    """A table of all types in one file. With `nulls`, two rows of three are NULL, and one row group
+    is all NULL.
+    """
     table = made(tmp_path, COLUMNS)
     places = [None if nulls and (one % 3 or 20 <= one < 30) else one for one in range(ROWS)]
     schema = table.to_arrow().schema

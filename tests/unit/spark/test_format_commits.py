@@ -1,4 +1,6 @@
-"""What becomes of rows that tasks of `format("paimon_stream")` have written, without Spark's processes."""
+"""What becomes of rows that tasks of `format("paimon_stream")` have written, without Spark's
+processes.
+"""
 
 from __future__ import annotations
 
@@ -266,7 +268,8 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
     assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
 
 
-# -- batch writes ---------------------------------------------------------------------------------------
+# -- batch writes
+# ---------------------------------------------------------------------------------------
 
 
 def batch_write(
@@ -312,7 +315,8 @@ def test_a_batch_write_puts_nothing_into_a_table_that_was_made_anew(
     assert not made.snapshots()
 
 
-# -- what is refused --------------------------------------------------------------------------------------
+# -- what is refused
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""A Python worker of Spark that runs many tasks sets its modules aside from the search for garbage, once, and
-does not read the lists of Spark's own archives before each task."""
+"""A Python worker of Spark that runs many tasks sets its modules aside from the search for garbage,
+once, and does not read the lists of Spark's own archives before each task.
+"""
 
 from __future__ import annotations
 

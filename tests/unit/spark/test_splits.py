@@ -1,4 +1,6 @@
-"""Splits of tables with a primary key: sections of a bucket are read alone, and give the rows of a full read."""
+"""Splits of tables with a primary key: sections of a bucket are read alone, and give the rows of a
+full read.
+"""
 
 from __future__ import annotations
 

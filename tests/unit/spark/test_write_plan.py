@@ -55,7 +55,8 @@ def gathers(*batches: list[CommitMessage]) -> bool:
     return learnt(GROUPED, *batches).way_of_tasks(GROUPED) is Way.PACKETS
 
 
-# -- many small files ---------------------------------------------------------------------------------
+# -- many small files
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("tasks", "expected"), [(1, False), (3, False), (4, True), (200, True)])
@@ -91,7 +92,8 @@ def test_rows_are_gathered_only_where_they_have_somewhere_to_go_and_the_option_a
         assert WritePlan().way_of_tasks(table) is expected
 
 
-# -- tables with a primary key ------------------------------------------------------------------------
+# -- tables with a primary key
+# ------------------------------------------------------------------------
 
 
 def test_rows_with_keys_are_packed_until_a_bucket_had_several_files_and_again_when_they_are_few() -> (
@@ -142,7 +144,8 @@ def test_a_batch_write_with_keys_is_sorted_by_spark_for_it_may_be_of_any_size() 
     assert WritePlan(streaming=False).way_of_tasks(APPEND) is Way.TASKS
 
 
-# -- the driver ---------------------------------------------------------------------------------------
+# -- the driver
+# ---------------------------------------------------------------------------------------
 
 
 def after(rows: int, table: Table, *, size: int = MB, row_bytes: int = 100) -> WritePlan:
@@ -208,7 +211,8 @@ def test_of_wide_rows_fewer_may_come() -> None:
     assert rows_of(plan.share(APPEND, 4)) == plan.most_rows(APPEND) == 2**12
 
 
-# -- the width of rows --------------------------------------------------------------------------------
+# -- the width of rows
+# --------------------------------------------------------------------------------
 
 
 def test_the_limit_of_bytes_is_lifted_only_for_rows_that_are_known_to_be_narrow() -> None:

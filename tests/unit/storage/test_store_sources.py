@@ -1,4 +1,6 @@
-"""From a location, its options, Spark's configuration and the environment to the settings of a store."""
+"""From a location, its options, Spark's configuration and the environment to the settings of a
+store.
+"""
 
 from __future__ import annotations
 

@@ -136,7 +136,9 @@ for _ in range(AT_ONCE + 1):  # the threads of the pool, and the one that waits 
 
 
 def test_a_process_that_ends_waits_only_for_the_requests_in_flight() -> None:
-    """An expiry after a commit runs in a daemon thread. What it has not begun must not delay the end."""
+    """An expiry after a commit runs in a daemon thread. What it has not begun must not delay the
+    end.
+    """
     ended = subprocess.run(
         [sys.executable, "-c", _ENDING], check=True, timeout=60, stdout=subprocess.PIPE
     )

@@ -1,4 +1,6 @@
-"""One query that writes main and a branch: each has its own batches, whatever is killed, expires or is forwarded."""
+"""One query that writes main and a branch: each has its own batches, whatever is killed, expires or
+is forwarded.
+"""
 
 from __future__ import annotations
 

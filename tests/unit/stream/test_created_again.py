@@ -1,5 +1,6 @@
-"""Traces of a stream that lie beside the table: a snapshot that a late put created again after its id had
-expired, and journal entries that are newer than the checkpoint."""
+"""Traces of a stream that lie beside the table: a snapshot that a late put created again after its
+id had expired, and journal entries that are newer than the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +141,9 @@ def test_a_journal_that_is_ahead_of_the_checkpoint_refuses_it_after_the_snapshot
 
 
 def without_lists(bench: Bench, lost: str, upto: int = 3) -> None:
-    """Removes what an expiry of Java that was killed, or damage, takes from snapshots that still exist."""
+    """Removes what an expiry of Java that was killed, or damage, takes from snapshots that still
+    exist.
+    """
     snapshots = [bench.snapshots.get(one) for one in bench.snapshots.ids() if one <= upto + 1]
     third, fourth = snapshots[-2:]
     for name in {
@@ -228,7 +231,9 @@ def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch
 def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_again(
     hours: int, compacted: bool
 ) -> None:
-    """A writer that does not publish atomically comes late. Files that were prepared long ago are not used again."""
+    """A writer that does not publish atomically comes late. Files that were prepared long ago are
+    not used again.
+    """
     bench = Bench()
     Stream(bench).batches(2)
     others(bench, 1)

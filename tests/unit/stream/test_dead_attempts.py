@@ -1,5 +1,6 @@
-"""The files of dead attempts, where commits have compactions, changelogs and indexes: no file is removed
-that an attempt may still publish, or to which a snapshot refers."""
+"""The files of dead attempts, where commits have compactions, changelogs and indexes: no file is
+removed that an attempt may still publish, or to which a snapshot refers.
+"""
 
 from __future__ import annotations
 

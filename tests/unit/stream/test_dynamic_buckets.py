@@ -109,7 +109,9 @@ def test_two_writes_at_once_end_in_a_conflict(path: str) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_prepared_files_are_used_only_by_the_index_of_their_batch(path: str, again: bool) -> None:
-    """A batch that was written again, by a later index, may know keys that a rollback takes away."""
+    """A batch that was written again, by a later index, may know keys that a rollback takes
+    away.
+    """
     append(path, 1, 2)
     observer = KilledAt()
     writer, batch = stream(path, "one", observer), Batch(batch_id=0, offsets_hash="plan")

@@ -1,5 +1,7 @@
-"""An attempt of an earlier run takes effect late: while the next run works on the same batch, or after the
-table was rolled back below it. The batch is in the table once, and no live file is deleted."""
+"""An attempt of an earlier run takes effect late: while the next run works on the same batch, or
+after the table was rolled back below it. The batch is in the table once, and no live file is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,9 @@ class AtBatch:
 
 
 class Overtaken:
-    """Batch 1 of a stream: the earlier run stops at a phase, the next run judges the batch, and then the
-    earlier run publishes it. Its snapshot expires before the next run commits."""
+    """Batch 1 of a stream: the earlier run stops at a phase, the next run judges the batch, and
+    then the earlier run publishes it. Its snapshot expires before the next run commits.
+    """
 
     def __init__(
         self, options: dict[str, str], *, phase: Phase = Phase.STAGED, lands: bool = True
@@ -184,7 +187,8 @@ def test_a_later_batch_of_a_run_goes_on_where_snapshots_expired_during_it() -> N
     assert stream.batch().outcome == "committed"
 
 
-# -- rollbacks -----------------------------------------------------------------------------------------
+# -- rollbacks
+# -----------------------------------------------------------------------------------------
 
 
 def test_a_batch_that_another_run_published_below_reused_ids_is_found_before_it_is_written_again() -> (
@@ -337,7 +341,8 @@ def test_files_of_a_dead_attempt_stay_where_the_batch_was_rolled_back_before_the
         stream.batch()
 
 
-# -- the journal ---------------------------------------------------------------------------------------
+# -- the journal
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_paused_run_that_records_its_batch_late_hides_no_later_batch() -> None:
@@ -417,7 +422,9 @@ def test_the_files_of_a_batch_that_was_branched_and_rolled_back_stay() -> None:
 
 
 def stopped_before_its_put(bench: Bench) -> tuple[threading.Thread, threading.Event]:
-    """The first batch of a stream in a thread of its own, which waits until the event before its put."""
+    """The first batch of a stream in a thread of its own, which waits until the event before its
+    put.
+    """
     stream, reached, go_on = Stream(bench), threading.Event(), threading.Event()
 
     def stop() -> None:
@@ -434,7 +441,9 @@ def stopped_before_its_put(bench: Bench) -> tuple[threading.Thread, threading.Ev
 def test_an_attempt_with_the_files_of_a_published_one_does_not_remove_the_manifests_of_that() -> (
     None
 ):
-    """Its late put creates the expired snapshot again, and the next snapshot does hold its files."""
+    """Its late put creates the expired snapshot again, and the next snapshot does hold its
+    files.
+    """
     bench = Bench()
     thread, go_on = stopped_before_its_put(bench)
     later = Stream(bench, runs=10)

@@ -1,5 +1,6 @@
-"""The ledger: every verdict, from storage alone. There is one test for each rule, named after what it
-proves."""
+"""The ledger: every verdict, from storage alone. There is one test for each rule, named after what
+it proves.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +202,8 @@ def world() -> World:
     return World()
 
 
-# -- streams that may go on ---------------------------------------------------------------------------
+# -- streams that may go on
+# ---------------------------------------------------------------------------
 
 
 def test_the_first_batch_on_an_empty_table_is_fresh(world: World) -> None:
@@ -247,7 +249,8 @@ def test_a_later_batch_of_an_unknown_stream_on_a_whole_history_is_fresh(world: W
     assert isinstance(world.judge(5), Fresh)
 
 
-# -- what a killed run prepared ----------------------------------------------------------------------
+# -- what a killed run prepared
+# ----------------------------------------------------------------------
 
 
 def test_a_prepared_batch_that_was_not_published_is_reused(world: World) -> None:
@@ -294,7 +297,8 @@ def test_an_entry_of_another_query_under_our_user_is_not_reused(world: World) ->
     assert isinstance(world.judge(0), Fresh)
 
 
-# -- checkpoints that are not what they were ----------------------------------------------------------
+# -- checkpoints that are not what they were
+# ----------------------------------------------------------
 
 
 def test_a_table_ahead_of_the_checkpoint_is_a_rewound_checkpoint(world: World) -> None:
@@ -395,7 +399,8 @@ def test_the_files_of_a_published_batch_are_not_dead_when_it_is_let_in_again(
     assert world.judge(batch_id) == Fresh(seen=SnapshotRef(id=1, nonce="delta-1"))
 
 
-# -- history that is gone ----------------------------------------------------------------------------
+# -- history that is gone
+# ----------------------------------------------------------------------------
 
 
 def test_a_later_batch_with_expired_history_and_no_journal_is_unknown(world: World) -> None:
@@ -440,7 +445,8 @@ def test_an_operator_can_let_an_unknown_history_continue(world: World) -> None:
     assert isinstance(world.judge(5), Fresh)
 
 
-# -- tables that are not what they were ---------------------------------------------------------------
+# -- tables that are not what they were
+# ---------------------------------------------------------------
 
 
 def test_another_first_schema_is_a_replaced_table(world: World) -> None:
@@ -601,7 +607,8 @@ def test_an_operator_can_let_a_rolled_back_table_continue(world: World) -> None:
     assert isinstance(world.judge(3), Fresh)
 
 
-# -- two writers of one run ---------------------------------------------------------------------------
+# -- two writers of one run
+# ---------------------------------------------------------------------------
 
 
 def test_our_batch_published_by_our_own_run_is_a_second_sink(world: World) -> None:
@@ -610,7 +617,8 @@ def test_our_batch_published_by_our_own_run_is_a_second_sink(world: World) -> No
         world.judge(3)
 
 
-# -- later batches of a run ---------------------------------------------------------------------------
+# -- later batches of a run
+# ---------------------------------------------------------------------------
 
 
 def remembered(world: World, own: Snapshot, batch_id: int) -> Memory:

@@ -1,5 +1,6 @@
-"""A warning names, once when a writer begins, the options that ask for work which this package does not
-do."""
+"""A warning names, once when a writer begins, the options that ask for work which this package does
+not do.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Another engine replaces a snapshot that we have published: what the stream reports, at once and after a
-restart, and how the batch is committed again."""
+"""Another engine replaces a snapshot that we have published: what the stream reports, at once and
+after a restart, and how the batch is committed again.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ NO_CATALOG = "only read this table"
 
 
 def lose(bench: Bench, name: str = "java-1") -> Snapshot:
-    """Another engine staged its commit before ours was there, and copies it over ours afterwards."""
+    """Another engine staged its commit before ours was there, and copies it over ours
+    afterwards.
+    """
     return Replacing(bench).copy_over(bench.latest().id, name)
 
 
@@ -96,7 +99,9 @@ def test_a_restart_says_so_too(batches: int) -> None:
 @pytest.mark.parametrize("place", ["s3://bucket/db.db/t", "/data/db.db/t"])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_error_says_what_the_command_needs_besides(place: str, restarted: bool) -> None:
-    """Without the storage options it does not find the store, and without --yes it commits nothing."""
+    """Without the storage options it does not find the store, and without --yes it commits
+    nothing.
+    """
     bench = Bench(storage=Elsewhere(place))
     stream = started(bench, 2)
     lose(bench)
@@ -139,7 +144,9 @@ def test_a_rollback_is_no_loss(restarted: bool) -> None:
 
 
 def test_a_snapshot_that_was_created_beside_the_line_is_no_loss() -> None:
-    """Ours was already built upon, so the rows of the other engine are missing, and none of ours."""
+    """Ours was already built upon, so the rows of the other engine are missing, and none of
+    ours.
+    """
     bench = Bench()
     stream = started(bench, 2)
     Replacing(bench).copy_over(1, "java-1")
@@ -156,7 +163,8 @@ def test_a_lost_batch_whose_manifests_are_gone_is_reported_without_numbers() -> 
         stream.batch()
 
 
-# -- committed again -----------------------------------------------------------------------------------
+# -- committed again
+# -----------------------------------------------------------------------------------
 
 
 def again(bench: Bench, *args: Any, yes: bool = True, **how: Any) -> RecommitReport:
@@ -204,8 +212,9 @@ def test_the_lost_batch_is_found_by_spark_if_it_comes_again() -> None:
 
 
 def test_a_batch_that_was_prepared_when_the_loss_was_seen_is_used_afterwards() -> None:
-    """The loss of batch 1 is seen by the commit of batch 2, whose files are written and journalled. Its
-    snapshot was put on the lost one, so whether it was published is not known in that run."""
+    """The loss of batch 1 is seen by the commit of batch 2, whose files are written and journalled.
+    Its snapshot was put on the lost one, so whether it was published is not known in that run.
+    """
     bench = Bench()
     stream = Stream(bench)
     stream.start(At(Phase.JOURNALED, lambda: None))
@@ -240,7 +249,9 @@ def test_without_a_journal_the_command_of_the_error_names_the_files() -> None:
 
 
 def test_the_command_names_the_batch_although_an_earlier_one_was_given_up() -> None:
-    """An operator had written the rows of batch 1 again and let the stream continue. Then batch 2 is lost."""
+    """An operator had written the rows of batch 1 again and let the stream continue. Then batch 2
+    is lost.
+    """
     bench = Bench()
     stream = started(bench, 2)
     lose(bench)
@@ -304,7 +315,8 @@ def run_command(bench: Bench, error: CommitLost, *, yes: bool) -> RecommitReport
     )
 
 
-# -- refused -------------------------------------------------------------------------------------------
+# -- refused
+# -------------------------------------------------------------------------------------------
 
 
 def refused(bench: Bench, kind: type[PaimonStreamError], match: str, *args: Any) -> None:

@@ -84,6 +84,7 @@ def test_conflicts_of_compactions_are_counted_and_are_no_phase() -> None:
     assert found["conflicts"] == 3
     assert list(phases_of(found)) == list(report.phases)
     assert previous_commit(None, 2) == previous_commit(replace(report, outcome="empty"), 2) == {}
-    # A reader of an earlier release takes what it does not know for a phase of a few milliseconds, up to 20 of all.
+    # A reader of an earlier release takes what it does not know for a phase of a few milliseconds,
+    # up to 20 of all.
     known = re.fullmatch(r"1((?: [\w-]{1,40}=\d{1,19}){1,20})", failed[PREVIOUS])
     assert known is not None and known[1].count("=") <= 14

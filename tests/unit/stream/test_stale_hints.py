@@ -1,5 +1,6 @@
-"""A LATEST that names an old snapshot, and rollbacks that are killed or that meet a paused writer: a running
-stream, one that starts, and other engines all see the table's newest snapshot."""
+"""A LATEST that names an old snapshot, and rollbacks that are killed or that meet a paused writer:
+a running stream, one that starts, and other engines all see the table's newest snapshot.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def rows(bench: Bench) -> int:
 
 
 def created_again(stream: Stream, snapshot_id: int, content: bytes) -> None:
-    """A writer of another engine, paused before its put, creates an expired snapshot again, and the hint."""
+    """A writer of another engine, paused before its put, creates an expired snapshot again, and the
+    hint.
+    """
     stream.bench.storage.write(f"snapshot/snapshot-{snapshot_id}", content)
     stream.bench.storage.write("snapshot/LATEST", str(snapshot_id).encode())
 

@@ -1,5 +1,6 @@
-"""The first batch of a run: a table that is not the one from before, and a checkpoint that comes from another
-table. An operator's decision is asked for once."""
+"""The first batch of a run: a table that is not the one from before, and a checkpoint that comes
+from another table. An operator's decision is asked for once.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ CONTINUE = {"paimon-stream.on-table-change": "continue"}
 
 
 def replaced_under_the_stream(batches: int = 3) -> Stream:
-    """A stream whose table was dropped and created again while it worked on a batch, so that it has noted the
-    old table's batch in the new table's folder."""
+    """A stream whose table was dropped and created again while it worked on a batch, so that it has
+    noted the old table's batch in the new table's folder.
+    """
     stream = Stream(Bench())
     stream.batches(batches)
 
@@ -94,12 +96,14 @@ def test_a_replaced_table_is_asked_about_once_even_where_the_run_that_continues_
     assert len(stream.bench.live_names()) == 3
 
 
-# -- a table that lost batches -------------------------------------------------------------------------
+# -- a table that lost batches
+# -------------------------------------------------------------------------
 
 
 def robbed(how: str, *, noted: bool) -> Stream:
-    """A stream of three batches of which the table lost some. With `noted`, a run was killed after it had
-    recorded the next batch."""
+    """A stream of three batches of which the table lost some. With `noted`, a run was killed after
+    it had recorded the next batch.
+    """
     stream = Stream(Bench())
     bench = stream.bench
     bench.committer().commit(bench.request(1, [bench.message("java-1")], user="java"))
@@ -182,7 +186,8 @@ def test_a_running_stream_that_may_continue_after_a_loss_is_asked_about_it_once(
     assert stream.bench.live_names() == ["me-0-1", "me-1-2", "me-5-6"]
 
 
-# -- a table that is replaced while its schema grows ---------------------------------------------------
+# -- a table that is replaced while its schema grows
+# ---------------------------------------------------
 
 
 def test_a_table_that_is_replaced_before_its_schema_grows_is_left_as_it_is() -> None:
@@ -220,7 +225,8 @@ def grown(schema: TableSchema) -> TableSchema:
     )
 
 
-# -- a checkpoint that comes from another table --------------------------------------------------------
+# -- a checkpoint that comes from another table
+# --------------------------------------------------------
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -1,4 +1,6 @@
-"""The round trips and requests of a stream's batches, as an object store has them (docs/stores.md)."""
+"""The round trips and requests of a stream's batches, as an object store has them
+(docs/stores.md).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ STEADY = {
 
 
 def counted(stream: Stream, storage: TripStorage, after: AfterCommit | None = None) -> Trips:
-    """One batch with what follows its commit. The kit's data files are not counted: tasks write them."""
+    """One batch with what follows its commit. The kit's data files are not counted: tasks write
+    them.
+    """
     with storage.counted() as found:
         if stream.writer is None:
             stream.start(storage=storage)
@@ -71,7 +75,9 @@ def test_what_the_driver_writes_goes_with_the_manifests() -> None:
 
 
 def test_what_the_driver_wrote_long_before_the_commit_is_committed() -> None:
-    """The look for files that an orphan cleaner may have removed does not miss those that are still held."""
+    """The look for files that an orphan cleaner may have removed does not miss those that are still
+    held.
+    """
     stream = Stream(Bench())
     storage = TripStorage(stream.bench.storage)
     for wait_minutes in (0, 31, 25 * 60):

@@ -1,4 +1,6 @@
-"""Data files in external paths (table-kinds.md §3): where each goes, and that no other file is touched."""
+"""Data files in external paths (table-kinds.md §3): where each goes, and that no other file is
+touched.
+"""
 
 from __future__ import annotations
 

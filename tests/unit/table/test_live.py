@@ -51,7 +51,9 @@ def delete(entry: ManifestEntry) -> ManifestEntry:
 
 @dataclass
 class History:
-    """Commits to a table in memory, each a list of entries, and a log of the manifests that are read."""
+    """Commits to a table in memory, each a list of entries, and a log of the manifests that are
+    read.
+    """
 
     storage: FaultyStorage = field(default_factory=lambda: FaultyStorage(MemoryStorage()))
     snapshots: list[Snapshot] = field(default_factory=list)

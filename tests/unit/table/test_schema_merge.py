@@ -304,7 +304,9 @@ def test_a_table_that_only_this_writers_options_make_writable_still_gets_columns
 
 
 class LostAnswer(MemoryStorage):
-    """A storage that does not answer whether a schema was created. `happens` says whether it was."""
+    """A storage that does not answer whether a schema was created. `happens` says whether it
+    was.
+    """
 
     happens = True
 

@@ -1,4 +1,6 @@
-"""Creating tables: Paimon's rules, and errors that say how to keep them. And which tables are writable."""
+"""Creating tables: Paimon's rules, and errors that say how to keep them. And which tables are
+writable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lengths, digits, times and nested columns: what is kept, and what is refused with path and count."""
+"""Lengths, digits, times and nested columns: what is kept, and what is refused with path and
+count.
+"""
 
 from __future__ import annotations
 

@@ -184,7 +184,9 @@ def test_a_key_in_two_buckets_and_a_damaged_file_are_errors() -> None:
 def test_a_key_that_gets_a_row_is_looked_for_in_all_large_buckets(
     monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
-    """Bucket 1 has two keys, so it is large or not. The key that is in both buckets gets no row at first."""
+    """Bucket 1 has two keys, so it is large or not. The key that is in both buckets gets no row at
+    first.
+    """
     monkeypatch.setattr(dynamic_buckets, "_LARGE", large)
     world = World(target=3)
     world.batch([1, 2, 3, 4])

@@ -1,4 +1,6 @@
-"""Files of every format: they roll near the target size, and nothing is left of files that are given up."""
+"""Files of every format: they roll near the target size, and nothing is left of files that are
+given up.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The kind of each row: by a column that is stored, by one that is not, and the kinds that a table leaves
-out."""
+"""The kind of each row: by a column that is stored, by one that is not, and the kinds that a table
+leaves out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Shuffle packets give back all rows in their order, and the rows of a bucket at one shuffle key."""
+"""Shuffle packets give back all rows in their order, and the rows of a bucket at one shuffle
+key.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def rows(count: int, seed: int = 0) -> pa.RecordBatch:
 def of_shuffle_key(
     packed: Sequence[pa.RecordBatch], key: int, size: int
 ) -> Iterator[pa.RecordBatch]:
-    """What Spark brings to one task: the records of one shuffle key, this number of them at once."""
+    """What Spark brings to one task: the records of one shuffle key, this number of them at
+    once.
+    """
     table = pa.Table.from_batches(packed)
     mine = table.filter(pc.equal(table.column("shuffle_key"), key)).sort_by("number")
     whole = mine.combine_chunks().to_batches()

@@ -109,7 +109,9 @@ def test_all_files_of_a_user_have_one_writer_and_rising_times_whatever_the_clock
 
 
 def test_files_are_in_the_order_in_which_they_were_published(tmp_path: Path) -> None:
-    """The batch that was written first is published last, and another attempt of it sees the other batch."""
+    """The batch that was written first is published last, and another attempt of it sees the other
+    batch.
+    """
     kit.postponed(tmp_path / "t")
     table = load_table(LocalStorage(str(tmp_path / "t")))
 

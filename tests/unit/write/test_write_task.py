@@ -1,5 +1,6 @@
-"""A write task makes the right files, holds a bounded number of rows, and removes its files after an
-error."""
+"""A write task makes the right files, holds a bounded number of rows, and removes its files after
+an error.
+"""
 
 from __future__ import annotations
 
