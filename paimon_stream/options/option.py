@@ -177,8 +177,8 @@ def zone(value: str) -> dt.tzinfo:
         if found is None and not _NOT_OF_JAVA.fullmatch(text):
             return ZoneInfo(text)
         away = dt.timedelta(
-            **{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")}
-        )  # type: ignore[index]
+            **{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")}  # type: ignore[index]
+        )
         if away <= dt.timedelta(hours=18):
             return dt.timezone(-away if found["sign"] == "-" else away)  # type: ignore[index]
     except (
