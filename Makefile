@@ -109,29 +109,29 @@ demo: java .venv/.ready .venv-readers/.ready jar
 	@$(VENV)/python examples/flights.py
 
 test: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster")
+	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not full")
 
 test-long: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) -m long
+	$(VENV)/$(PYTEST) -m "long and not full"
 
 # One process: each would have a cluster of its own.
 test-cluster: java .venv/.ready jar
 	$(VENV)/python -m pytest $(or $(TESTS),tests/cluster)
 
 test-spark35: java .venv-spark35/.ready jar
-	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(STREAMING))
+	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark and not full" $(STREAMING))
 
 test-spark4: java .venv-spark40/.ready .venv-spark41/.ready jar
-	.venv-spark40/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(ON_SPARK4))
-	.venv-spark41/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(ON_SPARK4))
+	.venv-spark40/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark and not full" $(ON_SPARK4))
+	.venv-spark41/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark and not full" $(ON_SPARK4))
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "not full" $(LOWEST))
 
 test-stores: .venv/.ready
-	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),$(ON_S3))
-	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),$(ON_EACH))
-	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),$(ON_EACH))
+	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),-m "not full" $(ON_S3))
+	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),-m "not full" $(ON_EACH))
+	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),-m "not full" $(ON_EACH))
 
 torture: .venv/.ready
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
