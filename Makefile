@@ -47,15 +47,7 @@ RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
-ON_SPARK4 := $(addprefix tests/spark/test_,connect.py format_reads.py format_streams.py format_tables.py sink.py)
-STREAMING := $(addprefix tests/crash/test_,kills.py kills_of_sums.py official_sink.py) tests/spark
-# On a store each case takes seconds: a part of the cases is tried, and more of them with TEST_SEEDS=many.
-WINDOWS := $(addprefix tests/crash/test_,commit_faults.py kinds_of_commit_faults.py keyed_faults.py keyed_stream_faults.py overwrite_faults.py schema_faults.py maintenance_faults.py)
-RACES := $(addprefix tests/concurrency/test_,committers.py races.py overwrites.py taken_back.py)
-ON_STORES := $(WINDOWS) $(RACES) tests/unit/stream
-ON_S3 := $(filter-out %/test_maintenance_faults.py %/test_keyed_faults.py,$(WINDOWS)) $(filter-out %/test_taken_back.py,$(RACES)) $(addprefix tests/unit/stream/test_,stream_starts.py late_attempts.py lost_commits.py)
-ON_EACH := tests/crash/test_commit_faults.py tests/concurrency/test_overwrites.py
-LOWEST := tests/unit tests/contract tests/property tests/persisted $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
+# Which tests run where is said by their marks: pyproject.toml lists these.
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
 define venv
@@ -116,22 +108,22 @@ test-long: java .venv/.ready .venv-readers/.ready jar
 
 # One process: each would have a cluster of its own.
 test-cluster: java .venv/.ready jar
-	$(VENV)/python -m pytest $(or $(TESTS),tests/cluster)
+	$(VENV)/python -m pytest $(or $(TESTS),-m cluster)
 
 test-spark35: java .venv-spark35/.ready jar
-	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark and not full" $(STREAMING))
+	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "spark35 and not full")
 
 test-spark4: java .venv-spark40/.ready .venv-spark41/.ready jar
-	.venv-spark40/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark and not full" $(ON_SPARK4))
-	.venv-spark41/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark and not full" $(ON_SPARK4))
+	.venv-spark40/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full")
+	.venv-spark41/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full")
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "not full" $(LOWEST))
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "lowest and not full")
 
 test-stores: .venv/.ready
-	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),-m "not full" $(ON_S3))
-	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),-m "not full" $(ON_EACH))
-	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),-m "not full" $(ON_EACH))
+	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),-m "s3 and not full")
+	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
+	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
 
 torture: .venv/.ready
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
@@ -141,10 +133,10 @@ torture: .venv/.ready
 test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-spark40/.ready .venv-spark41/.ready .venv-lowest/.ready jar
 	@failed=; export TEST_SEEDS=many; \
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
-	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) $(ON_STORES) || failed="$$failed $$store"; done; \
-	.venv-spark35/bin/$(PYTEST) $(STREAMING) || failed="$$failed spark35"; \
-	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) $(ON_SPARK4) || failed="$$failed spark4$$minor"; done; \
-	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(LOWEST) || failed="$$failed lowest"; \
+	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
+	.venv-spark35/bin/$(PYTEST) -m spark || failed="$$failed spark35"; \
+	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) -m spark4 || failed="$$failed spark4$$minor"; done; \
+	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) -m "bare or lowest" || failed="$$failed lowest"; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 lint: .venv/.ready

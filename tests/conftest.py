@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,39 @@ SLOWEST = (
 """The files that take minutes. They come first, so that two processes that share the files end
 together.
 """
+
+
+POSITIVE = re.compile(r"(?<!not )\b(?!(?:not|and|or)\b)[a-z]\w*")
+"""The marks of an expression of `-m` that a test must have."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m mark`, a file is imported only if it names the mark, or a conftest.py above does.
+
+    So a few tests of all start soon, and an environment needs only what its tests import.
+    """
+    marks = set(POSITIVE.findall(config.option.markexpr or ""))
+    if not marks:
+        return None
+    if collection_path.is_dir():
+        files = sorted(collection_path.rglob("test_*.py"))
+    elif collection_path.match("test_*.py"):
+        files = [collection_path]
+    else:
+        return None
+    return None if any(marks & marks_of(file) for file in files) else True
+
+
+def marks_of(file: Path) -> set[str]:
+    """The marks that a test file may have: it names them, or a conftest.py above it does."""
+    above = [folder / "conftest.py" for folder in file.parents if HERE in folder.parents]
+    return named_marks(file).union(*map(named_marks, above))
+
+
+@cache
+def named_marks(file: Path) -> set[str]:
+    """The marks that a file names, none if it is not there."""
+    return set(re.findall(r"pytest\.mark\.(\w+)", file.read_text())) if file.exists() else set()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

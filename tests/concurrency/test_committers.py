@@ -17,6 +17,8 @@ from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench
 from tests.kits.places import some
 
+pytestmark = [pytest.mark.store, pytest.mark.s3]
+
 STEPS = 5
 """Phases of one undisturbed commit after the first: BASE_READ … CONFIRMED, then it runs out."""
 

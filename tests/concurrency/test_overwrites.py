@@ -15,6 +15,8 @@ from paimon_stream.errors import BucketCountChanged
 from paimon_stream.format.snapshot_json import CommitKind
 from tests.kits.commits import Bench
 
+pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.azure_and_gcs]
+
 
 @dataclass
 class Between:

@@ -17,6 +17,8 @@ from tests.kits.commits import Bench
 from tests.kits.places import WHOLE, some
 from tests.unit.commit.test_checks import append, keys
 
+pytestmark = [pytest.mark.store, pytest.mark.s3]
+
 MakeRequest = Callable[[Bench], CommitRequest]
 Kinds = dict[str, MakeRequest]
 

@@ -16,6 +16,8 @@ from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench
 from tests.kits.races import Meanwhile, Stopped
 
+pytestmark = pytest.mark.store
+
 
 @dataclass
 class Slow:

@@ -23,6 +23,8 @@ from paimon_stream.format.types import DataType, parse_type
 from paimon_stream.write.routing import assign_buckets
 from tests.kits.vector_values import KINDS, arrow_column, internal
 
+pytestmark = pytest.mark.lowest
+
 Vectors = Callable[[str], Any]
 VECTORS = Path(__file__).parent.parent / "vectors"
 

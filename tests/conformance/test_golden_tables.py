@@ -23,6 +23,8 @@ from paimon_stream.table.live import live_files, merge_entries
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 
+pytestmark = pytest.mark.lowest
+
 HERE = Path(__file__).parent.parent / "golden"
 CASES = sorted(folder.name for folder in HERE.iterdir() if (folder / "expected.json").is_file())
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]

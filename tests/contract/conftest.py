@@ -12,7 +12,10 @@ from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from tests.kits.faults import FaultyStorage
+from tests.kits.marks import marks_folder
 from tests.kits.stores import StoreServer
+
+pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.bare, pytest.mark.lowest)
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {
     "local": lambda folder: LocalStorage(str(folder / "not" / "there" / "yet")),

@@ -24,6 +24,8 @@ from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed, Moment
 
+pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.azure_and_gcs]
+
 BATCH = 7
 
 

@@ -29,6 +29,8 @@ from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.keyed import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
 from tests.kits.places import following, new_storage
 
+pytestmark = pytest.mark.store
+
 OPTIONS = {"bucket": "2", "write-only": "true", "changelog-producer": "input"}
 BATCH = 7
 RUNTIME = simulated(3, SimulatedClock())

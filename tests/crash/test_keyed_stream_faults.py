@@ -27,6 +27,8 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.keyed import write_changes
 
+pytestmark = [pytest.mark.store, pytest.mark.s3]
+
 _PLACES: Final = count()
 
 

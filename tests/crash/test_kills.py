@@ -20,7 +20,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 CHILD = Path(__file__).with_name("stream_child.py")
 ROWS_PER_FILE = 40
@@ -111,6 +111,7 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize("options", [{"bucket": "2", "bucket-key": "id"}], ids=["bucketed"])
 def test_killed_in_every_window_each_row_is_there_once(
     tmp_path: Path, java: Any, options: dict[str, str]
@@ -149,7 +150,6 @@ def wait_until_stopped(child: subprocess.Popen[str]) -> None:
         return
 
 
-@pytest.mark.one_spark
 def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
     tmp_path: Path, java: Any
 ) -> None:
@@ -167,7 +167,6 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
     assert ids(java, job) == list(range(3 * ROWS_PER_FILE))
 
 
-@pytest.mark.one_spark
 def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path, java: Any) -> None:
     """W13: the driver is stopped between publishing and its hint. Others commit and expire its
     snapshot.

@@ -14,7 +14,7 @@ import pytest
 from paimon_stream import PaimonTable
 from tests.crash.test_kills import ROWS_PER_FILE, Job, files_on_disk, live_files
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 def add_numbers(job: Job, number: int) -> None:
@@ -27,7 +27,6 @@ def add_numbers(job: Job, number: int) -> None:
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-@pytest.mark.one_spark
 def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) -> None:
     """A table that adds up shows every row that is written twice. After one kill another writer is
     faster.
@@ -79,7 +78,6 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
     assert identifiers == [0, 1, 1, 2, 3]
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize(("mode", "before"), [("update", "staged"), ("complete", "journaled")])
 def test_results_of_an_aggregation_are_those_of_all_batches_whenever_it_was_killed(
     tmp_path: Path, java: Any, mode: str, before: str

@@ -26,6 +26,8 @@ from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.places import emptied, following
 
+pytestmark = [pytest.mark.store, pytest.mark.s3]
+
 FAULTS = {kind: ALL_FAULTS[kind] for kind in ("after", "refused", "killed after")}
 BATCH = 7
 FOREIGN = "foreign"

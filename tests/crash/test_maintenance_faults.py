@@ -24,6 +24,8 @@ from tests.kits.maintained import Case, tried
 from tests.kits.places import WHOLE, following
 from tests.kits.races import Meanwhile, Stopped
 
+pytestmark = pytest.mark.store
+
 FAULTS = {kind: ALL_FAULTS[kind] for kind in ("before", "refused", "killed before", "killed after")}
 
 

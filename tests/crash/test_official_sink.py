@@ -18,6 +18,8 @@ from click.testing import CliRunner
 from paimon_stream import PaimonTable
 from paimon_stream.cli.app import cli
 
+pytestmark = [pytest.mark.spark35, pytest.mark.spark]
+
 HERE = Path(__file__).parent
 VERSION = "0.9.0"
 ARTIFACT = "paimon-spark-3.5"

@@ -24,6 +24,8 @@ from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 
+pytestmark = [pytest.mark.store, pytest.mark.s3]
+
 BATCH = 7
 
 

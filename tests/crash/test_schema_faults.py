@@ -28,6 +28,8 @@ from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.places import WHOLE, following, new_storage
 from tests.kits.tables import write_rows
 
+pytestmark = [pytest.mark.store, pytest.mark.s3]
+
 ROWS = ({"id": 1, "day": "a"}, {"id": 2, "day": "b"})
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.kits.marks import marks_folder
 from tests.kits.spark_jobs import Job
+
+pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.spark)
 
 
 @pytest.fixture

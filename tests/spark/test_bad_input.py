@@ -114,7 +114,6 @@ UNFIT = {
 }
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize("case", UNFIT)
 def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case: str) -> None:
     change, column, parts = UNFIT[case]
@@ -135,7 +134,6 @@ def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case
     assert len(job.data_files()) == 1
 
 
-@pytest.mark.one_spark
 def test_all_reasons_are_in_one_message(job: Job) -> None:
     job.create(WIDE)
     job.add_files(1)
@@ -144,6 +142,7 @@ def test_all_reasons_are_in_one_message(job: Job) -> None:
     assert_reports(error, errors.IncompatibleSchema, "'price'", "'colour'", "lacks column 'id'")
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize("sensitive", [False, True])
 def test_the_case_of_column_names_counts_as_it_does_in_spark(
     job: Job, java: Any, sensitive: bool
@@ -162,7 +161,6 @@ def test_the_case_of_column_names_counts_as_it_does_in_spark(
     assert java_ids(java, job) == ([] if sensitive else ids_of(0))
 
 
-@pytest.mark.one_spark
 def test_what_is_narrower_fits_and_a_missing_nullable_column_is_null(job: Job, java: Any) -> None:
     job.create(WIDE)
     job.add_files(1)
@@ -184,6 +182,7 @@ def test_what_is_narrower_fits_and_a_missing_nullable_column_is_null(job: Job, j
 # -- values -------------------------------------------------------------------------------------
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize(
     "options", [{}, {"bucket": "2", "bucket-key": "id"}], ids=["no buckets", "buckets"]
 )
@@ -201,6 +200,7 @@ def test_null_in_a_not_null_column_is_counted(job: Job, java: Any, options: dict
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.spark35
 def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: Any) -> None:
     """A decimal that overflows inside the user's query never reaches the sink."""
     job.create(WIDE)
@@ -217,7 +217,6 @@ def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: An
 # -- options ------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_spark
 def test_an_unknown_sink_option_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(
         errors.InvalidOption, match=r"Did you mean 'paimon-stream\.on-table-change'"
@@ -225,7 +224,6 @@ def test_an_unknown_sink_option_is_refused_with_the_nearest_one() -> None:
         PaimonSink("t", options={"paimon-stream.on-table-chnage": "continue"})
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -239,7 +237,6 @@ def test_an_option_that_does_not_parse_is_refused_with_its_value(key: str, value
         PaimonSink("t", options={key: value})
 
 
-@pytest.mark.one_spark
 def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any) -> None:
     with pytest.warns(
         UserWarning, match=r"Unknown option 'traget-file-size'\. Did you mean 'target-file-size'"
@@ -253,7 +250,6 @@ def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any)
     assert java.schema(job.table)["options"]["traget-file-size"] == "1 mb"
 
 
-@pytest.mark.one_spark
 def test_a_sink_option_is_refused_as_a_table_option(job: Job) -> None:
     with pytest.raises(errors.InvalidOption, match="Give it to PaimonSink"):
         job.create(options={"paimon-stream.journal": "false"})
@@ -278,7 +274,6 @@ UNWRITABLE = {
 }
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize("case", UNWRITABLE)
 def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
     job: Job, java: Any, case: str
@@ -297,7 +292,6 @@ def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
     assert java_ids(java, job) == [-1]
 
 
-@pytest.mark.one_spark
 def test_a_missing_table_is_said_to_be_missing_and_nothing_is_made(job: Job) -> None:
     job.add_files(1)
     error = failing(job)
@@ -308,6 +302,7 @@ def test_a_missing_table_is_said_to_be_missing_and_nothing_is_made(job: Job) -> 
     assert job.ids() == ids_of(0)
 
 
+@pytest.mark.spark35
 def test_a_batch_outside_of_a_query_has_no_identity(job: Job) -> None:
     job.create()
     with pytest.raises(errors.IdentityUnknown, match="foreachBatch"):
@@ -371,7 +366,6 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.one_spark
 def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -386,7 +380,6 @@ def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None
     assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.one_spark
 def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     job.create(partition_keys=["day"])
     job.add_files(2)
@@ -406,7 +399,6 @@ def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.one_spark
 def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(
     job: Job, java: Any
 ) -> None:
@@ -429,7 +421,6 @@ def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(
         assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize(
     "phase", [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED], ids=lambda p: p.value
 )
@@ -505,7 +496,6 @@ METADATA: dict[str, Callable[[Job], Path]] = {
 MAY_BE_MISSING = {"journal", "register", "snapshot", "schema"}
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize("which", METADATA)
 def test_broken_metadata_stops_the_stream_until_it_is_restored(
     job: Job, java: Any, which: str
@@ -535,7 +525,6 @@ def test_broken_metadata_stops_the_stream_until_it_is_restored(
     assert len(java_ids(java, job)) == 6 * len(list((job.root / "source").iterdir()))
 
 
-@pytest.mark.one_spark
 def test_a_missing_first_schema_of_an_altered_table_is_named(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -551,7 +540,6 @@ def test_a_missing_first_schema_of_an_altered_table_is_named(job: Job, java: Any
     assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.one_spark
 def test_hints_that_are_wrong_or_missing_disturb_nobody(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -566,7 +554,6 @@ def test_hints_that_are_wrong_or_missing_disturb_nobody(job: Job, java: Any) -> 
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
-@pytest.mark.one_spark
 def test_without_its_own_memory_a_stream_learns_from_the_snapshots(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -579,7 +566,6 @@ def test_without_its_own_memory_a_stream_learns_from_the_snapshots(job: Job, jav
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
-@pytest.mark.one_spark
 def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> None:
     """With its entry gone and its snapshots expired, the batch is in doubt, not new."""
     job.create()
@@ -604,7 +590,6 @@ def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> N
 # -- the user's own functions -------------------------------------------------------------------
 
 
-@pytest.mark.one_spark
 def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(
     job: Job, java: Any
 ) -> None:
@@ -629,7 +614,6 @@ def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(
     assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.one_spark
 def test_a_failing_on_commit_costs_a_warning_not_a_batch(
     job: Job, java: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -646,6 +630,7 @@ def test_a_failing_on_commit_costs_a_warning_not_a_batch(
     assert [snapshot["id"] for snapshot in java.snapshots(job.table)] == [1, 2]
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize(
     ("phase", "stop"),
     [
@@ -671,6 +656,7 @@ def test_an_interrupt_anywhere_in_a_batch_ends_the_query_and_a_restart_finishes_
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.spark35
 def test_a_function_that_fails_around_the_sink_says_so_itself(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -688,7 +674,6 @@ def test_a_function_that_fails_around_the_sink_says_so_itself(job: Job, java: An
     assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.one_spark
 def test_creating_a_table_where_one_is_says_so(job: Job) -> None:
     job.create()
     with pytest.raises(errors.AlreadyExists, match="if_not_exists"):

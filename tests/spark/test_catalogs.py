@@ -14,6 +14,8 @@ from paimon_stream import PaimonSink, catalog, errors
 from tests.kits.spark_jobs import Job
 from tests.servers.rest_double import RestDouble
 
+pytestmark = pytest.mark.spark35
+
 SECRET = "s3cr3t-never-shown"
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.kits.spark_jobs import Job
 
+pytestmark = pytest.mark.spark35
+
 COLUMNS = [
     ("user.id", "BIGINT NOT NULL"),
     ("a`b", "STRING"),

@@ -35,6 +35,7 @@ def runs(table: PaimonTable) -> int:
     return max(map(len, found.values()))
 
 
+@pytest.mark.spark35
 def test_a_stream_keeps_its_table_at_few_runs_and_java_goes_on_with_it(job: Job, java: Any) -> None:
     table = job.create(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
     (job.root / "source").mkdir()
@@ -73,7 +74,6 @@ KINDS: list[tuple[dict[str, str], list[tuple[str, int, str]]]] = [
 ]
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("options", "second"), KINDS, ids=[next(iter(reversed(one.values()))) for one, _ in KINDS]
 )

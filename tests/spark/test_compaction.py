@@ -25,8 +25,6 @@ from tests.kits.keyed import commit_changes
 from tests.kits.spark_jobs import Job
 from tests.kits.stores import StoreServer
 
-pytestmark = pytest.mark.one_spark
-
 
 class Chosen(SparkExecutors):
     """The executors, whatever pays."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+pytestmark = [pytest.mark.spark35, pytest.mark.spark4]
+
 HERE = Path(__file__).parent
 
 

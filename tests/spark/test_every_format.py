@@ -13,6 +13,8 @@ from paimon_stream.errors import PaimonStreamError
 from tests.kits.files import same
 from tests.kits.spark_jobs import Job
 
+pytestmark = pytest.mark.spark35
+
 UTC = dt.timezone.utc
 COLUMNS = [
     ("id", "BIGINT NOT NULL"),

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame
 from paimon_stream import PaimonSink, errors
 from tests.kits.spark_jobs import Job
 
+pytestmark = pytest.mark.spark35
+
 
 def test_a_failed_batch_leaves_one_error_line_and_its_exception(
     job: Job, caplog: pytest.LogCaptureFixture

@@ -24,6 +24,8 @@ from paimon_stream.spark.datasource import register
 from paimon_stream.spark.datasource_read import reader_of, schema_of
 from paimon_stream.table.manifests import ManifestStore
 
+pytestmark = pytest.mark.spark4
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = [
     "all_types",

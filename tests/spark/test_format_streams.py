@@ -13,6 +13,8 @@ import paimon_stream
 from paimon_stream.format.snapshot_json import CommitKind
 from tests.kits.spark_jobs import TIMEOUT_SECONDS, Job
 
+pytestmark = pytest.mark.spark4
+
 pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
 
 

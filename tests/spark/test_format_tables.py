@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 import paimon_stream
 from tests.kits.spark_jobs import Job
 
+pytestmark = pytest.mark.spark4
+
 pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
 
 KEYED = [("id", "BIGINT NOT NULL"), ("v", "BIGINT")]

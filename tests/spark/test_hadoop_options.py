@@ -15,6 +15,8 @@ from paimon_stream.spark.active_session import open_beside_spark
 from paimon_stream.spark.hadoop_options import hadoop_options
 from paimon_stream.spark.sink import SinkSettings
 
+pytestmark = pytest.mark.spark35
+
 SECRET = "s3cr3t-never-shown"
 GIVEN = {
     "fs.s3a.access.key": "AKIDTESTONLY",

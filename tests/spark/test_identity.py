@@ -16,6 +16,8 @@ from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query
 
+pytestmark = pytest.mark.spark35
+
 
 @pytest.fixture(scope="module")
 def source(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:

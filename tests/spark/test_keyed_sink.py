@@ -57,6 +57,7 @@ def merged(job: Job, java: Any) -> list[tuple[Any, ...]]:
 # -- what stays -----------------------------------------------------------------------------------
 
 
+@pytest.mark.spark35
 def test_the_newest_row_of_a_key_stays_and_deletes_take_it_away(job: Job, java: Any) -> None:
     keyed(job)
     changes(job, (1, "a"), (2, "b"), (1, "c"), (3, "d"), (5, "e"), operations="cccrI")
@@ -72,6 +73,7 @@ def test_the_newest_row_of_a_key_stays_and_deletes_take_it_away(job: Job, java: 
     assert query.lastProgress is None or len(job.identifiers()) == 2
 
 
+@pytest.mark.spark35
 def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: Any) -> None:
     job.create(
         [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")],
@@ -89,6 +91,7 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
     assert job.identifiers() == [0, 1, 2]
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED])
 def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     job: Job, java: Any, phase: Phase
@@ -110,7 +113,6 @@ def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     assert job.identifiers() == [0, 1, 2]
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.PUBLISHED])
 def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Phase) -> None:
     keyed(job, [("id", "BIGINT NOT NULL"), ("count", "BIGINT")], **SUMS)
@@ -125,6 +127,7 @@ def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Ph
     assert merged(job, java) == [(0, 9), (1, 9)]
 
 
+@pytest.mark.spark35
 def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> None:
     job.create(
         [("day", "STRING NOT NULL"), ("count", "BIGINT")],
@@ -139,7 +142,6 @@ def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> 
     seen_by_user(text, errors.UnsupportedFeature, "the sink upserts", "mode='complete'")
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize("engine", ["by two", "sums in groups"])
 def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(
     job: Job, java: Any, engine: str
@@ -203,6 +205,7 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
 }
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize("bucket_key", ["k", "n"])
 def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     job: Job, java: Any, bucket_key: str
@@ -241,6 +244,7 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     assert len(table.files()) <= 2 * 2 * 3  # a bucket of a batch is one file
 
 
+@pytest.mark.spark35
 @pytest.mark.parametrize(("shuffle", "files"), [("auto", 2), ("none", 10)])
 def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(
     job: Job, java: Any, shuffle: str, files: int
@@ -266,7 +270,6 @@ def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(
     )
 
 
-@pytest.mark.one_spark
 def test_large_batches_of_few_tasks_are_written_where_they_are_and_the_last_row_of_a_key_stays(
     job: Job, java: Any
 ) -> None:
@@ -292,7 +295,6 @@ def test_large_batches_of_few_tasks_are_written_where_they_are_and_the_last_row_
     assert merged(job, java) == sorted(newest.items(), key=repr)
 
 
-@pytest.mark.one_spark
 def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(
     job: Job, java: Any
 ) -> None:
@@ -311,7 +313,6 @@ def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(
 # -- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.one_spark
 def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) -> None:
     keyed(job)
     changes(job, (1, "a"), (None, "b"), (None, "c"))
@@ -328,7 +329,6 @@ def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) ->
     assert tuples(job.load().to_arrow().to_pylist()) == [(1, "a")]
 
 
-@pytest.mark.one_spark
 def test_an_operation_column_must_make_sense(job: Job) -> None:
     keyed(job)
     changes(job, (1, "a"), operations="c")
@@ -346,7 +346,6 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
             job.sink(options=options).start(job.stream(), checkpoint=str(job.checkpoint))
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
@@ -379,7 +378,6 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     assert {str(path) for path in job.table.rglob("*")} == before
 
 
-@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("option", "value", "message", "kept"),
     [
@@ -416,7 +414,6 @@ def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_onc
         assert java.read_changes(job.table, 1) == [("+I", {"id": 1, "day": kept})]
 
 
-@pytest.mark.one_spark
 def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(
     job: Job, java: Any
 ) -> None:
@@ -443,7 +440,6 @@ def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(
             ]
 
 
-@pytest.mark.one_spark
 def test_java_makes_one_changelog_of_what_both_write(job: Job, java: Any) -> None:
     keyed(job, bucket="1", **{"changelog-producer": "lookup", "write-only": "true"})
     changes(job, (1, "a"), (2, "b"), operations="cc")
@@ -458,7 +454,6 @@ def test_java_makes_one_changelog_of_what_both_write(job: Job, java: Any) -> Non
 # -- other writers --------------------------------------------------------------------------------
 
 
-@pytest.mark.one_spark
 def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, java: Any) -> None:
     keyed(job, bucket="1")
     changes(job, (1, "ours"), (2, "ours"))
@@ -483,7 +478,6 @@ def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, j
     ]
 
 
-@pytest.mark.one_spark
 def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(
     job: Job, java: Any
 ) -> None:
@@ -515,7 +509,6 @@ def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(
     ]  # of equal numbers the older file has the row
 
 
-@pytest.mark.one_spark
 def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, java: Any) -> None:
     keyed(job, bucket="1", **{"sequence.field": "day"})
     changes(job, (1, "b"), (2, "b"))
@@ -530,7 +523,6 @@ def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, j
     assert merged(job, java) == [(1, "c"), (2, "b")]
 
 
-@pytest.mark.one_spark
 def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(
     job: Job, java: Any
 ) -> None:
@@ -549,6 +541,7 @@ def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(
     assert not prepared & job.data_files()
 
 
+@pytest.mark.spark35
 def test_appends_of_a_dataframe_and_of_arrow_rows_upsert(job: Job, java: Any) -> None:
     table = keyed(job)
     table.append(pa.table({"id": [1, 2, 1], "day": ["a", "b", "c"]}))

@@ -14,6 +14,8 @@ from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user
 
+pytestmark = pytest.mark.spark35
+
 COLUMNS = (("day", "STRING"), ("count", "BIGINT"), ("last", "BIGINT"))
 
 

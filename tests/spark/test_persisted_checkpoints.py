@@ -18,6 +18,8 @@ from tests.persisted.archive import Killed, all_killed
 from tests.persisted.queries import start
 from tests.persisted.streams import FILES, STREAMS, ordered
 
+pytestmark = pytest.mark.spark35
+
 HERE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 POINTS = {"0-judged": "committed", "1-staged": "committed", "1-published": "already committed"}
 

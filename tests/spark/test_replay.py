@@ -16,6 +16,8 @@ from paimon_stream.commit.report import Phase
 from tests.kits.spark_jobs import Job, copy_folder, forget
 from tests.spark.test_sink import seen_by_user
 
+pytestmark = pytest.mark.spark35
+
 
 class Failure(Exception):
     """What a test lets happen."""

@@ -45,6 +45,7 @@ def types_of(job: Job) -> dict[str, str]:
     return {one.name: str(one.type) for one in job.load().schema.fields}
 
 
+@pytest.mark.spark35
 def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(
     job: Job, java: Any
 ) -> None:
@@ -78,7 +79,6 @@ def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(
     assert sorted(ours, key=lambda row: row["id"]) == expected
 
 
-@pytest.mark.one_spark
 def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(
     job: Job, java: Any
 ) -> None:
@@ -108,7 +108,6 @@ def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(
     assert [int(row["id"]) for row in rows] == list(range(24))
 
 
-@pytest.mark.one_spark
 def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for(job: Job) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING"), ("note", "STRING")])
     job.add_files(2)
@@ -130,7 +129,6 @@ def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for
     ]
 
 
-@pytest.mark.one_spark
 def test_a_column_that_java_dropped_is_refused_while_rows_have_it_and_comes_back_where_asked(
     job: Job, java: Any
 ) -> None:
@@ -153,7 +151,6 @@ def test_a_column_that_java_dropped_is_refused_while_rows_have_it_and_comes_back
     assert [row["day"] for row in rows] == [None] * 6 + [f"d{n % 2}" for n in range(6, 12)]
 
 
-@pytest.mark.one_spark
 def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: Any) -> None:
     job.create(options={"bucket": "2", "bucket-key": "id"})
     job.add_files(2)
@@ -172,7 +169,6 @@ def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: 
     assert job.ids() == list(range(12))
 
 
-@pytest.mark.one_spark
 def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
     job.create(
         [("id", "BIGINT"), ("day", "STRING NOT NULL")], options={"bucket": "1", "bucket-key": "id"}
@@ -199,7 +195,6 @@ def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
     assert job.load().schema.id == 0 and not job.data_files() and not job.identifiers()
 
 
-@pytest.mark.one_spark
 def test_a_column_that_is_too_wide_names_the_option_that_widens(job: Job) -> None:
     job.create([("id", "INT"), ("day", "STRING")])
     job.add_files(1)
@@ -210,6 +205,7 @@ def test_a_column_that_is_too_wide_names_the_option_that_widens(job: Job) -> Non
     assert types_of(job)["id"] == "BIGINT" and schema_ids(job) == [1]
 
 
+@pytest.mark.spark35
 def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) -> None:
     job.create([("id", "BIGINT")])
     job.add_files(1)
@@ -224,7 +220,6 @@ def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) ->
     assert types_of(job) == {"id": "BIGINT", "day": "STRING"}
 
 
-@pytest.mark.one_spark
 def test_a_replayed_batch_finds_its_schema_there(job: Job) -> None:
     job.create([("id", "BIGINT")])
     job.add_files(1)
@@ -257,6 +252,7 @@ def grown(frame: DataFrame, path: Path, **options: str) -> tuple[Table, DataFram
     return fit_rows(frame, table, lambda merge: evolve(table, merge, options))
 
 
+@pytest.mark.spark35
 def test_with_case_sensitivity_another_case_is_a_new_column(job: Job) -> None:
     job.create([("a", "INT")])
     frame = job.spark.createDataFrame([(1,)], "A int")
@@ -266,7 +262,6 @@ def test_with_case_sensitivity_another_case_is_a_new_column(job: Job) -> None:
         assert rows.columns == ["a", "A"] and table.schema.field_names == ("a", "A")
 
 
-@pytest.mark.one_spark
 def test_new_columns_are_nullable_in_all_their_parts_and_keep_their_comments(job: Job) -> None:
     job.create([("a", "INT")])
     inner = st.StructType([st.StructField("x", st.IntegerType(), False)])
@@ -286,6 +281,7 @@ def test_new_columns_are_nullable_in_all_their_parts_and_keep_their_comments(job
     assert table.schema.field("n").description == "many"
 
 
+@pytest.mark.spark35
 def test_members_of_structs_match_by_name_at_any_depth_and_what_lacks_is_null(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
@@ -318,6 +314,7 @@ def test_members_of_structs_match_by_name_at_any_depth_and_what_lacks_is_null(
     assert caught.value.context["columns"] == ("r.z", "r.e")
 
 
+@pytest.mark.spark35
 def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job: Job) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING"), ("v", "DECIMAL(20, 2)"), ("d", "DOUBLE")])
     job.schema = "id bigint, day string, v decimal(5,2), d float"
@@ -336,7 +333,6 @@ def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job:
     assert schema_ids(job) == [0]
 
 
-@pytest.mark.one_spark
 def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is(
     job: Job, java: Any
 ) -> None:
@@ -363,6 +359,7 @@ def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is
     )
 
 
+@pytest.mark.spark35
 def test_batch_writes_add_and_widen_columns_where_asked_to(job: Job, java: Any) -> None:
     table = job.create([("id", "INT"), ("day", "STRING")], partition_keys=["day"])
     one, two = (

@@ -19,6 +19,8 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.shuffle import bucket_expression
 from tests.kits.spark_jobs import Job
 
+pytestmark = pytest.mark.spark35
+
 BUCKETS = 17
 EDGES: dict[str, Sequence[Any]] = {
     "BOOLEAN": [True, False],

@@ -14,6 +14,8 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.spark_jobs import Job
 
+pytestmark = [pytest.mark.spark35, pytest.mark.spark4]
+
 NO_PY4J_CAUSE = (
     "direct cause of the following exception",
     "During handling of the above exception",

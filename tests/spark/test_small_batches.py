@@ -18,6 +18,8 @@ from paimon_stream.spark.small_batch import partitions_of
 from tests.kits.spark_jobs import Job
 from tests.spark.test_sink import seen_by_user
 
+pytestmark = pytest.mark.spark35
+
 OFF = {"paimon-stream.small-batch": "off"}
 AUTO = {"paimon-stream.small-batch": "auto"}
 TOO_MANY = 25_000

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from paimon_stream import PaimonSink, PaimonTable
 from tests.kits.spark_jobs import COLUMNS, ROWS_PER_FILE, Job
 from tests.kits.stores import SECRETS, StoreServer
 from tests.spark.test_keyed_sink import changes
-
-pytestmark = pytest.mark.one_spark
 
 
 def test_a_stream_to_a_store_continues_after_a_restart(job: Job, store_server: StoreServer) -> None:

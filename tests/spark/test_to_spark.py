@@ -18,6 +18,8 @@ from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot
 
+pytestmark = pytest.mark.spark35
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 

@@ -25,6 +25,8 @@ from paimon_stream.spark.align import align, project
 from paimon_stream.spark.types import can_up_cast, spark_type, to_data_fields
 from paimon_stream.write.conform import ColumnPlan
 
+pytestmark = pytest.mark.spark35
+
 SCALARS: tuple[tuple[st.DataType, str], ...] = (
     (st.BooleanType(), "BOOLEAN"),
     (st.ByteType(), "TINYINT"),

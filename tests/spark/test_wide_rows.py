@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as st
 
@@ -17,6 +18,8 @@ from paimon_stream.spark.map_arrow import row_bytes
 from paimon_stream.spark.types import to_data_fields
 from tests.kits.spark_jobs import Job
 from tests.spark.test_write_job import ROWS, one_struct
+
+pytestmark = pytest.mark.spark35
 
 HERE = Path(__file__).parent
 MOST_GROWN = 256

@@ -19,6 +19,8 @@ from paimon_stream.table.table import load_table
 from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec
 from tests.kits.spark_jobs import Job
 
+pytestmark = pytest.mark.spark35
+
 UTC = datetime.timezone.utc
 TYPES = {
     "id": st.LongType(),

@@ -23,6 +23,8 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FaultyStorage
 from tests.kits.streams import At, PowerCut, Stream
 
+pytestmark = pytest.mark.s3
+
 WRITTEN_AGAIN = {JOURNAL_REUSE.key: "false"}
 NO_JOURNAL = {JOURNAL.key: "false"}
 RESET = {ON_CHECKPOINT_RESET.key: "continue"}

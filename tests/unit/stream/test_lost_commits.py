@@ -38,6 +38,8 @@ from tests.kits.rivals import Replacing
 from tests.kits.streams import At, Stream
 from tests.unit.commit.test_guard import At as Elsewhere
 
+pytestmark = pytest.mark.s3
+
 NO_CATALOG = "only read this table"
 
 

@@ -21,6 +21,8 @@ from tests.kits.commits import FIELDS, Bench
 from tests.kits.places import emptied
 from tests.kits.streams import At, PowerCut, Stream
 
+pytestmark = pytest.mark.s3
+
 CONTINUE = {"paimon-stream.on-table-change": "continue"}
 
 
