@@ -18,7 +18,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files
 from paimon_stream.table.partition_spec import PartitionFilter
-from paimon_stream.table.references import branches
+from paimon_stream.table.references import names_kept_beside_history
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -61,27 +61,20 @@ def remove_dead_attempts(
     *,
     complete: bool,
 ) -> int:
-    """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference
-    them. Returns how many. Never raises: a failure leaves orphans and logs a warning. Whatever the
-    entry says, only data files, index files and staged metadata go, by their paths. If the batch is
-    not `complete`, the attempt that published its first snapshot may still publish its compaction,
-    so its staged files stay, and all files that compactions made.
+    """Removes the files of the attempts that `entry` names, unless the batch's snapshots, a tag, a
+    long-lived changelog or another branch reference them. Returns how many. Never raises: a failure
+    leaves orphans and logs a warning. Whatever the entry says, only data files, index files and
+    staged metadata go, by their paths. If the batch is not `complete`, the attempt that published
+    its first snapshot may still publish its compaction, so its staged files stay, and all files
+    that compactions made.
     """
     storage, layout = table.storage, table.layout
     manifests = ManifestStore(storage)
     kept: set[str] = set()
     try:
-        if not published or len(branches(storage)) > 1:
-            return 0  # an attempt may have been published, branched and rolled back
-        snapshots = SnapshotStore(storage, runtime)
-        if any(
-            uuid in tag.delta_manifest_list
-            for tag in snapshots.tags()
-            for uuid in entry.stage_uuids
-        ):
-            # an attempt was published and tagged; another engine may have replaced its snapshot
+        if not published:
             return 0
-        if not _is_proof(snapshots, manifests, published[-1]):
+        if not _is_proof(SnapshotStore(storage, runtime), manifests, published[-1]):
             return 0
         prepared = [
             *_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))
@@ -96,6 +89,11 @@ def remove_dead_attempts(
             for stat in storage.list_files("manifest", prefix)
             if id_in_name(stat.name, prefix) is not None
         ]
+        removable = {path.rpartition("/")[2] for path in (*prepared, *(one.path for one in staged))}
+        removable -= kept
+        # An attempt may have been published, and its snapshot or a later one tagged or branched,
+        # before it was rolled back or replaced by another engine.
+        kept |= names_kept_beside_history(storage, runtime, removable)
     except PaimonStreamError as why:
         _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
         return 0

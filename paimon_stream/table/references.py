@@ -7,7 +7,7 @@ docs/architecture.md ("References") has the invariants, and why the order of rea
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -171,6 +171,19 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
     return frozenset(name for name in names if name in used)
 
 
+def names_kept_beside_history(
+    storage: Storage, runtime: Runtime, names: Collection[str]
+) -> frozenset[str]:
+    """The given names that a tag, a long-lived changelog or another branch refers to. The snapshots
+    of the history that the storage shows are not read, nor the journals: the caller has judged
+    them. Costs one listing of each folder where there is none of these; else their manifests are
+    read. Raises what `References.read` raises; then no name is known to be unused.
+    """
+    wanted = [name.encode("utf-8", "surrogatepass") for name in names]
+    kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))
+    return frozenset(name for name in names if name in kept)
+
+
 @dataclass(slots=True)
 class References:
     """The names in use in one table with all its branches, read once by `read`. `mentions` finds
@@ -200,9 +213,23 @@ class References:
         than they can be read.
         """
         self._read_journals()
+        return self._read_roots(lambda root: True)
+
+    def read_beside(self, history: Storage) -> npt.NDArray[np.int64]:
+        """The hashes of all names that roots refer to, but for the snapshots of `history`, which is
+        the table or one of its branches. Raises what `read` raises.
+        """
+        own = history.folder if isinstance(history, of_branch.BranchStorage) else ""
+        return self._read_roots(
+            lambda root: (root.branch, root.folder) != (own, layout.SNAPSHOT_FOLDER)
+        )
+
+    def _read_roots(self, wanted: Callable[[Root], bool]) -> npt.NDArray[np.int64]:
         known: set[FileStat] = set()
         for _ in range(_ROUNDS):
-            unread = [root for root in self._list_roots() if root.stat not in known]
+            unread = [
+                root for root in self._list_roots() if wanted(root) and root.stat not in known
+            ]
             if not unread:
                 return np.unique(np.frombuffer(self._names, dtype=np.int64))
             for done, root in enumerate(unread):

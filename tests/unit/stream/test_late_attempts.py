@@ -423,6 +423,41 @@ def test_the_files_of_a_batch_that_was_branched_and_rolled_back_stay() -> None:
     assert bench.storage.exists("bucket-0/me-1-2")
 
 
+@pytest.mark.parametrize("merged", [False, True], ids=["its own manifests", "merged manifests"])
+def test_the_files_of_a_batch_stay_that_a_tag_on_a_later_snapshot_needs(merged: bool) -> None:
+    """Another engine rolls the table back and keeps the tag."""
+    bench = Bench(options={"manifest.merge-min-count": "2"} if merged else {})
+    stream = Stream(bench, options=WRITTEN_AGAIN)
+    stream.batches(2)
+    stream.start(At(Phase.PUBLISHED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    others(bench, 1, 2)
+    create_tag(bench.table, "kept", snapshot_id=5, runtime=bench.runtime)
+    needed = bench.metadata_of(5)
+    for number in (5, 4, 3):
+        bench.storage.delete(f"snapshot/snapshot-{number}")
+    stream.start()
+    stream.batch()
+    assert readable(bench) == ["me-0-1", "me-1-2", "me-2-4"]
+    assert needed <= bench.metadata_files()
+    assert bench.storage.exists("bucket-0/me-2-3")
+
+
+def test_the_files_of_a_dead_attempt_go_where_a_tag_does_not_need_them() -> None:
+    bench = Bench()
+    stream = Stream(bench, options=WRITTEN_AGAIN)
+    stream.batches(2)
+    create_tag(bench.table, "kept", snapshot_id=1, runtime=bench.runtime)
+    stream.start(At(Phase.STAGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.start()
+    stream.batch()
+    assert readable(bench) == ["me-0-1", "me-1-2", "me-2-4"]
+    assert not bench.storage.exists("bucket-0/me-2-3")
+
+
 def stopped_before_its_put(bench: Bench) -> tuple[threading.Thread, threading.Event]:
     """The first batch of a stream in a thread of its own, which waits until the event before its
     put.
