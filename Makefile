@@ -13,6 +13,7 @@
 #   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
+#   make record-costs write the seconds of the costly test files into tests/costs.txt
 #   make docs         this documentation as a site in build/site; a warning is an error
 #   make lint types layers package examples clean
 #
@@ -22,7 +23,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test record-costs test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -46,7 +47,7 @@ LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
-PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST = python -m pytest -n $(JOBS)
 # Which tests run where is said by their marks: pyproject.toml lists these.
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
@@ -102,6 +103,10 @@ demo: java .venv/.ready .venv-readers/.ready jar
 
 test: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not full")
+
+# What the costly files cost, for the next runs: tests/kits/sharing.py says how processes share them.
+record-costs: java .venv/.ready .venv-readers/.ready jar
+	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not full"
 
 test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m "long and not full"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.kits import progress, sharing
 from tests.kits.places import STORE, refreshed
 from tests.kits.seeds import MANY, examples
 from tests.kits.stores import KINDS, StoreServer, started
@@ -48,15 +49,16 @@ settings.register_profile(
 settings.load_profile("house")
 
 
-SLOWEST = (
-    "test_kills.py",
-    "test_kills_of_sums.py",
-    "test_streams_with_java.py",
-    "test_schedules.py",
-)
-"""The files that take minutes. They come first, so that two processes that share the files end
-together.
-"""
+def pytest_configure(config: pytest.Config) -> None:
+    """What a run of several processes prints and records."""
+    progress.register(config)
+    sharing.register(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, files are shared by what they cost. Another `--dist` than load is respected."""
+    return sharing.Sharing(config, log) if config.getoption("dist") == "load" else None
 
 
 POSITIVE = re.compile(r"(?<!not )\b(?!(?:not|and|or)\b)[a-z]\w*")
@@ -90,10 +92,6 @@ def marks_of(file: Path) -> set[str]:
 def named_marks(file: Path) -> set[str]:
     """The marks that a file names, none if it is not there."""
     return set(re.findall(r"pytest\.mark\.(\w+)", file.read_text())) if file.exists() else set()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in SLOWEST)
 
 
 @pytest.fixture(autouse=bool(STORE))

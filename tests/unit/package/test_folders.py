@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-BESIDE = {"docs", "examples", "package"}
-"""Folders for what lies beside the package's folders: `package` is for its top-level modules."""
+BESIDE = {"docs", "examples", "kits", "package"}
+"""Folders for what lies beside the package's folders. `package` is for its top-level modules."""
 
 
 def folders(parent: Path) -> set[str]:
