@@ -5,6 +5,7 @@ identifier, so a second call finds it, and so does the stream.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import CommitRequest, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     MARK_PREFIX,
@@ -33,7 +35,7 @@ from paimon_stream.stream.lost_batches import (
     listed_batch,
     not_to_be_repeated,
 )
-from paimon_stream.table.lineage import published_after, rolled_back
+from paimon_stream.table.lineage import has_file, published_after, rolled_back
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -84,6 +86,11 @@ def recommit(
     check_committable(table)
     work = _Recommit(table, runtime or system())
     return work.run(work.chosen(user, batch, snapshot, delta_list), dry_run)
+
+
+def _at(lost: LostBatch, place: int | None) -> LostBatch:
+    """The batch with the id of its snapshot, if the operator has named it."""
+    return lost if place is None else dataclasses.replace(lost, place=place)
 
 
 class _Recommit:
@@ -142,10 +149,14 @@ class _Recommit:
             users = ", ".join(sorted({one.user for one in missing}))
             text = f"batches of several commit users are not in the table: {users}. Give the user."
             raise errors.InvalidOption(text).of_table(self._storage.location)
-        if missing:
-            return missing[0]  # the earliest
-        if entries and (nonce is None or batch is not None):
-            return entries[-1]
+        if missing and nonce is None:
+            return _at(missing[0], place)  # the earliest
+        if nonce is not None:
+            noted = next((one for one in entries if one.uuid in nonce), None)
+            if noted is not None:
+                return dataclasses.replace(_at(noted, place), nonce=nonce)
+        elif entries:
+            return _at(entries[-1], place)
         if None in (user, batch, place, nonce):
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
@@ -233,18 +244,41 @@ class _Recommit:
         return there
 
     def _place(self, lost: LostBatch, window: tuple[Snapshot, ...]) -> int:
-        """The id of the lost snapshot: it follows the newest one whose manifests are in its base
-        list.
+        """The id of the lost snapshot: it follows the newest one on which its base list was built.
+        That list has the manifests of this one or, where the commit merged them, its entries.
         """
-        known: set[str] = set()
+        staged: dict[str, ManifestFileMeta] = {}
         for name in self._storage.list_names("manifest", f"{LIST_PREFIX}{lost.uuid}-"):
             with suppress(errors.CorruptMetadata):
-                known.update(meta.file_name for meta in self._manifests.read_list(name))
-        for one in reversed(window):
-            delta = {meta.file_name for meta in self._manifests.delta(one)}
-            if delta and delta <= known:
-                return one.id + 1
+                staged.update((meta.file_name, meta) for meta in self._manifests.read_list(name))
+        for snapshot in reversed(window):
+            if self._is_built_on(staged, snapshot):
+                return snapshot.id + 1
         return 1 if lost.base is None else lost.base.id + 1
+
+    def _is_built_on(self, staged: Mapping[str, ManifestFileMeta], snapshot: Snapshot) -> bool:
+        delta = self._manifests.delta(snapshot)
+        if not delta or all(meta.file_name in staged for meta in delta):
+            return bool(delta)
+        added = next(
+            (
+                entry.identity
+                for meta in delta
+                for entry in self._manifests.read(meta)
+                if entry.kind is FileKind.ADD
+            ),
+            None,
+        )
+        if added is None:
+            return False
+        # What the snapshot was built on cannot have the file that it added.
+        below = self._manifests.read_list(
+            snapshot.base_manifest_list, snapshot.base_manifest_list_size
+        )
+        known = {meta.file_name for meta in below}
+        with suppress(errors.CorruptMetadata):
+            return has_file(self._manifests, staged.values(), known, added)
+        return False
 
     # -- may it be committed ----------------------------------------------------------------------
     def _check_files(self, lost: LostBatch, changes: Changes) -> None:

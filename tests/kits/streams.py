@@ -32,6 +32,18 @@ class At:
 
 
 @dataclass
+class AtBatch:
+    """An observer that hears of one batch only."""
+
+    batch: int
+    at: At
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        if identifier == self.batch:
+            self.at.reached(phase, identifier)
+
+
+@dataclass
 class Stream:
     """A stream that writes one file per batch. Like a checkpoint, it remembers the batch to run
     next.

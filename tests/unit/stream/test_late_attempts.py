@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
@@ -21,7 +20,7 @@ from paimon_stream.stream.ledger import Fresh, Reuse, Verdict
 from paimon_stream.stream.writer import Batch
 from tests.kits.commits import Bench
 from tests.kits.faults import FaultyStorage
-from tests.kits.streams import At, PowerCut, Stream
+from tests.kits.streams import At, AtBatch, PowerCut, Stream
 
 pytestmark = pytest.mark.s3
 
@@ -46,18 +45,6 @@ def readable(bench: Bench) -> list[str]:
             bench.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
         )
     return bench.live_names()
-
-
-@dataclass
-class AtBatch:
-    """An observer that hears of one batch only."""
-
-    batch: int
-    at: At
-
-    def reached(self, phase: Phase, identifier: int) -> None:
-        if identifier == self.batch:
-            self.at.reached(phase, identifier)
 
 
 class Overtaken:

@@ -35,7 +35,7 @@ from paimon_stream.stream.recommit import RecommitReport, recommit
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.rivals import Replacing
-from tests.kits.streams import At, Stream
+from tests.kits.streams import At, AtBatch, Stream
 from tests.unit.commit.test_guard import At as Elsewhere
 
 pytestmark = pytest.mark.s3
@@ -199,6 +199,28 @@ def test_the_files_of_a_lost_batch_are_committed_again_and_the_stream_goes_on(
     files = [f"me-{n}-{n + 1}" for n in range(batches + 2)]
     assert stream.written == batches + 2
     bench.audit(sorted(["java-1", *files]))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by its user", "by its snapshot"])
+def test_a_lost_batch_is_found_although_its_commit_merged_the_manifests_of_its_base(
+    named: bool,
+) -> None:
+    bench = Bench(options={"manifest.merge-min-count": "2", "write-only": "true"})
+    stream, beside = Stream(bench), Stream(bench, user="b", query_id="q2", checkpoint="/ck/b")
+    stream.start(AtBatch(2, At(Phase.WRITTEN, beside.batch)))
+    stream.batch()
+    beside.batch()
+    stream.batches(2)
+    lost = bench.latest()
+    lose(bench)
+    stream.start()
+    with pytest.raises(CommitLost):
+        stream.batch()
+    which = {"snapshot": lost.id, "delta_list": lost.nonce} if named else {}
+    done = again(bench, "me", 2, **which)
+    assert (done.replaced, done.snapshot, done.rows) == (lost.id, lost.id + 1, 10)
+    stream.batch()
+    bench.audit(sorted(["java-1", "b-0-1", "b-1-2", "me-0-1", "me-1-2", "me-2-3", "me-3-4"]))
 
 
 def test_the_lost_batch_is_found_by_spark_if_it_comes_again() -> None:
