@@ -21,6 +21,8 @@
 # JOBS=2 processes; TESTS=… picks some.
 
 SHELL := /bin/sh
+# The tests start hundreds of Pythons: each module is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
 .PHONY: help demo test record-costs test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
