@@ -142,7 +142,7 @@ test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-spa
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
 	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
 	.venv-spark35/bin/$(PYTEST) -m spark || failed="$$failed spark35"; \
-	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) -m spark4 || failed="$$failed spark4$$minor"; done; \
+	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) -m "spark35 or spark4" || failed="$$failed spark4$$minor"; done; \
 	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) -m "bare or lowest" || failed="$$failed lowest"; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 

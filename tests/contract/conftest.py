@@ -15,7 +15,7 @@ from tests.kits.faults import FaultyStorage
 from tests.kits.marks import marks_folder
 from tests.kits.stores import StoreServer
 
-pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.bare, pytest.mark.lowest)
+pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.bare)
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {
     "local": lambda folder: LocalStorage(str(folder / "not" / "there" / "yet")),

@@ -8,6 +8,8 @@ from paimon_stream.errors import PermissionDenied, Unavailable
 from tests.kits.stores import StoreServer, WaitingClock, opened
 from tests.servers.fault_proxy import FaultProxy, Rule
 
+pytestmark = pytest.mark.lowest
+
 REFUSED = (
     "<DeleteResult><Deleted><Key>{0}/f0</Key></Deleted><Error><Key>{0}/f1</Key><Code>AccessDenied</Code>"
     "<Message>Access Denied</Message></Error></DeleteResult>"

@@ -33,6 +33,8 @@ from tests.kits.stores import SECRETS, StoreServer, WaitingClock, opened
 from tests.servers import azurite
 from tests.servers.fault_proxy import Rule
 
+pytestmark = pytest.mark.lowest
+
 WRITERS = 16
 
 

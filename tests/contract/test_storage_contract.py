@@ -23,6 +23,8 @@ from paimon_stream.storage.base import Bundle, PutResult, Storage
 from paimon_stream.storage.branch import BranchStorage
 from paimon_stream.storage.store_client import probe_atomic_create
 
+pytestmark = pytest.mark.lowest
+
 THREADS = 8
 ESCAPES = ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\0b", "a\ud800b"]
 

@@ -25,6 +25,8 @@ from paimon_stream.storage.object_store import ObjectStorage
 from tests.kits.stores import SECRETS, StoreServer, WaitingClock, opened
 from tests.servers.fault_proxy import FaultProxy, Rule
 
+pytestmark = pytest.mark.lowest
+
 CREATED, EXISTS = PutResult.CREATED, PutResult.EXISTS
 DATA, PATH = b"the content", "snapshot/snapshot-1"
 LARGE = b"0123456789abcdef" * (9 << 16)

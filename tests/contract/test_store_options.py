@@ -12,6 +12,8 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.uri import open_storage
 from tests.kits.stores import StoreServer
 
+pytestmark = pytest.mark.lowest
+
 HOST = "devaccount.dfs.core.windows.net"
 
 

@@ -12,6 +12,8 @@ from paimon_stream.errors import AlreadyExists, NotFound
 from tests.kits.stores import SECRETS, StoreServer
 from tests.servers.fault_proxy import Rule
 
+pytestmark = pytest.mark.lowest
+
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import mmh3
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.write.routing import assign_buckets
 from tests.kits.row_strategies import all_types, natural, natural_row, rows, scalar_types
 from tests.kits.seeds import examples
+
+pytestmark = pytest.mark.lowest
 
 WITH_JAVA = settings(
     max_examples=examples(50, 500), deadline=None, suppress_health_check=list(HealthCheck)

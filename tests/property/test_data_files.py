@@ -20,6 +20,8 @@ from tests.kits.files import commit, same, stats, write
 from tests.kits.row_strategies import all_types, natural_row, rows, scalar_types
 from tests.kits.seeds import examples
 
+pytestmark = pytest.mark.lowest
+
 SECOND = 10**9
 FORMATS = {
     "parquet": {},

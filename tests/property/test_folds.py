@@ -25,6 +25,8 @@ from paimon_stream.merge.spec import FUNCTIONS, RETRACTABLE, ColumnRule
 from tests.kits.merging import WIDE, Refused, fold_steps
 from tests.kits.seeds import examples
 
+pytestmark = pytest.mark.lowest
+
 DOES = {"nothing": SKIP, "set": SET, "add": ADD, "older": OUT_OF_ORDER, "back": RETRACT}
 
 

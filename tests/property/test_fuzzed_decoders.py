@@ -12,9 +12,13 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import pytest
+
 import paimon_stream
 from tests.kits.limited import outcomes
 from tests.property.fuzzed_decoders import CASES
+
+pytestmark = pytest.mark.lowest
 
 MEGABYTES = 256
 SECONDS = 120

@@ -28,6 +28,8 @@ from tests.kits.keyed import ENGINES, Change, Engine, Model, write_changes
 from tests.kits.seeds import examples
 from tests.kits.tables import batch_of
 
+pytestmark = pytest.mark.lowest
+
 KEYS: Mapping[str, list[Any]] = {
     "INT": [-(2**31), -1, 0, 7, 256],
     "BIGINT": [-(2**63), -1, 0, 2**63 - 1],

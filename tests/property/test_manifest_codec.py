@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from paimon_stream.format.manifest_avro import (
 from paimon_stream.format.names import wrong_with
 from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples
+
+pytestmark = pytest.mark.lowest
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)

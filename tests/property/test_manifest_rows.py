@@ -26,6 +26,8 @@ from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples
 from tests.property.test_manifest_codec import ENTRIES
 
+pytestmark = pytest.mark.lowest
+
 _TEXT = json.dumps(MANIFEST_SCHEMA).encode()
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -21,6 +21,8 @@ from paimon_stream.options import Options
 from tests.kits.merging import COLUMNS, ENGINES, Refused, Stored, changes, model
 from tests.kits.seeds import examples
 
+pytestmark = pytest.mark.lowest
+
 KIND_OF = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 TYPES = {name: text for name, text in COLUMNS if name not in "df"}  # doubles are for Java to judge
 FITTING = {

@@ -22,6 +22,8 @@ from paimon_stream.options import Options
 from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.routing import Group, Router, split
 
+pytestmark = pytest.mark.lowest
+
 TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "a", "b", "größer", "%", "x" * 40]))
 DOUBLES = st.one_of(st.none(), st.sampled_from([0.0, -0.0, float("nan"), float("-inf"), 1.5]))
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([2**63 - 1, -(2**63)]))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.write.routing import assign_buckets
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.kits.seeds import examples
+
+pytestmark = pytest.mark.lowest
 
 STRING = parse_type("STRING")
 BIGINT = parse_type("BIGINT")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonTable
 from tests.kits.spark_jobs import Job
-
-pytestmark = pytest.mark.spark35
 
 
 def test_one_query_writes_main_and_a_branch_also_when_a_batch_is_run_again(job: Job) -> None:

@@ -104,13 +104,11 @@ def test_the_blocks_of_a_page_run(name: str, folder: Path, spark_session: Any) -
         page.run(block)
 
 
-@pytest.mark.spark35
 def test_a_block_that_is_not_run_has_a_known_reason() -> None:
     given = {one.not_run for found in BLOCKS.values() for one in found if one.not_run}
     assert given <= REASONS, "a new reason belongs into REASONS, after a second thought"
 
 
-@pytest.mark.spark35
 def test_every_mark_stands_directly_above_a_block() -> None:
     for name, path in PAGES.items():
         text = path.read_text()
@@ -118,7 +116,6 @@ def test_every_mark_stands_directly_above_a_block() -> None:
         assert len(written) == sum(one.not_run is not None for one in BLOCKS[name]), name
 
 
-@pytest.mark.spark35
 def test_the_reader_of_blocks_finds_them(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(
@@ -130,7 +127,6 @@ def test_the_reader_of_blocks_finds_them(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.spark35
 def test_a_block_that_fails_names_its_page_and_line() -> None:
     wrong = Block(page="page.md", line=7, language="python", code="1 / 0\n", not_run=None)
     with pytest.raises(AssertionError, match=r"page\.md, block at line 7: ZeroDivisionError"):
@@ -140,6 +136,5 @@ def test_a_block_that_fails_names_its_page_and_line() -> None:
         Page().run(foreign)
 
 
-@pytest.mark.spark35
 def test_commands_may_have_comments_and_go_over_lines() -> None:
     assert list(commands("# first\na b \\\n  'c d'  # more\n\ne\n")) == [["a", "b", "c d"], ["e"]]

@@ -17,8 +17,6 @@ from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 from tests.spark.test_replay import FailAt
 
-pytestmark = pytest.mark.spark35
-
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 SMALL = {"dynamic-bucket.target-row-num": "3"}
 

@@ -12,8 +12,6 @@ import pytest
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 
-pytestmark = pytest.mark.spark35
-
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark35
-
 NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
 
 

@@ -16,8 +16,6 @@ from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 from tests.spark.test_replay import FailAt
 
-pytestmark = pytest.mark.spark35
-
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 WRITER = re.compile(r"-u-(.+?)-s-(\d+)-w-")
 

@@ -14,7 +14,7 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.spark_jobs import Job
 
-pytestmark = [pytest.mark.spark35, pytest.mark.spark4]
+pytestmark = pytest.mark.spark35
 
 NO_PY4J_CAUSE = (
     "direct cause of the following exception",
@@ -35,6 +35,7 @@ def seen_by_user(text: str, kind: type[errors.PaimonStreamError], *parts: str) -
 # -- batches become snapshots -------------------------------------------------------------------
 
 
+@pytest.mark.spark4
 def test_each_batch_becomes_one_snapshot_of_its_query(job: Job) -> None:
     job.create()
     job.add_files(3)
@@ -111,6 +112,7 @@ def test_a_query_on_a_clock_writes_what_arrives(job: Job) -> None:
     assert job.identifiers() == [0, 1, 2]
 
 
+@pytest.mark.spark4
 def test_a_restarted_query_goes_on_with_the_same_sink(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -130,6 +132,7 @@ def test_a_batch_without_rows_makes_no_snapshot(job: Job) -> None:
     assert [report.outcome for report in job.reports] == ["empty", "committed"]
 
 
+@pytest.mark.spark4
 def test_each_batch_is_one_spark_action(job: Job) -> None:
     job.create()
     job.add_files(3)
@@ -161,6 +164,7 @@ def test_there_is_a_report_and_one_log_line_for_each_batch(
     assert [line.paimon_batch for line in lines] == [0, 1]
 
 
+@pytest.mark.spark4
 def test_the_session_keeps_its_limit_of_bytes_per_arrow_batch(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -204,6 +208,7 @@ def test_two_named_sinks_in_one_query_both_write_the_table(job: Job) -> None:
     assert users == {"one", "two"}
 
 
+@pytest.mark.spark4
 def test_two_sinks_without_names_in_one_query_are_refused(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -238,6 +243,7 @@ def test_one_sink_in_two_queries_writes_for_both(job: Job) -> None:
 # -- hooks --------------------------------------------------------------------------------------
 
 
+@pytest.mark.spark4
 def test_before_commit_sees_the_messages_and_may_veto(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -258,6 +264,7 @@ def test_before_commit_sees_the_messages_and_may_veto(job: Job) -> None:
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.spark4
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(
     job: Job, stop: type[BaseException]
@@ -303,6 +310,7 @@ def test_null_in_a_not_null_column_names_table_batch_column_and_count(job: Job) 
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.spark4
 def test_a_failed_task_leaves_no_files_of_the_others(job: Job) -> None:
     job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
     job.add_files(1)
@@ -329,6 +337,7 @@ def test_columns_that_do_not_fit_are_refused_before_any_work(job: Job) -> None:
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
 
 
+@pytest.mark.spark4
 def test_a_query_that_updates_rows_is_refused(job: Job) -> None:
     job.create([("day", "STRING"), ("count", "BIGINT")])
     job.add_files(1)

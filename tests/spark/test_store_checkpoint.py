@@ -14,8 +14,6 @@ from paimon_stream.storage.object_store import ObjectStorage
 from tests.kits.stores import StoreServer
 from tests.servers.fault_proxy import Rule
 
-pytestmark = pytest.mark.spark35
-
 HOST = "acc.dfs.core.windows.net"
 
 

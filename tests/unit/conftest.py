@@ -4,4 +4,4 @@ import pytest
 
 from tests.kits.marks import marks_folder
 
-pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.bare, pytest.mark.lowest)
+pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.bare)
