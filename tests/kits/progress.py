@@ -25,6 +25,7 @@ class Progress:
         self._all: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._failed = 0
+        self._over = False
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """Each process collects the same tests."""
@@ -36,8 +37,12 @@ class Progress:
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self) -> Generator[None, Any, Any]:
         """The test counts as it does for pytest, which prints nothing for it."""
-        category, *_ = yield
-        return category, "", ""
+        status = yield
+        return status if self._over else (status[0], "", "")
+
+    def pytest_sessionfinish(self) -> None:
+        """The summary that pytest prints next has its words again."""
+        self._over = True
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
