@@ -32,7 +32,15 @@ _SINK: Final = """\
 ## Sink options
 
 Sink options belong to one `PaimonSink`, and their names begin with `paimon-stream.`. A sink refuses a sink
-option that does not exist, and suggests the nearest name.
+option that does not exist, and suggests the nearest name. A table cannot have them: `create` and `alter_table`
+refuse them, and those that another engine has stored in a table's schema have no effect. A warning names them
+when a writer begins. Remove them by Paimon's `ALTER TABLE … RESET`, or by
+`alter_table(…, [SchemaChange.remove_option(…)])`, and give them to each sink that needs them.
+
+Writers without a stream take some: `PaimonTable.new_commit(user, options=…)` takes
+`paimon-stream.commit.guard`, `paimon-stream.on-unknown-history` and `paimon-stream.protect-last-snapshot`,
+`append` and `overwrite` have arguments of their own, and `paimon-stream.store.*` and
+`paimon-stream.unsafe-single-writer` are storage options.
 """
 
 _TABLE: Final = """\

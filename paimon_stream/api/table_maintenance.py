@@ -2,14 +2,14 @@
 manifests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.compact.job import OF_CALLS, compact
 from paimon_stream.compact.publish import CompactReport
-from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance import branches as of_branches
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
@@ -25,7 +25,7 @@ from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-from paimon_stream.options import OF_PARTITIONS, Age, Moment, Option, did_you_mean
+from paimon_stream.options import OF_PARTITIONS, Age, Moment
 from paimon_stream.reports import Progress, silent
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
@@ -265,20 +265,6 @@ class TableMaintenance(LoadedTable):
         """
         dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
         return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
-
-    def _of_call(
-        self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
-    ) -> dict[str, str]:
-        """The options that are given for one call. Raises `InvalidOption` for others than those
-        that are allowed.
-        """
-        known = [one.key for one in allowed]
-        asked = self._given.mapping("options", options, f"{{{known[0]!r}: '2'}}", texts=True)
-        for key in (one for one in asked if one not in known):
-            cure = did_you_mean(key, known) or f"Such options are {', '.join(known)}."
-            text = f"{self.location}: option {key!r} cannot be set for one call. {cure}"
-            raise InvalidOption(text, table=self.location, option=key)
-        return asked
 
     # -- keeping it healthy -----------------------------------------------------------------------
     def remove_orphan_files(

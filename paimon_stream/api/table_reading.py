@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from paimon_stream.api.inspection import History, TableFile, table_file
 from paimon_stream.api.report_page import ReportPage, sections_of
-from paimon_stream.errors import naming
+from paimon_stream.errors import InvalidOption, naming
 from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
@@ -19,7 +19,9 @@ from paimon_stream.options import (
     PARTITION_DEFAULT_NAME,
     Arguments,
     Moment,
+    Option,
     check_sink_options,
+    did_you_mean,
     moment_millis,
 )
 from paimon_stream.options.option import SINK_PREFIX
@@ -78,6 +80,21 @@ class LoadedTable:
         with naming(self.location):
             check_sink_options(asked)
         return load_table(self._storage, asked)
+
+    def _of_call(
+        self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
+    ) -> dict[str, str]:
+        """The options that are given for one call. Raises `InvalidOption` for others than those
+        that are allowed.
+        """
+        known = [one.key for one in allowed]
+        example = f"{{{known[0]!r}: {allowed[0].default or '2'!r}}}"
+        asked = self._given.mapping("options", options, example, texts=True)
+        for key in (one for one in asked if one not in known):
+            cure = did_you_mean(key, known) or f"Such options are {', '.join(known)}."
+            text = f"{self.location}: option {key!r} cannot be set for one call. {cure}"
+            raise InvalidOption(text, table=self.location, option=key)
+        return asked
 
     @property
     def _given(self) -> Arguments:

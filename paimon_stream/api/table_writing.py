@@ -24,14 +24,21 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
-from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
+from paimon_stream.options import (
+    COMMIT_GUARD,
+    MERGE_SCHEMA,
+    MISSING_COLUMNS,
+    ON_UNKNOWN_HISTORY,
+    PROTECT_LAST_SNAPSHOT,
+    check_sink_options,
+)
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
 from paimon_stream.stream.claims import BatchSummary
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, table_of
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, write_task
@@ -42,6 +49,8 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 
 _BATCH_ROWS: Final = 65_536
+_OF_COMMITS: Final = (COMMIT_GUARD, ON_UNKNOWN_HISTORY, PROTECT_LAST_SNAPSHOT)
+"""The sink options that a writer without a stream has, too."""
 
 
 def append_rows(
@@ -366,10 +375,21 @@ class TableWriting(LoadedTable):
         self._given.function("progress", progress)
         return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
 
-    def new_commit(self, commit_user: str) -> TableCommit:
-        """A `TableCommit` under this user. Raises `InvalidOption` for a blank one,
-        `UnsupportedFeature`.
+    def new_commit(
+        self,
+        commit_user: str,
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> TableCommit:
+        """A `TableCommit` under this user. `options` are those of a sink that such a writer has,
+        too: `paimon-stream.commit.guard`, `paimon-stream.on-unknown-history` and
+        `paimon-stream.protect-last-snapshot`. Raises `InvalidOption` for a blank user and other
+        options, `UnsupportedFeature`.
         """
         self._given.text("commit_user", commit_user)
-        warn_of_work_left(self._table)
-        return TableCommit(self._table, commit_user, after_commit=AfterCommit())
+        asked = self._of_call(options, _OF_COMMITS)
+        with errors.naming(self.location):
+            check_sink_options(asked)
+        table = table_of(self._storage, self._table.schema, asked)
+        warn_of_work_left(table)
+        return TableCommit(table, commit_user, after_commit=AfterCommit())

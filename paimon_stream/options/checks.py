@@ -120,6 +120,22 @@ def store_options() -> tuple[Option[Any], ...]:
     return tuple(one for one in sink_options() if one.key.startswith(f"{SINK_PREFIX}store."))
 
 
+def of_table(stored: Mapping[str, str]) -> dict[str, str]:
+    """The options in a table's schema without those that begin as sink options do: these count only
+    if a writer is given them.
+    """
+    return {key: value for key, value in stored.items() if not _is_of_sinks(key)}
+
+
+def sink_options_among(stored: Mapping[str, str]) -> list[str]:
+    """The keys in a table's schema that begin as sink options do, sorted."""
+    return sorted(filter(_is_of_sinks, stored))
+
+
+def _is_of_sinks(key: str) -> bool:
+    return key.lower().startswith(SINK_PREFIX)
+
+
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
     return tuple(one for one in vars(module).values() if isinstance(one, Option))
 

@@ -121,12 +121,24 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
         )
 
 
-def warn_of_work_left(table: Table) -> None:
-    """Warns of table options that ask committers for work which this package does not do, and of
-    stored credentials: a line each, once, when a stream or batch write begins, so that nobody waits
-    for tags or metadata that never come. `write-only` leaves tags to other jobs, so there is no
-    warning of these if it is on.
+def warn_of_sink_options(table: Table) -> None:
+    """Warns of sink options that another engine has stored in the table's schema: they count for no
+    writer. Called when a stream or another writer begins, and when they change during a run.
     """
+    stored = opt.sink_options_among(table.schema.options)
+    if stored:
+        cure = "Give them to PaimonSink as options=…, and remove them by Paimon's ALTER TABLE ... RESET."
+        text = f"%s has options of a sink in its schema, where they have no effect: %s. {cure}"
+        _LOG.warning(text, table.location, ", ".join(stored))
+
+
+def warn_of_work_left(table: Table) -> None:
+    """Warns of table options that ask committers for work which this package does not do, of stored
+    sink options and of stored credentials: a line each, once, when a stream or batch write begins,
+    so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other
+    jobs, so there is no warning of these if it is on.
+    """
+    warn_of_sink_options(table)
     options = table.options
     of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if options.value(opt.WRITE_ONLY) else ()
     asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)

@@ -29,7 +29,13 @@ from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
-from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
+from paimon_stream.options import (
+    COMMIT_GUARD,
+    JOURNAL,
+    ON_CHECKPOINT_RESET,
+    ON_TABLE_CHANGE,
+    sink_options_among,
+)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import HeldOutputs, Storage
 from paimon_stream.storage.store_client import probe_atomic_create
@@ -70,6 +76,7 @@ from paimon_stream.stream.writable import (
     check_writable,
     warn_of_earlier_batches,
     warn_of_merging,
+    warn_of_sink_options,
     warn_of_work_left,
 )
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
@@ -278,6 +285,9 @@ class StreamWriter:
 
     def _adopt(self, table: Table, digest: str) -> None:
         if self._table is None or self._table.schema != table.schema:
+            known = table if self._table is None else self._table
+            if sink_options_among(table.schema.options) != sink_options_among(known.schema.options):
+                warn_of_sink_options(table)
             self._table = table
             own = compacts(table) and not self._overwrites
             given = self._runtime, self._observer, self._snapshots, digest

@@ -137,9 +137,13 @@ def table_of(
 ) -> Table:
     """The table at the storage's root. Raises `InvalidOption` for overrides of options that apply
     to all writers.
+
+    A sink option counts only among the overrides. Any engine can store one in the schema while a
+    stream runs: it would switch the journal off below a register that vouches for it, or decide for
+    an operator (exactly-once.md §1). `warn_of_sink_options` names those that are stored.
     """
     check_overrides(storage.location, schema.options, overrides or {})
-    options = opt.Options(schema.options, overrides, storage.location)
+    options = opt.Options(opt.of_table(schema.options), overrides, storage.location)
     layout = layout_of(storage, schema, options)
     if layout.external is not None:
         storage = with_roots(storage, layout.roots)
