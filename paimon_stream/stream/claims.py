@@ -236,9 +236,7 @@ class Claims:
 
     def standing(self) -> frozenset[str]:
         """The names of the runs that no later one has ended; usually that of the newest run."""
-        return frozenset(
-            one.name.removeprefix(_CLAIM) for one in self._storage.list_files(self._folder, _CLAIM)
-        )
+        return standing_runs(self._storage, self._identity.user)
 
     def holds(self) -> bool:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""
@@ -315,6 +313,12 @@ class RunFence:
                 "this stream may have published it in one of them"
             )
         return True
+
+
+def standing_runs(storage: Storage, user: str) -> frozenset[str]:
+    """The names of the runs of a commit user that no later one has ended."""
+    claims = storage.list_files(user_folder(user), _CLAIM)
+    return frozenset(one.name.removeprefix(_CLAIM) for one in claims)
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:

@@ -4,7 +4,7 @@ two snapshot files. The sink acts on a judgement; the doctor only reports it. No
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from paimon_stream.commit.lineage import is_held
@@ -15,12 +15,15 @@ from paimon_stream.errors import PaimonStreamError, SequenceConflict
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
+from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import (
     Claims,
+    RegisteredWriter,
     WriterIdentity,
     duplicate_writer,
     is_own,
     registered_writers,
+    standing_runs,
 )
 from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.ledger import (
@@ -28,9 +31,11 @@ from paimon_stream.stream.ledger import (
     Batch,
     Evidence,
     Fresh,
+    NotedBatches,
     Reuse,
     Verdict,
     judge_first,
+    vouched_since,
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
@@ -89,11 +94,23 @@ def gather(
         last_entry=last_entry,
         later_entry=later_entry,
         registered=registered,
-        others=partial(registered_writers, storage, leave_out=user_folder(identity.user)),
+        others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
+        noted_by=partial(noted_by, storage),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         claimed=claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
+
+
+def noted_by(storage: Storage, registered: RegisteredWriter) -> NotedBatches:
+    """What the journal of another stream shows. Raises `StorageError`."""
+    noted, runs = storage.together(
+        [
+            Journal(storage, registered.user).batches,
+            partial(standing_runs, storage, registered.user),
+        ]
+    )
+    return NotedBatches(newest=max(noted, default=None), since=vouched_since(registered, runs))
 
 
 def judge(

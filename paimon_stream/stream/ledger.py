@@ -3,7 +3,7 @@ exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidenc
 later batches. Nothing here writes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
@@ -85,13 +85,43 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotedBatches:
+    """What the journal of a stream shows of its batches: the newest that has an entry, and the
+    first from which on each that reached its commit has had one. None: there is none, or it is not
+    known.
+    """
+
+    newest: int | None
+    since: int | None
+
+    def may_have(self, batch_id: int) -> bool:
+        """Whether the stream may have committed the batch or a later one, as far as the journal
+        shows.
+        """
+        if self.newest is not None and self.newest >= batch_id:
+            return True
+        return self.since is None or self.since > batch_id
+
+
+def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
+    """The first batch from which on the journal has each one that reached its commit; None if that
+    is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
+    of the runs after it, which may have had no journal.
+    """
+    if registered is None or (registered.run is not None and registered.run not in runs):
+        return None
+    return registered.journal_since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `registered` is the register of this commit user, `others`
-    those of all others. `files_live` counts the data files of an entry's attempts that are live in
-    a snapshot. `claimed`: another sink of this run writes under a commit user. `runs` are this run
-    and those whose claims stood when it began.
+    those of all others, and `noted_by` what the journal of one of these shows. `files_live` counts
+    the data files of an entry's attempts that are live in a snapshot. `claimed`: another sink of
+    this run writes under a commit user. `runs` are this run and those whose claims stood when it
+    began.
     """
 
     identity: WriterIdentity
@@ -105,6 +135,7 @@ class Evidence:
     later_entry: JournalEntry | None
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
+    noted_by: Callable[[RegisteredWriter], NotedBatches]
     files_live: Callable[[Snapshot, JournalEntry], int]
     claimed: Callable[[str], bool]
     runs: frozenset[str] = frozenset()
@@ -117,13 +148,9 @@ class Evidence:
     @property
     def journal_since(self) -> int | None:
         """The first batch from which on the journal has each one that reached its commit; None if
-        that is not known. A register that a run wrote late says nothing of the runs after it, which
-        may have had no journal.
+        that is not known.
         """
-        registered = self.registered
-        if registered is None or (registered.run is not None and registered.run not in self.runs):
-            return None
-        return registered.journal_since
+        return vouched_since(self.registered, self.runs)
 
     @property
     def knows_later(self) -> bool:
@@ -135,6 +162,27 @@ class Evidence:
     def has_earlier_run(self) -> bool:
         """Whether an earlier run of this stream has left traces beside the table's snapshots."""
         return any(one is not None for one in (self.registered, self.entry, self.last_entry))
+
+    @property
+    def siblings(self) -> tuple[RegisteredWriter, ...]:
+        """The registers in this table of the same query under other commit users."""
+        query_id = self.identity.query_id
+        return tuple(
+            one
+            for one in self.others()
+            if query_id is not None
+            and one.query_id == query_id
+            and one.schema_digest == self.schema_digest
+        )
+
+    @property
+    def is_new_sink(self) -> bool:
+        """Whether the query has written this table under another commit user, and never under this
+        one: a sink leaves its claim before it judges a batch, and its register before it commits
+        one.
+        """
+        began = self.has_earlier_run or self.later_entry is not None or len(self.runs) > 1
+        return not began and bool(self.siblings)
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
@@ -209,14 +257,15 @@ def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalE
 class _History:
     """What a walk down the snapshots found: our newest snapshot; whether it reached the table's
     first one; one that another incarnation of this stream published; by user, those of this batch
-    or later ones that the same query published under other users; and one of ours that is not known
-    to lie in the lineage.
+    or later ones that the same query published under other users, and the newest one of each user;
+    and one of ours that is not known to lie in the lineage.
     """
 
     own: Snapshot | None
     complete: bool
     incarnation: Snapshot | None
     siblings: Mapping[str, Snapshot]
+    newest_of: Mapping[str, Snapshot]
     beside: Snapshot | None = None
 
 
@@ -226,6 +275,7 @@ def _search(evidence: Evidence) -> _History:
     lowest: Snapshot | None = None
     beside: Snapshot | None = None
     siblings: dict[str, Snapshot] = {}
+    newest_of: dict[str, Snapshot] = {}
     if latest is not None:
         for snapshot in chain([latest], snapshots.walk_down(latest.id - 1)):
             if is_own(snapshot, evidence.identity):
@@ -233,9 +283,15 @@ def _search(evidence: Evidence) -> _History:
                     beside = snapshot  # all below has expired
                     break
                 return _History(
-                    own=snapshot, complete=True, incarnation=incarnation, siblings=siblings
+                    own=snapshot,
+                    complete=True,
+                    incarnation=incarnation,
+                    siblings=siblings,
+                    newest_of=newest_of,
                 )
             lowest = snapshot
+            if snapshot.commit_identifier != BATCH_IDENTIFIER:
+                newest_of.setdefault(snapshot.commit_user, snapshot)
             marks = Marks.of(snapshot.properties)
             if incarnation is None and _same_stream(evidence.identity, snapshot.commit_user, marks):
                 incarnation = snapshot
@@ -245,7 +301,12 @@ def _search(evidence: Evidence) -> _History:
     if latest is not None and lowest is not None and lowest.id == 1:
         whole = in_lineage(snapshots, lowest, latest) is True
     return _History(
-        own=None, complete=whole, incarnation=incarnation, siblings=siblings, beside=beside
+        own=None,
+        complete=whole,
+        incarnation=incarnation,
+        siblings=siblings,
+        newest_of=newest_of,
+        beside=beside,
     )
 
 
@@ -319,6 +380,28 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
                 "new here. It may be the same sink under another name; then give it its old name back"
             )
             return
+    for other in evidence.siblings:
+        if _may_have_published(evidence, history, other) and not evidence.claimed(other.user):
+            refuse.history_unknown(
+                f"this query wrote here as commit user {other.user!r}, and may have published this batch as that user "
+                f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
+                f"{identity.user!r} is new here. It may be the same sink under another name; then give it its old "
+                "name back"
+            )
+            return
+
+
+def _may_have_published(evidence: Evidence, history: _History, other: RegisteredWriter) -> bool:
+    """Whether another commit user of this query may have published the batch or a later one in a
+    snapshot that has expired since. What still stands is among `history.siblings`. A snapshot of an
+    earlier batch of that user, in the lineage, shows that none of a later one was above it.
+    """
+    latest, newest = evidence.latest, history.newest_of.get(other.user)
+    if history.complete:
+        return False
+    if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
+        return False
+    return evidence.noted_by(other).may_have(evidence.batch.batch_id)
 
 
 def _judge_known(
@@ -480,19 +563,34 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
 
 def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
     """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of
-    ours is then that of a run on a copy of the checkpoint, unless the snapshot is not five minutes
-    younger than the batch: clocks differ. Returns whether an operator let the batch continue all
-    the same.
+    ours is then that of a run on a copy of the checkpoint. Clocks differ by up to five minutes, so
+    a snapshot that is not five minutes younger than the batch shows nothing; nor does a table that
+    is not five minutes younger, if our query has registered in it. In a table that does not know
+    the query, no tolerance holds: a table that was created again within five minutes would be
+    taken for the one before. Returns whether an operator let the batch continue all the same.
     """
     done, created = evidence.batch.previous_done_millis, evidence.schema_created_millis
-    if (
-        done is None
-        or done >= created
-        or (own is not None and own.time_millis < done + _CLOCKS_DIFFER_MILLIS)
-    ):
+    if done is None or done >= created:
         return False
-    refuse.table_replaced("the table was created after this stream had finished its previous batch")
+    if own is not None:
+        is_ours = own.time_millis < done + _CLOCKS_DIFFER_MILLIS
+    else:
+        is_ours = _knows_query(evidence) and created < done + _CLOCKS_DIFFER_MILLIS
+    if is_ours:
+        return False
+    refuse.created_later(done_millis=done, created_millis=created)
     return True
+
+
+def _knows_query(evidence: Evidence) -> bool:
+    """Whether this query has registered in this very table."""
+    registered, query_id = evidence.registered, evidence.identity.query_id
+    return (
+        registered is not None
+        and query_id is not None
+        and registered.query_id == query_id
+        and registered.schema_digest == evidence.schema_digest
+    )
 
 
 def _judge_unknown(
@@ -504,6 +602,8 @@ def _judge_unknown(
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
     if evidence.registered is None and batch_id == 0:
         return  # a stream that begins
+    if evidence.is_new_sink:
+        return  # a sink that a query got, which had written here before
     # A run that an operator let continue in this table has registered with the batch that it began
     # with. A batch that is noted in this table was done here.
     begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)

@@ -2,6 +2,7 @@
 decided to continue.
 """
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,18 @@ class ReplayErrors(Refusals):
             "Start a new checkpoint to write everything again; or let it continue with this batch"
         )
         self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
+
+    def created_later(self, *, done_millis: int, created_millis: int) -> None:
+        """The table's first schema is younger than the checkpoint's last batch. The times (epoch
+        milliseconds) are of two clocks.
+        """
+        seconds = (created_millis - done_millis) / 1000
+        self.table_replaced(
+            "the table was created after this stream had finished its previous batch, "
+            f"{seconds:.3f} s later (the file schema-0 was made at {_utc(created_millis)} by the clock of the machine "
+            f"that created the table, and the checkpoint notes the batch at {_utc(done_millis)} by the clock of its "
+            "file system; if these clocks differ by more than that, set them, and restart)"
+        )
 
     def maybe_rolled_back(self, batch_id: int) -> None:
         """Manifest lists are missing that would show whether an earlier batch of ours is in the
@@ -148,3 +161,12 @@ class ReplayErrors(Refusals):
         )
         cure = "Write those rows again from the source (a new checkpoint); or let it continue with this batch"
         self.decide(ON_TABLE_CHANGE, errors.TableRolledBack, why, cure)
+
+
+def _utc(millis: int) -> str:
+    """The time of epoch milliseconds, with the milliseconds; as a number if no calendar has it."""
+    try:
+        moment = dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return f"{millis} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"

@@ -42,6 +42,7 @@ from paimon_stream.stream.ledger import (
     Batch,
     Evidence,
     Fresh,
+    NotedBatches,
     Reuse,
     Verdict,
     judge_first,
@@ -60,6 +61,9 @@ ME = WriterIdentity(
     query_name=None,
     token="t",
 )
+
+
+NOTHING_NOTED = NotedBatches(newest=None, since=None)
 
 
 def message(name: str = "data-x-0.parquet") -> CommitMessage:
@@ -117,10 +121,13 @@ class World:
     last_entry: JournalEntry | None = None
     registered: RegisteredWriter | None = None
     others: tuple[RegisteredWriter, ...] = ()
+    noted: NotedBatches = NOTHING_NOTED
     offsets_hash: str | None = "h"
     previous_done_millis: int | None = None
+    created_millis: int = 1000
     live: int = 0
     claimed: bool = True
+    runs: frozenset[str] = frozenset({"run-1"})
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -182,7 +189,7 @@ class World:
                 previous_done_millis=self.previous_done_millis,
             ),
             schema_digest="d",
-            schema_created_millis=1000,
+            schema_created_millis=self.created_millis,
             snapshots=self.snapshots,
             latest=self.snapshots.latest(),
             entry=self.entry,
@@ -190,9 +197,10 @@ class World:
             later_entry=None,
             registered=self.registered,
             others=lambda: self.others,
+            noted_by=lambda _: self.noted,
             files_live=lambda snapshot, messages: self.live,
             claimed=lambda user: self.claimed,
-            runs=frozenset({"run-1"}),
+            runs=self.runs,
         )
         return judge_first(evidence, self.refusals(batch_id))
 
@@ -367,6 +375,72 @@ def test_a_new_sink_of_a_query_that_wrote_this_batch_as_nobody_in_this_run_may_b
     assert isinstance(world.judge(4), Fresh), "a batch that nobody wrote cannot be doubled"
 
 
+SECOND = replace(ME, user="paimon-stream_q1_second")
+
+
+def renamed(world: World, *, newest: int | None, since: int | None = 0) -> None:
+    """The query has written as another user, whose snapshots have expired, and whose journal shows
+    this.
+    """
+    world.identity = SECOND
+    world.claimed = False
+    world.others = (registered(),)
+    world.noted = NotedBatches(newest=newest, since=since)
+    world.publish(8, "java", 7)
+    world.publish(9, "java", 8)
+
+
+@pytest.mark.parametrize(
+    ("batch", "newest", "since"), [(0, 0, 0), (3, 3, 0), (3, 4, 0), (3, 2, 4), (0, None, None)]
+)
+def test_a_batch_that_this_query_may_have_published_as_nobody_in_this_run_may_be_renamed(
+    world: World, batch: int, newest: int | None, since: int | None
+) -> None:
+    renamed(world, newest=newest, since=since)
+    with pytest.raises(HistoryUnknown, match="old name"):
+        world.judge(batch)
+    world.claimed = True
+    assert isinstance(world.judge(batch), Fresh), "the other sink is one of this run"
+
+
+@pytest.mark.parametrize("called_first", [True, False])
+@pytest.mark.parametrize("batch", [0, 3])
+def test_a_query_gets_another_sink_although_all_its_snapshots_have_expired(
+    world: World, batch: int, called_first: bool
+) -> None:
+    renamed(world, newest=batch - 1 if batch else None)
+    world.claimed = not called_first
+    world.previous_done_millis = 999
+    assert isinstance(world.judge(batch), Fresh)
+
+
+def test_a_snapshot_of_an_earlier_batch_shows_that_the_other_user_has_no_later_one(
+    world: World,
+) -> None:
+    renamed(world, newest=None, since=None)
+    world.publish(10, ME.user, 2, query_id="q1")
+    world.publish(11, "java", 9)
+    assert isinstance(world.judge(3), Fresh)
+    with pytest.raises(HistoryUnknown, match="old name"):
+        world.judge(2)
+
+
+def test_a_sink_whose_register_was_moved_away_is_no_new_one(world: World) -> None:
+    renamed(world, newest=2)
+    world.runs = frozenset({"run-1", "run-2"})  # the claim of an earlier run stands
+    with pytest.raises(HistoryUnknown, match="no snapshot of this stream"):
+        world.judge(3)
+
+
+@pytest.mark.parametrize("changed", [{"query_id": "q0"}, {"schema_digest": "older"}])
+def test_another_query_or_another_table_says_nothing_of_our_batches(
+    world: World, changed: dict[str, Any]
+) -> None:
+    renamed(world, newest=5)
+    world.others = (registered(**{"checkpoint": "/ck/b", **changed}),)
+    assert isinstance(world.judge(0), Fresh)
+
+
 def test_a_reset_that_was_let_in_is_known_from_then_on(world: World) -> None:
     world.publish(1, "paimon-stream_q0", 5, query_id="q0", checkpoint="/ck/a")
     world.registered = registered()
@@ -495,6 +569,7 @@ def test_a_batch_that_a_copy_of_the_checkpoint_published_in_a_younger_table_is_n
     world: World,
 ) -> None:
     world.registered = registered(journal_since=0)
+    world.created_millis = 999 + 5 * 60_000
     world.previous_done_millis = 999
     with pytest.raises(
         TableReplaced, match="created after"
@@ -518,6 +593,33 @@ def test_a_clock_ahead_where_the_table_was_created_hides_no_batch_that_we_have_f
     world.previous_done_millis = 999
     verdict = world.judge(1)
     assert isinstance(verdict, Fresh) and verdict.own is not None
+
+
+@pytest.mark.parametrize("apart", [1, 60_000, 5 * 60_000 - 1])
+def test_a_table_in_which_our_query_has_registered_is_not_replaced_by_clocks_that_differ(
+    world: World, apart: int
+) -> None:
+    world.previous_done_millis = 1000 - apart
+    world.registered = registered(journal_since=0)
+    assert isinstance(world.judge(1), Fresh)
+
+
+@pytest.mark.parametrize("changed", [{"query_id": None}, {"schema_digest": "older"}])
+def test_only_our_own_register_of_this_very_table_allows_for_clocks_that_differ(
+    world: World, changed: dict[str, Any]
+) -> None:
+    world.previous_done_millis = 999
+    world.registered = registered(journal_since=0, **changed)
+    with pytest.raises(TableReplaced):
+        world.judge(1)
+
+
+def test_a_replaced_table_is_reported_with_the_times_of_both_clocks(world: World) -> None:
+    world.previous_done_millis, world.created_millis = 1_700_000_000_123, 1_700_000_060_123
+    with pytest.raises(TableReplaced) as caught:
+        world.judge(3)
+    for part in ("60.000 s later", "2023-11-14T22:14:20.123Z", "2023-11-14T22:13:20.123Z", "clock"):
+        assert part in str(caught.value)
 
 
 def test_a_journalled_batch_missing_from_the_lineage_is_a_rollback(world: World) -> None:

@@ -1,0 +1,99 @@
+"""A query comes back under another commit user, as after a change of a sink's name or of
+`commit.user-prefix`; and a query gets another sink.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from paimon_stream.commit.report import Phase
+from paimon_stream.errors import HistoryUnknown
+from paimon_stream.options import ON_UNKNOWN_HISTORY
+from tests.kits.commits import Bench
+from tests.kits.streams import At, PowerCut, Stream
+
+FIRST, SECOND = "paimon-stream_q1", "etl_q1"
+
+
+def outage(bench: Bench) -> None:
+    """Others write, and all that was there expires."""
+    newest = bench.snapshots.latest()
+    bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+    if newest is not None:
+        bench.expire(newest.id)
+
+
+def killed_after_publishing(bench: Bench, batches: int, **settings: object) -> Stream:
+    """A stream whose run dies before the checkpoint notes the batch that is in the table."""
+    stream = Stream(bench, user=FIRST, **settings)  # type: ignore[arg-type]
+    stream.batches(batches)
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.writer = None
+    return stream
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3])
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_renamed_sink_stops_where_its_batch_may_have_been_published_under_the_old_name(
+    batches: int, journal: str
+) -> None:
+    bench = Bench()
+    stream = killed_after_publishing(bench, batches, options={"paimon-stream.journal": journal})
+    outage(bench)
+    stream.user = SECOND
+    for _ in range(2):
+        with pytest.raises(HistoryUnknown, match="old name"):
+            stream.batch()
+        stream.writer = None
+    stream.user = FIRST
+    if journal == "true":  # else nothing is left that would show it
+        assert stream.batch().outcome == "already committed"
+        assert len([one for one in bench.live_names() if one.startswith(FIRST)]) == batches + 1
+    stream.user, stream.writer = SECOND, None
+    stream.options = {**stream.options, ON_UNKNOWN_HISTORY.key: "continue"}
+    assert stream.batch().outcome == "committed"
+    stream.writer, stream.options = None, {}
+    assert stream.batch().outcome == "committed", "it was let in, and is known from then on"
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_renamed_sink_goes_on_where_the_old_one_had_ended_its_last_batch(expired: bool) -> None:
+    bench = Bench()
+    stream = Stream(bench, user=FIRST)
+    stream.batches(3)
+    if expired:
+        outage(bench)
+    stream.user, stream.writer = SECOND, None
+    assert stream.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("called_first", [True, False])
+def test_a_running_query_gets_a_second_sink_whatever_the_order_of_calls(
+    called_first: bool, expired: bool
+) -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    if expired:
+        outage(bench)
+    first.writer = None
+    second = Stream(bench, user=SECOND, next_batch=3, runs=1, done_millis=first.done_millis)
+    for sink in (second, first) if called_first else (first, second):
+        for _ in range(2):
+            assert sink.batch().outcome == "committed"
+    assert len(bench.live_names()) == 7 + expired
+
+
+def test_a_table_that_was_made_after_an_empty_batch_by_another_clock_is_the_same_table() -> None:
+    """The checkpoint's file system is a minute behind."""
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch(rows=0)
+    for _ in range(2):
+        stream.done_millis = bench.table.schema.time_millis - 60_000
+        stream.writer = None
+        stream.batch(rows=0)
+    assert stream.batch().outcome == "committed"
