@@ -19,7 +19,7 @@ from paimon_stream.api.diagnosis import (
 )
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young, note_path
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
@@ -239,7 +239,7 @@ class _Doctor:
         if any(user == one.user or query == one.query_id for one in self._registered):
             return False
         return not any(
-            user == one.commit_user or query == Marks.of(one.properties).query_id
+            user == one.commit_user or query == Marks.of(own_properties(one)).query_id
             for one in self._walk()
         )
 
@@ -286,7 +286,7 @@ class _Doctor:
         """Where the stream's checkpoint is, according to its register or else to its last
         snapshot.
         """
-        of_last = None if last is None else Marks.of(last.properties).checkpoint
+        of_last = None if last is None else Marks.of(own_properties(last)).checkpoint
         return next((one.checkpoint for one in self._registered if one.user == user), of_last)
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
@@ -294,7 +294,7 @@ class _Doctor:
         cannot be read.
         """
         for snapshot in self._walk():
-            marks = Marks.of(snapshot.properties)
+            marks = Marks.of(own_properties(snapshot))
             # A commit user that contains the query's id differs from query to query.
             earlier = (
                 marks.checkpoint == identity.checkpoint
@@ -319,7 +319,7 @@ def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
     found = Diagnosis(user=user, checkpoint=root)
     if last is None:
         return found
-    query, batch = Marks.of(last.properties).query_id, last.commit_identifier
+    query, batch = Marks.of(own_properties(last)).query_id, last.commit_identifier
     return replace(
         found,
         last_batch=batch,

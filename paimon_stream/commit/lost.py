@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from paimon_stream import errors
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import Marks, Snapshot, SnapshotRef, is_ours
+from paimon_stream.format.snapshot_json import Marks, Snapshot, SnapshotRef, is_ours, own_properties
 from paimon_stream.options import COMMIT_GUARD, ON_UNKNOWN_HISTORY, Option, Options
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
@@ -202,7 +202,7 @@ class Refusals:
         """The error for a batch that another run has published meanwhile, as this snapshot or
         before it.
         """
-        run_id = Marks.of(published.properties).run_id
+        run_id = Marks.of(own_properties(published)).run_id
         who = f"run {run_id}" if run_id else "another writer"
         text = (
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "

@@ -24,7 +24,7 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot, marked
 from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
@@ -152,7 +152,7 @@ class Stager:
             changelog_record_count=changes.changelog_record_count if changes.changelog else None,
             watermark=max(marks, default=None),  # they never go back (semantics.md §1.5)
             statistics=request.statistics or self._statistics(before, schema_id),
-            properties=MappingProxyType(dict(request.properties)),
+            properties=MappingProxyType(marked(request.properties, delta_list)),
             next_row_id=next_row_id,
         )
         self._storage.together(

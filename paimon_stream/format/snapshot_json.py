@@ -191,9 +191,24 @@ VERSION_MARK: Final = MARK_PREFIX + "version"
 """The release that made the snapshot. It marks commits that are not of a stream."""
 
 
+NONCE_MARK: Final = MARK_PREFIX + "nonce"
+"""The nonce of the snapshot that the properties were written for. Snapshots of releases up to 0.1.0
+have none.
+"""
+
+
+def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
+    """The properties for the snapshot of this nonce. What this package says in them is bound to the
+    snapshot, because other engines copy properties (semantics.md R1.5).
+    """
+    if any(key.startswith(MARK_PREFIX) for key in properties):
+        return {**properties, NONCE_MARK: nonce}
+    return dict(properties)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """The marks found on a snapshot. All are None if another engine wrote it."""
+    """The marks found on a snapshot. All are None if another engine made it."""
 
     query_id: str | None
     run_id: str | None
@@ -203,7 +218,7 @@ class Marks:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "Marks":
-        """The marks among the properties of a snapshot."""
+        """The marks among the properties that a snapshot's own commit wrote (`own_properties`)."""
         return cls(
             **{
                 one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-"))
@@ -213,19 +228,31 @@ class Marks:
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
-    """The properties that a snapshot's own commit wrote. When Java merges all manifests, it copies
-    the properties of the snapshot before, and those describe another commit (semantics.md R1.5).
+    """The properties that a snapshot's own commit wrote. Java copies those of another snapshot when
+    it merges all manifests, when it makes an older state the latest, and when it replaces manifest
+    lists. They describe another commit, and have the nonce of its snapshot (semantics.md R1.5).
+    Copies in tags and branches are the same snapshot. Without a nonce, only a merge is known for
+    what it is.
     """
-    merged = (
-        snapshot.commit_kind is CommitKind.COMPACT
-        and snapshot.commit_identifier == BATCH_IDENTIFIER
-    )
-    return {} if merged else snapshot.properties
+    nonce = snapshot.properties.get(NONCE_MARK)
+    if nonce is not None:
+        return snapshot.properties if nonce == snapshot.nonce else {}
+    return {} if _is_merge(snapshot) else snapshot.properties
 
 
 def is_ours(snapshot: Snapshot) -> bool:
-    """Whether a property shows that this package made the snapshot, not another engine. Java copies
-    properties only when it merges manifests. This package does not copy the marks of a stream then.
+    """Whether a property shows that this package made the snapshot, not another engine. This
+    package does not copy the marks of a stream when it merges manifests.
     """
-    copied = not own_properties(snapshot) and Marks.of(snapshot.properties).query_id is not None
+    nonce, marks = snapshot.properties.get(NONCE_MARK), Marks.of(snapshot.properties)
+    if nonce is not None:
+        return nonce == snapshot.nonce
+    copied = _is_merge(snapshot) and marks.query_id is not None
     return not copied and any(key.startswith(MARK_PREFIX) for key in snapshot.properties)
+
+
+def _is_merge(snapshot: Snapshot) -> bool:
+    return (
+        snapshot.commit_kind is CommitKind.COMPACT
+        and snapshot.commit_identifier == BATCH_IDENTIFIER
+    )

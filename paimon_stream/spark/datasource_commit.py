@@ -22,7 +22,7 @@ from paimon_stream import options as opt
 from paimon_stream.commit.sequence import Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system
@@ -230,7 +230,7 @@ def _recent(
     _READ[location] = last = last[:_RECENT]
     batches = [one for one in last if one.commit_identifier != BATCH_IDENTIFIER]
     return {
-        (one.commit_user, Marks.of(one.properties).query_id): one.commit_identifier
+        (one.commit_user, Marks.of(own_properties(one)).query_id): one.commit_identifier
         for one in reversed(batches)
     }
 

@@ -19,6 +19,7 @@ from paimon_stream.format.snapshot_json import (
     Marks,
     Snapshot,
     SnapshotRef,
+    own_properties,
 )
 from paimon_stream.storage.base import PutResult, Storage, read_if_there
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -59,7 +60,7 @@ def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
     """
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False
-    theirs = Marks.of(snapshot.properties).query_id
+    theirs = Marks.of(own_properties(snapshot)).query_id
     return theirs is None or identity.query_id is None or theirs == identity.query_id
 
 

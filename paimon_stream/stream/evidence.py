@@ -12,7 +12,13 @@ from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import PaimonStreamError, SequenceConflict
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    Marks,
+    Snapshot,
+    SnapshotRef,
+    own_properties,
+)
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
@@ -258,7 +264,7 @@ def superseded(
     snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors
 ) -> PaimonStreamError:
     """The error for a batch that somebody else published as this snapshot after it was judged."""
-    run_id = Marks.of(snapshot.properties).run_id
+    run_id = Marks.of(own_properties(snapshot)).run_id
     if run_id is not None and run_id == identity.run_id:
         return duplicate_writer(refuse.location, refuse.user)
     return refuse.shared_checkpoint(snapshot)

@@ -15,6 +15,7 @@ from paimon_stream.format.snapshot_json import (
     Snapshot,
     SnapshotRef,
     is_ours,
+    own_properties,
 )
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -292,7 +293,7 @@ def _search(evidence: Evidence) -> _History:
             lowest = snapshot
             if snapshot.commit_identifier != BATCH_IDENTIFIER:
                 newest_of.setdefault(snapshot.commit_user, snapshot)
-            marks = Marks.of(snapshot.properties)
+            marks = Marks.of(own_properties(snapshot))
             if incarnation is None and _same_stream(evidence.identity, snapshot.commit_user, marks):
                 incarnation = snapshot
             if _is_sibling(evidence, snapshot):
@@ -312,7 +313,7 @@ def _search(evidence: Evidence) -> _History:
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
     """Whether our query published this batch or a later one under another commit user."""
-    query_id = Marks.of(snapshot.properties).query_id
+    query_id = Marks.of(own_properties(snapshot)).query_id
     return (
         query_id is not None
         and query_id == evidence.identity.query_id
@@ -365,7 +366,7 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
     if history.own is not None:
         return
     if history.incarnation is not None:
-        marks = Marks.of(history.incarnation.properties)
+        marks = Marks.of(own_properties(history.incarnation))
         refuse.checkpoint_reset(marks.query_id, f"snapshot {history.incarnation.id}")
         return
     for other in evidence.others():
@@ -418,7 +419,7 @@ def _judge_known(
     snapshots, seen = evidence.snapshots, evidence.seen
     batch_id, marks, offsets = (
         evidence.batch.batch_id,
-        Marks.of(own.properties),
+        Marks.of(own_properties(own)),
         evidence.batch.offsets_hash,
     )
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:

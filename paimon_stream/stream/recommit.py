@@ -24,6 +24,7 @@ from paimon_stream.format.snapshot_json import (
     Snapshot,
     SnapshotRef,
     is_ours,
+    own_properties,
 )
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
@@ -177,7 +178,7 @@ class _Recommit:
                 continue
             if lost.batch != BATCH_IDENTIFIER or lost.nonce in (
                 one.nonce,
-                one.properties.get(_NONCE),
+                own_properties(one).get(_NONCE),
             ):
                 return one
         return None
