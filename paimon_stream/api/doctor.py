@@ -20,7 +20,7 @@ from paimon_stream.api.diagnosis import (
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
-from paimon_stream.maintenance.expiring import ExpiringNotes, is_young, note_path
+from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import find_tag
@@ -365,10 +365,10 @@ def leftovers(
     if pins:
         named = ", ".join(f"{one.path} ({_age(now_millis - one.millis)})" for one in pins)
         found.append(f"{named}: {under_way(storage, pins, 'nothing expires').message}")
-    for snapshot_id, millis in ExpiringNotes(storage).written():
-        if not is_young(millis, now_millis):
-            what = f"the expiry of snapshot {snapshot_id} was interrupted. expire_snapshots() finishes it."
-            found.append(f"{note_path(snapshot_id)} ({_age(now_millis - millis)}): {what}")
+    for note in ExpiringNotes(storage).written():
+        if not is_young(note.millis, now_millis):
+            what = f"the expiry of snapshot {note.snapshot_id} was interrupted. expire_snapshots() finishes it."
+            found.append(f"{note.path} ({_age(now_millis - note.millis)}): {what}")
     for name in tag_names(storage):
         wrong = find_tag(storage, name)
         if isinstance(wrong, FormatError):

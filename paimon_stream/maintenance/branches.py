@@ -1,5 +1,5 @@
 """Branches: histories of their own over the files of one table (table-kinds.md §6). While one is
-made or deleted, a note `_paimon_stream/branch-<name>` says so, and this release does not open it.
+made or deleted, a note `_paimon_stream/branch.<name>` says so, and this release does not open it.
 The same call completes a killed run. Fast forward makes main what a branch is: readers see states
 that main or the branch had, whenever it is killed.
 """
@@ -89,7 +89,7 @@ def create_branch(
             delete_branch(table, name)
             raise _no_tag(used, tag)
         branch.write(tag_path(tag), used.read(tag_path(tag)))
-    used.delete(of_branch.branch_note(name))
+    _remove_notes(used, name)
     return BranchReport(
         location=used.location, branch=name, snapshot=None if kept is None else kept.id
     )
@@ -111,8 +111,13 @@ def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchRe
         delete_below(
             used, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER)
         )
-    used.delete(of_branch.branch_note(name))
+    _remove_notes(used, name)
     return BranchReport(location=used.location, branch=name, found=found)
+
+
+def _remove_notes(storage: Storage, name: str) -> None:
+    for path in of_branch.notes_of_branch(storage, name):
+        storage.delete(path)
 
 
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
@@ -135,8 +140,10 @@ def _no_tag(storage: Storage, tag: str) -> NotFound:
 
 def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
     """Notes that the branch is being made. A creation that was interrupted may go on."""
+    older = of_branch.older_branch_note(name)
+    was_begun_before = older in of_branch.notes_of_branch(storage, name)
     path, content = (
-        of_branch.branch_note(name),
+        older if was_begun_before else of_branch.branch_note(name),
         b"create" if tag is None else f"create from {tag}".encode(),
     )
     if name not in of_branch.branch_names(storage) or storage.exists(path):

@@ -1,4 +1,4 @@
-"""Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
+"""Notes of snapshots whose expiry has begun (`_paimon_stream/expiring.<id>`).
 
 A note holds the content of the snapshot's file, names the snapshot that followed, and exists until
 the files are deleted that only this snapshot needs. The next run finds the note of a run that was
@@ -40,9 +40,20 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 _LOG = logging.getLogger(__name__)
 _KIND: Final = "expiry"
-_PREFIX: Final = "expiring-"
+_PREFIX: Final = "expiring."
+_OLDER_PREFIX: Final = "expiring-"
+"""That of releases up to 0.1.0; a commit user's folder may begin so."""
 _FINISHED_BY_MILLIS: Final = 3_600_000
 _YOUNG_MILLIS: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenNote:
+    """The file of the note of a snapshot, and its time (epoch milliseconds)."""
+
+    snapshot_id: int
+    path: str
+    millis: int
 
 
 class ExpiringNotes:
@@ -73,13 +84,13 @@ class ExpiringNotes:
         newer release's note cannot be read; it counts for an hour by the storage's clock
         (`now_millis`), longer than any expiry of one snapshot takes.
         """
-        for snapshot_id, millis in self.written():
+        for note in self.written():
             try:
-                found = self._read(snapshot_id)
+                found = self._read(note.path)
                 if found is not None and not snapshots.stands(found[0]):
                     return True
             except UnknownVersion:
-                if abs(now_millis - millis) < _FINISHED_BY_MILLIS:
+                if abs(now_millis - note.millis) < _FINISHED_BY_MILLIS:
                     return True
             except CorruptMetadata:
                 return True  # in doubt; the next expiry removes this note
@@ -90,7 +101,7 @@ class ExpiringNotes:
         than five minutes, by the storage's clock, whose time is `now_millis`. Raises
         `StorageError`.
         """
-        young = (one for one, millis in self.written() if is_young(millis, now_millis))
+        young = (one.snapshot_id for one in self.written() if is_young(one.millis, now_millis))
         return next((one for one in young if one >= snapshot_id), None)
 
     def drop(self, *snapshot_ids: int) -> None:
@@ -105,9 +116,11 @@ class ExpiringNotes:
         `StorageError`.
         """
         found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
-        for snapshot_id in sorted(one for one, _ in self.written()):
+        written = list(self.written())
+        self._rename_older(written)
+        for snapshot_id in sorted({one.snapshot_id for one in written}):
             try:
-                note = self._read(snapshot_id)
+                note = self._read(note_path(snapshot_id))
             except UnknownVersion:
                 continue  # a newer release wrote it and will finish it
             except CorruptMetadata as why:
@@ -134,17 +147,36 @@ class ExpiringNotes:
             for one in run:
                 self._give_up(one.id, wrong)
 
-    def written(self) -> Iterator[tuple[int, int]]:
-        """The ids of noted snapshots, each with its note's time (epoch milliseconds). Raises
-        `StorageError`.
-        """
-        for stat in self._storage.list_files(OWN_FOLDER, _PREFIX):
-            found = id_in_name(stat.name, _PREFIX)
-            if found is not None:
-                yield found, stat.modified_millis
+    def written(self) -> Iterator[WrittenNote]:
+        """The notes that are there, also those of earlier releases. Raises `StorageError`."""
+        for stat in self._storage.list_files(OWN_FOLDER, "expiring"):
+            for prefix in (_PREFIX, _OLDER_PREFIX):
+                found = id_in_name(stat.name, prefix)
+                if found is not None:
+                    yield WrittenNote(
+                        snapshot_id=found, path=stat.path, millis=stat.modified_millis
+                    )
 
-    def _read(self, snapshot_id: int) -> tuple[Snapshot, SnapshotRef] | None:
-        path = note_path(snapshot_id)
+    def _rename_older(self, written: Sequence[WrittenNote]) -> None:
+        """Gives notes of earlier releases the name under which they are read and dropped. Where
+        there is no space for that, they wait.
+        """
+        newer = {note.path for note in written}
+        for note in written:
+            path = note_path(note.snapshot_id)
+            if note.path == path:
+                continue
+            data = read_if_there(self._storage.read, note.path)
+            if data is not None and path not in newer:
+                try:
+                    self._storage.write_hint(path, data)
+                except StorageError as why:
+                    text = "%s: the note %s of an earlier release waits: %s"
+                    _LOG.warning(text, self._storage.location, note.path, why)
+                    continue
+            self._storage.delete(note.path)
+
+    def _read(self, path: str) -> tuple[Snapshot, SnapshotRef] | None:
         data = read_if_there(self._storage.read, path, MOST_JSON)
         if data is None:
             return None

@@ -50,7 +50,9 @@ LEAST_AGE: Final = timedelta(hours=1)
 _HINTS: Final = ("LATEST", "EARLIEST")
 _GROUP: Final = 1000
 """How many orphans are deleted at once: as many as S3 deletes with one request."""
-_CLOCK: Final = "clock-"
+_CLOCK: Final = "clock."
+_OLDER_CLOCK: Final = "clock-"
+"""That of releases up to 0.1.0; a commit user's folder may begin so."""
 _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 
@@ -255,8 +257,9 @@ class _Cleaner:
                     if not stat.name.startswith(prefix) and stat.name not in _HINTS:
                         yield kind, stat
         for root in ("", *self.table.layout.roots):
-            for stat in self._old(self.storage.list_files(f"{root}{OWN_FOLDER}", _CLOCK)):
-                yield "stream", stat
+            for stat in self._old(self.storage.list_files(f"{root}{OWN_FOLDER}", "clock")):
+                if stat.name.startswith((_CLOCK, _OLDER_CLOCK)):
+                    yield "stream", stat
         for branch in branches(self.storage):
             for user in ("", *self.storage.list_folders(f"{branch}{OWN_FOLDER}")):
                 folder = f"{branch}{OWN_FOLDER}/{user}".rstrip("/")

@@ -20,8 +20,10 @@ from paimon_stream.storage.location import scheme_of, shown_location
 MAIN: Final = "main"
 _FOLDER: Final = "branch"
 _PREFIX: Final = "branch-"
+_NOTE: Final = "branch."
+_OWN_FOLDER: Final = "_paimon_stream"
 _MARK: Final = "$branch_"
-_OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", "_paimon_stream"))
+_OWN: Final = frozenset(("schema", "snapshot", "tag", "changelog", "consumer", _OWN_FOLDER))
 BY_PATH: Final = (
     "read",
     "write",
@@ -118,7 +120,7 @@ class BranchStorage(StorageView):
 
     def is_noted(self) -> bool:
         """Whether the branch is being made or deleted."""
-        return self.whole.exists(branch_note(self.branch))
+        return is_noted(self.whole, self.branch)
 
     def _there(self, path: str) -> tuple[Storage, str, str]:
         return self.whole, self.folder if path.partition("/")[0] in _OWN else "", ""
@@ -156,8 +158,28 @@ def branch_names(storage: Storage) -> list[str]:
 
 
 def branch_note(branch: str) -> str:
-    """The file beside the table that exists while a branch is being made or deleted."""
-    return f"_paimon_stream/{_PREFIX}{branch}"
+    """The file beside the table that exists while a branch is being made or deleted. No commit
+    user's folder has this name, for none has a dot (`user_folder` in table/layout.py).
+    """
+    return f"{_OWN_FOLDER}/{_NOTE}{branch}"
+
+
+def older_branch_note(branch: str) -> str:
+    """Where releases up to 0.1.0 wrote that file; commit user `branch-<name>` has a folder there."""
+    return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
+
+
+def notes_of_branch(whole: Storage, branch: str) -> list[str]:
+    """The files that say that the branch is being made or deleted, also those of earlier releases.
+    Folders of commit users are none. Raises `StorageError`.
+    """
+    wanted = (branch_note(branch), older_branch_note(branch))
+    return [one.path for one in whole.list_files(_OWN_FOLDER, _FOLDER) if one.path in wanted]
+
+
+def is_noted(whole: Storage, branch: str) -> bool:
+    """Whether the branch is being made or deleted. One request. Raises `StorageError`."""
+    return bool(notes_of_branch(whole, branch))
 
 
 def check_is_main(storage: Storage, why: str) -> None:

@@ -261,7 +261,7 @@ class References:
                 f"{of_branch.branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-"
             )
             is_whole = any(layout.id_in_name(one.name, "schema-") is not None for one in schemas)
-            if not is_whole and not self.storage.exists(of_branch.branch_note(name)):
+            if not is_whole and not of_branch.is_noted(self.storage, name):
                 cure = "Delete it with delete_branch(), or restore its schema."
                 text = f"{folder} is a branch without a schema, so what it refers to is not known. {cure}"
                 raise CorruptMetadata(text, path=folder)

@@ -135,12 +135,12 @@ def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag
     )
     with pytest.raises(Killed):
         expire_snapshots(replace(inner, storage=storage), 1, 1, timedelta(0))
-    assert list(path.glob("_paimon_stream/expiring-*"))
+    assert list(path.glob("_paimon_stream/expiring.*"))
     with pytest.raises(Exception, match=f"snapshot.*{first}.*exist"):
         java.create_tag(path, "late", first)
     java.create_tag(path, "now", last)
     assert table.expire_snapshots(1, 1, timedelta(0)).earliest == last
-    assert not list(path.glob("_paimon_stream/expiring-*"))
+    assert not list(path.glob("_paimon_stream/expiring.*"))
     assert sorted(map(str, java.read(path))) == rows
     assert set(java.tags(path)) == {"early", "now"}
     assert [one for one in table.verify().findings if one.severity == "error"] == []

@@ -157,7 +157,7 @@ def _held(path: str, ask: Callable[[MemoryStorage], Any], data: bytes) -> None:
 
 def _noted(body: bytes, path: str) -> None:
     storage = MemoryStorage()
-    storage.write("_paimon_stream/expiring-1", _checksummed("expiry", body))
+    storage.write("_paimon_stream/expiring.1", _checksummed("expiry", body))
     try:
         assert all(
             one.id >= 0

@@ -480,10 +480,10 @@ def test_doctor_names_what_killed_commands_have_left_and_the_command_that_ends_e
     pin = table / "tag" / "tag-paimon-stream-rollback-2-0123abcd"
     pin.parent.mkdir(exist_ok=True)
     shutil.copyfile(table / "snapshot" / "snapshot-2", pin)
-    note = table / "_paimon_stream" / "expiring-1"
+    note = table / "_paimon_stream" / "expiring.1"
     note.parent.mkdir(exist_ok=True)
     note.write_text("{}")
-    young = table / "_paimon_stream" / "expiring-2"  # it may be at work now
+    young = table / "_paimon_stream" / "expiring.2"  # it may be at work now
     young.write_text("{}")
     bad = table / "tag" / "tag-bad"
     bad.write_text("{}")
@@ -493,7 +493,7 @@ def test_doctor_names_what_killed_commands_have_left_and_the_command_that_ends_e
     left = answer_of("doctor", table)["left_behind"]
     assert [one.partition(")")[0] for one in left] == [
         "tag/tag-paimon-stream-rollback-2-0123abcd (3 hours old",
-        "_paimon_stream/expiring-1 (3 days old",
+        "_paimon_stream/expiring.1 (3 days old",
         "tag/tag-bad (its time is in the future",
     ]
     shown = run("doctor", table).stdout

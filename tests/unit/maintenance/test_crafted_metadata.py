@@ -28,7 +28,7 @@ def grown(folder: Path) -> Disk:
     for number in range(4):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
     create_tag(bench.table, "kept", 2, runtime=bench.runtime)
-    for path in ("consumer/consumer-c", "_paimon_stream/expiring-1", "_paimon_stream/u/3"):
+    for path in ("consumer/consumer-c", "_paimon_stream/expiring.1", "_paimon_stream/u/3"):
         disk.write(disk.root / path)
         (disk.root / path).unlink()
     return disk
@@ -50,7 +50,7 @@ TARGETS: dict[str, Callable[[Disk], str]] = {
     "tag": lambda _: "tag/tag-kept",
     "schema": lambda _: "schema/schema-0",
     "consumer": lambda _: "consumer/consumer-c",
-    "note of an expiry": lambda _: "_paimon_stream/expiring-1",
+    "note of an expiry": lambda _: "_paimon_stream/expiring.1",
     "journal": lambda _: "_paimon_stream/u/3",
     "manifest list": lambda disk: newest(disk, "list"),
     "manifest": lambda disk: newest(disk, "manifest"),

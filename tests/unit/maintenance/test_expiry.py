@@ -642,14 +642,14 @@ def killed(bench: Bench) -> None:
     fault = Fault(at=1, verb="delete", moment=Moment.AFTER, stop=True)
     with pytest.raises(Killed):
         expire(bench, 1, storage=FaultyStorage(bench.storage, [fault]))
-    assert bench.storage.exists("_paimon_stream/expiring-1")
+    assert bench.storage.exists("_paimon_stream/expiring.1")
 
 
 def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(bench: Bench) -> None:
-        bench.storage.write("_paimon_stream/expiring-1", b"half a no")
+        bench.storage.write("_paimon_stream/expiring.1", b"half a no")
 
     def followed_by_another(bench: Bench) -> None:
         other = replace(bench.snapshots.get(2), delta_manifest_list="manifest-list-other")
@@ -657,7 +657,7 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
 
     def followed_by_none(bench: Bench) -> None:
         bench.storage.delete("snapshot/snapshot-2")
-        bench.storage.delete("_paimon_stream/expiring-2")
+        bench.storage.delete("_paimon_stream/expiring.2")
 
     for change in (broken, followed_by_another, followed_by_none):
         bench = grown(4)
@@ -667,7 +667,7 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
         caplog.clear()
         expire(bench, 9, 9)
         assert "expiry of snapshot 1 was cut short" in caplog.text
-        assert not bench.storage.exists("_paimon_stream/expiring-1")
+        assert not bench.storage.exists("_paimon_stream/expiring.1")
         assert held <= bench.metadata_files()
 
 

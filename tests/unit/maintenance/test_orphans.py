@@ -45,6 +45,7 @@ LITTER = (
     "statistics/stat-litter-0",
     "snapshot/.snapshot-9.1234.tmp",
     "changelog/.changelog-9.1234.tmp",
+    "_paimon_stream/clock.1234",
     "_paimon_stream/clock-1234",
     "_paimon_stream/me/.7.1234.tmp",
 )
@@ -199,7 +200,7 @@ def test_on_a_full_disk_files_of_a_day_go_without_the_storages_clock(
     scene.wait(DAY)
     scene.litter("bucket-0/young")
     scene.wait(DAY // 2)
-    full = FaultyStorage(scene.storage, [Fault(at=1, verb="write", path="clock-", error=NoSpace)])
+    full = FaultyStorage(scene.storage, [Fault(at=1, verb="write", path="clock.", error=NoSpace)])
     assert scene.clean(full, older_than=timedelta(hours=2)).paths == ("bucket-0/old",)
     assert "Files younger than a day stay" in caplog.text
     assert scene.clean(older_than=timedelta(hours=2)).paths == ("bucket-0/young",)
@@ -210,7 +211,7 @@ def test_a_clock_file_that_cannot_be_removed_does_not_stop_the_cleaner() -> None
     scene.litter("bucket-0/old")
     scene.wait()
     stuck = FaultyStorage(
-        scene.storage, [Fault(at=1, verb="delete", path="clock-", error=PermissionDenied)]
+        scene.storage, [Fault(at=1, verb="delete", path="clock.", error=PermissionDenied)]
     )
     assert scene.clean(stuck).paths == ("bucket-0/old",)
 
@@ -551,7 +552,7 @@ def test_nothing_is_deleted_where_snapshots_are_lost(lose: Callable[[Scene], obj
     for dry_run in (True, False):
         with pytest.raises(CorruptMetadata, match="Snapshots seem to be lost"):
             scene.clean(dry_run=dry_run)
-    assert {one for one in scene.all_files() if "clock-" not in one} == left
+    assert {one for one in scene.all_files() if "clock." not in one} == left
 
 
 # -- slow writers

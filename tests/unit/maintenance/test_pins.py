@@ -294,7 +294,7 @@ def test_a_rollback_waits_for_the_expiry_of_its_target_and_then_gives_up() -> No
     assert read_pins(bench.storage) == []
     bench.clock.advance(300_000)  # the writer of the note was killed
     assert rollback_to(bench.table, 5, runtime=bench.runtime).snapshots == (6, 7)
-    assert bench.storage.list_files("_paimon_stream", "expiring-") == []
+    assert bench.storage.list_files("_paimon_stream", "expiring.") == []
 
 
 def test_a_tag_that_an_expiry_may_have_overlooked_is_no_target_until_the_expiry_has_ended() -> None:
@@ -367,7 +367,7 @@ def test_the_note_of_a_newer_release_refuses_tags_for_an_hour_only() -> None:
     bench = case.bench
     case.expire()  # only the tag keeps snapshot 4
     note = encode_checksummed("expiry", {}).replace(b" 1 ", b" 99 ", 1)
-    bench.storage.write("_paimon_stream/expiring-5", note)
+    bench.storage.write("_paimon_stream/expiring.5", note)
     with pytest.raises(NotFound, match="an expiry is in progress or was interrupted"):
         create_tag(bench.table, "new", 4, runtime=bench.runtime)
     bench.clock.advance(3_600_000)
@@ -385,7 +385,7 @@ def test_a_note_from_the_future_stops_nobody_for_ever(content: str) -> None:
     ExpiringNotes(bench.storage).write(bench.snapshots.get(6), bench.snapshots.get(7))
     if content == "of a newer release":
         note = encode_checksummed("expiry", {}).replace(b" 1 ", b" 99 ", 1)
-        bench.storage.write("_paimon_stream/expiring-6", note)
+        bench.storage.write("_paimon_stream/expiring.6", note)
     bench.clock.advance(-86_400_000)
     create_tag(bench.table, "new", 4, runtime=bench.runtime)
     assert rollback_to(bench.table, 6, runtime=bench.runtime).snapshots == (7,)
@@ -405,7 +405,7 @@ def test_notes_are_worked_off_when_changelog_has_come_to_outlive_snapshots() -> 
     longer = {"changelog.num-retained.max": "50", "snapshot.num-retained.max": "20"}
     table = load_table(bench.storage, longer)
     expire_snapshots(table, runtime=bench.runtime)
-    assert "_paimon_stream/expiring-5" not in case.files()
+    assert "_paimon_stream/expiring.5" not in case.files()
     create_tag(table, "new", 4, runtime=bench.runtime)
 
 
