@@ -3,6 +3,7 @@
 #
 #   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
 #   make test         the tests, on the newest pyspark
+#   make test-costs   the tests, and then tables of their seconds; RECORDS=… prints those of an earlier run
 #   make test-long    the long ones: kills of real jobs, streams and scans beside Java
 #   make test-cluster streams to S3 on clusters of Spark, whose executors and driver are killed
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
@@ -25,7 +26,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test record-costs test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -38,6 +39,7 @@ PYTHON_LOWEST ?= $(call pick,python3.10 python3.11 $(NAMES),(3, 10) <= sys.versi
 JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
+RECORDS ?=
 JOBS ?= 2
 ROUNDS ?= 1
 DROPPED ?= 2
@@ -105,6 +107,16 @@ demo: java .venv/.ready .venv-readers/.ready jar
 
 test: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not full")
+
+# The tables are printed of tests that failed, too.
+test-costs:
+ifeq ($(RECORDS),)
+	@mkdir -p build
+	@TEST_COSTS=build/test-costs.jsonl $(MAKE) --no-print-directory test; failed=$$?; \
+	"$(PYTHON)" -m tests.kits.cost_tables build/test-costs.jsonl; exit $$failed
+else
+	@"$(PYTHON)" -m tests.kits.cost_tables $(RECORDS)
+endif
 
 # What the costly files cost, for the next runs: tests/kits/sharing.py says how processes share them.
 record-costs: java .venv/.ready .venv-readers/.ready jar

@@ -50,9 +50,13 @@ settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What a run of several processes prints and records."""
+    """What a run prints and records; with TEST_COSTS=FILE, the costs of each test."""
     progress.register(config)
     sharing.register(config)
+    if records := os.environ.get("TEST_COSTS"):
+        from tests.kits import costs
+
+        costs.register(config, Path(records))
 
 
 @pytest.hookimpl(optionalhook=True)
