@@ -48,6 +48,7 @@ from paimon_stream.stream.ledger import (
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 
 NO_MANIFESTS = encode_manifest_list((), compression="null", level=1)
@@ -182,7 +183,8 @@ class World:
                 previous_done_millis=self.previous_done_millis,
             ),
             schema_digest="d",
-            schema_created_millis=1000,
+            made_millis=1000,
+            branch=None,
             snapshots=self.snapshots,
             latest=self.snapshots.latest(),
             entry=self.entry,
@@ -191,6 +193,8 @@ class World:
             registered=self.registered,
             others=lambda: self.others,
             files_live=lambda snapshot, messages: self.live,
+            files_mentioned=lambda snapshot, messages: self.live,
+            removals=lambda: read_removals(self.storage),
             claimed=lambda user: self.claimed,
             runs=frozenset({"run-1"}),
         )
