@@ -15,7 +15,7 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.commit.watched_files import KnownFiles, WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, own_properties
 from paimon_stream.options import CONFLICT_DETECTION
 from paimon_stream.table.layout import id_in_name
 from paimon_stream.table.live import BucketIndex, live_files
@@ -289,8 +289,10 @@ class TableCache:
 
 
 def recorded_number(snapshot: Snapshot) -> int | None:
-    """The largest sequence number in a snapshot's own properties; None if it is not stored."""
-    return id_in_name(snapshot.properties.get(MAX_SEQUENCE, ""), "")
+    """The largest sequence number in a snapshot's own properties; None if it is not stored. One
+    that another engine copied may be too small.
+    """
+    return id_in_name(own_properties(snapshot).get(MAX_SEQUENCE, ""), "")
 
 
 def highest_of(entries: Iterable[ManifestEntry]) -> int:

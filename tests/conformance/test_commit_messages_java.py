@@ -76,7 +76,11 @@ def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
         2,
         55,
     )
-    assert snapshot["properties"] == {"by": "java", "paimon-stream.version": __version__}
+    assert snapshot["properties"] == {
+        "by": "java",
+        "paimon-stream.version": __version__,
+        "paimon-stream.nonce": snapshot["deltaManifestList"],
+    }
     assert sorted(map(str, java.read(table))) == sorted(map(str, ROWS[:5] + ROWS))
     numbers: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for file in java.files(table):

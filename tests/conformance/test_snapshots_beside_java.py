@@ -48,14 +48,17 @@ def raw(path: Path) -> dict[str, Any]:
 def go_on(
     java: Any, twins: tuple[Path, Path], identifier: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The next snapshot of each, from the same rows. Ours has one property more."""
+    """The next snapshot of each, from the same rows. Ours has two properties more."""
     ours, theirs = twins
     if not theirs.exists():
         shutil.copytree(ours, theirs)
     append(ours, ROWS, identifier, user="java-oracle")
     java.write(theirs, ROWS, commit_identifier=identifier)
     made = raw(ours)
-    assert made.pop("properties") == {"paimon-stream.version": __version__}
+    assert made.pop("properties") == {
+        "paimon-stream.version": __version__,
+        "paimon-stream.nonce": made["deltaManifestList"],
+    }
     return made, raw(theirs)
 
 

@@ -81,7 +81,10 @@ def test_the_first_snapshot_has_id_one_and_every_field_java_writes() -> None:
         "nextRowId",
     ]
     assert (stored["id"], stored["commitKind"], stored["nextRowId"]) == (1, "APPEND", 0)
-    assert stored["properties"] == {"paimon-stream.batch-id": "0"}
+    assert stored["properties"] == {
+        "paimon-stream.batch-id": "0",
+        "paimon-stream.nonce": stored["deltaManifestList"],
+    }
     assert snapshot == bench.latest()
     assert bench.storage.read("snapshot/LATEST") == b"1"
 

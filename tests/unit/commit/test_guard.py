@@ -14,10 +14,12 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import UnsupportedTable
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
+    NONCE_MARK,
     CommitKind,
     SnapshotId,
     encode_snapshot,
 )
+from paimon_stream.table.layout import manifest_path
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 from tests.kits.trips import TripStorage
@@ -87,15 +89,24 @@ def test_a_stream_is_warned_once_of_another_engine(
     assert ("hierarchical" in said) is place.startswith("abfss")
 
 
+@pytest.mark.parametrize("release", ["this", "0.1.0"])
 def test_java_that_merged_manifests_with_the_properties_of_a_stream_is_another_engine(
-    caplog: pytest.LogCaptureFixture,
+    release: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = bench_at()
     start(bench)
-    ours = bench.latest()
+    ours, delta = bench.latest(), "manifest-list-java-1"
+    copied = dict(ours.properties)
+    if release == "0.1.0":
+        del copied[NONCE_MARK]
+    bench.storage.write(
+        manifest_path(delta), bench.storage.read(manifest_path(ours.delta_manifest_list))
+    )
     merged = replace(
         ours,
         id=SnapshotId(ours.id + 1),
+        delta_manifest_list=delta,
+        properties=copied,
         commit_user="java",
         commit_kind=CommitKind.COMPACT,
         commit_identifier=BATCH_IDENTIFIER,

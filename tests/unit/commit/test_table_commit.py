@@ -66,7 +66,11 @@ def test_a_commit_of_nothing_reports_empty() -> None:
 def test_properties_are_stored_on_the_snapshot() -> None:
     bench = Bench()
     table_commit(bench).commit(0, [bench.message("a")], properties={"k": "v"})
-    assert dict(bench.latest().properties) == {"paimon-stream.version": __version__, "k": "v"}
+    assert dict(bench.latest().properties) == {
+        "paimon-stream.version": __version__,
+        "paimon-stream.nonce": bench.latest().nonce,
+        "k": "v",
+    }
 
 
 def test_a_blind_commit_does_not_look_back() -> None:

@@ -12,7 +12,12 @@ from paimon_stream._version import __version__
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, VERSION_MARK, CommitKind
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    NONCE_MARK,
+    VERSION_MARK,
+    CommitKind,
+)
 from paimon_stream.maintenance.manifest_compaction import (
     ManifestCompactionReport,
     compact_manifests,
@@ -60,7 +65,11 @@ def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
     assert made.commit_user not in ("me", base.commit_user)
     assert (made.delta_record_count, made.total_record_count) == (0, base.total_record_count)
     assert bench.manifests.delta(made) == ()
-    assert dict(made.properties) == {"story": "2", VERSION_MARK: __version__}
+    assert dict(made.properties) == {
+        "story": "2",
+        VERSION_MARK: __version__,
+        NONCE_MARK: made.nonce,
+    }
     assert made.watermark == base.watermark == 2
 
 
@@ -164,6 +173,7 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
         assert dict(made.properties) == {
             "story": below.properties["story"],
             VERSION_MARK: __version__,
+            NONCE_MARK: made.nonce,
         }
     assert at > 20
 

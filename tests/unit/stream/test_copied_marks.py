@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from paimon_stream.commit.table_cache import MAX_SEQUENCE, recorded_number
 from paimon_stream.errors import CommitLost
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
@@ -111,6 +112,14 @@ def test_the_copies_of_a_snapshot_in_a_tag_and_in_a_branch_are_ours() -> None:
     for copy in (read_tags(bench.storage)["kept"], of_branch):
         assert copy is not None and is_ours(copy)
         assert Marks.of(own_properties(copy)).query_id == "q1"
+
+
+def test_a_sequence_number_that_was_copied_is_not_taken() -> None:
+    bench = Bench()
+    Stream(bench).batch()
+    ours = replace(bench.latest(), properties={**bench.latest().properties, MAX_SEQUENCE: "7"})
+    assert recorded_number(ours) == 7
+    assert recorded_number(replace(ours, delta_manifest_list="manifest-list-of-java-1")) is None
 
 
 def test_every_snapshot_of_a_stream_has_its_own_nonce_and_other_properties_are_left_alone() -> None:
