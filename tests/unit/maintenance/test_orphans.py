@@ -131,7 +131,7 @@ def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
         "statistics": 1,
         "snapshot": 1,
         "changelog": 1,
-        "stream": 2,
+        "stream": 3,
     }
     assert dict(report.files) == kinds
     assert report.bytes == 6 * len(LITTER)
