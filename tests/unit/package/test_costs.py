@@ -67,7 +67,8 @@ def test_each_test_has_a_record_with_its_phases(recorded: list[Record]) -> None:
 def test_a_fixture_is_counted_without_those_that_it_asks_for(recorded: list[Record]) -> None:
     test = of_test("test_computes", recorded)
 
-    assert test["fixtures"]["outer"] < test["fixtures"]["inner"] <= test["phases"]["setup"]
+    assert test["fixtures"]["inner"] > 0
+    assert test["fixtures"]["outer"] + test["fixtures"]["inner"] <= test["phases"]["setup"]
     assert test["cpu"] > 0.01
 
 
@@ -83,7 +84,7 @@ def test_children_that_live_at_the_same_time_count_once(recorded: list[Record]) 
 def test_a_test_that_waits_for_a_clock_has_waited(recorded: list[Record]) -> None:
     test = of_test("test_waits", recorded)
 
-    assert 0.2 <= test["waited"] <= test["seconds"]
+    assert 0.1 <= test["waited"] <= test["seconds"]
 
 
 @pytest.mark.parametrize(
