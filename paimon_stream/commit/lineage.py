@@ -10,7 +10,8 @@ from paimon_stream.commit.lost import lost_facts
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.table.lineage import is_replaced, published_after
+from paimon_stream.table.fate import Answer, Fate, fate_of
+from paimon_stream.table.lineage import published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 
@@ -65,7 +66,7 @@ def check_lineage(
     that would show it.
     """
     request, seen = attempts.request, attempts.seen
-    if seen is None or _is_surely_held(snapshots, request.user, seen, latest):
+    if seen is None or _known(snapshots, request.user, seen, latest).is_held:
         return
     if (
         last is not None
@@ -85,15 +86,18 @@ def require_last(
     snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None
 ) -> None:
     """Checks that a writer's last snapshot is part of the table, or has expired. Raises
-    `CommitLost` if its id has another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
-    if the lists are gone that would show it.
+    `CommitLost` if its id has another nonce, `TableRolledBack` if it was rolled back,
+    `HistoryUnknown` if that cannot be known.
     """
-    if last is None or _is_surely_held(snapshots, user, SnapshotRef.of(last), latest):
+    if last is None:
         return
-    there = snapshots.find(last.id)
+    answer = _known(snapshots, user, SnapshotRef.of(last), latest)
+    if answer.is_held:
+        return
+    there = snapshots.find(last.id) if answer.fate is Fate.REPLACED else None
     go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
     if there is None:
-        newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
+        newest = answer.why or "another one stands there"
         why = f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}"
         text = f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: {why}"
         raise TableRolledBack(text, user=user, snapshot=last.id).of_table(snapshots.location)
@@ -119,23 +123,18 @@ def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None)
     """Whether the snapshot is the latest, or lies below it, even if it has expired since. None if
     that is open.
     """
-    if latest is None or latest.id < ref.id:
-        return False
-    if latest.id == ref.id:
-        return latest.nonce == ref.nonce
-    replaced = is_replaced(snapshots, ref, latest)
-    return None if replaced is None else not replaced
+    return fate_of(snapshots, ref, latest).is_held
 
 
-def _is_surely_held(
+def _known(
     snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None
-) -> bool:
-    held = is_held(snapshots, ref, latest)
-    if held is not None:
-        return held
+) -> Answer:
+    answer = fate_of(snapshots, ref, latest)
+    if answer.fate is not Fate.UNKNOWN:
+        return answer
     text = (
-        f"another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, and manifest lists are "
-        "gone that would show whether the table was rolled back. Nothing was published now. Look for the rows of "
+        f"whether snapshot {ref.id}, on which user {user!r} has built, has expired or was rolled back is not known: "
+        f"{answer.why}. Nothing was published now. Look for the rows of "
         "earlier commits in the table, and write again what is missing, with a new writer or after a restart."
     )
     raise HistoryUnknown(text, user=user, snapshot=ref.id).of_table(snapshots.location)

@@ -184,6 +184,8 @@ class Refusals:
     options: Options
     accepted: set[str] = field(default_factory=set)
     """The keys of the options by which an operator let this batch continue."""
+    given_up: set[int] = field(default_factory=set)
+    """Earlier batches that may be missing, without which an operator let this batch continue."""
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -210,6 +212,12 @@ class Refusals:
             "one was not published. Two queries run on one checkpoint or share a commit user: stop one."
         )
         return errors.SharedCheckpoint(text, **self._facts, snapshot=published.id)
+
+    def warn(self, text: str) -> None:
+        """Says what is not proven where a batch continues all the same."""
+        _LOG.warning(
+            "%s, batch %d of commit user %r: %s", self.location, self.batch_id, self.user, text
+        )
 
     def decide(
         self,

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Final
@@ -166,28 +166,60 @@ def in_words(error: Exception) -> str:
 # never pickles.
 
 
-_VERSION: Final = 1
+_VERSIONS: Final[Mapping[str, int]] = {
+    "journal": 1,
+    "writer": 1,
+    "claim": 1,
+    "expiry": 1,
+    "rollbacks": 1,
+    "removal": 1,
+    "branch": 1,
+}
+"""The newest version of each kind of file. A form that older releases cannot understand gets the
+next number, and only its own kind is then unknown to them. Older numbers stay readable.
+"""
+
 _NUMBER: Final = re.compile("[0-9]{1,9}")
+
+_CURES: Final[Mapping[str, str]] = {
+    "journal": "Nothing was written. Move it away, and the file 'writer' beside it, which vouches for the journal; "
+    "the batch is then judged by the table's snapshots alone.",
+    "rollbacks": "It says which snapshots rollbacks have removed. Restore it from a backup; or look for the rows of "
+    "all streams in the table, and move it away.",
+    "removal": "It says which snapshots a rollback or fast forward has removed. Restore it from a backup; or look for "
+    "the rows of all streams in the table, and move it away.",
+    "branch": "It says when the branch was made. Restore it from a backup; or look for the rows of the branch's "
+    "streams, and move it away.",
+}
+_OTHER_CURE: Final = (
+    "Nothing was written. Move it away; the batch is then judged by the table's snapshots alone."
+)
 
 
 def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
-    """The file's content: `paimon-stream <kind> 1 sha256:<digest>`, a line break, then the JSON."""
+    """The file's content: `paimon-stream <kind> <version> sha256:<digest>`, a line break, then the
+    JSON. The version is the newest of its kind.
+    """
     text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"paimon-stream {kind} {_VERSION} sha256:{digest}\n{text}\n".encode()
+    return f"paimon-stream {kind} {_VERSIONS[kind]} sha256:{digest}\n{text}\n".encode()
 
 
 def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
-    """The JSON of a checksummed file; `path` is for the message. Raises `CorruptMetadata` if the
-    file is incomplete, damaged or of another kind, `UnknownVersion` if a newer release wrote it.
+    """The JSON of a checksummed file of any version up to the newest of its kind; `path` is for the
+    message. Raises `CorruptMetadata` if the file is incomplete, damaged or of another kind,
+    `UnknownVersion` if a newer release wrote it.
     """
     header, _, rest = data.partition(b"\n")
     words = header.decode("utf-8", "replace").split(" ")
     if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):
         raise _corrupt(kind, path, "its first line is not the expected one")
-    if int(words[2]) != _VERSION:
-        why = f"{path} is a {kind} of version {words[2]}; this release reads version {_VERSION}."
+    version, newest = int(words[2]), _VERSIONS[kind]
+    if version > newest:
+        why = f"{path} is a {kind} of version {version}; this release reads versions up to {newest}."
         raise UnknownVersion(f"{why} A newer release wrote it: upgrade this one.", path=path)
+    if version < 1:
+        raise _corrupt(kind, path, "no release has written its version")
     text = rest.removesuffix(b"\n")
     if words[3] != f"sha256:{hashlib.sha256(text).hexdigest()}":
         raise _corrupt(kind, path, "its checksum does not match")
@@ -201,12 +233,5 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
 
 
 def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
-    beside = (
-        ", and the file 'writer' beside it, which vouches for the journal"
-        if kind == "journal"
-        else ""
-    )
-    text = f"The {kind} {path} cannot be trusted: {why}. Nothing was written. Move it away{beside};"
-    return CorruptMetadata(
-        f"{text} the batch is then judged by the table's snapshots alone.", path=path
-    )
+    text = f"The {kind} {path} cannot be trusted: {why}. {_CURES.get(kind, _OTHER_CURE)}"
+    return CorruptMetadata(text, path=path)

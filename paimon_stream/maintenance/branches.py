@@ -4,29 +4,39 @@ The same call completes a killed run. Fast forward makes main what a branch is: 
 that main or the branch had, whenever it is killed.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from functools import partial
+from itertools import chain, takewhile
 from typing import Final, cast
+from urllib.parse import unquote
 
 from paimon_stream.errors import (
     AlreadyExists,
     CommitContended,
     CorruptMetadata,
+    FormatError,
     IncompatibleSchema,
     NotFound,
 )
-from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.format.json_text import MOST_JSON, decode_checksummed
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
 from paimon_stream.maintenance.rollback import Target, rollback_to
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
-from paimon_stream.runtime import Runtime
+from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage import branch as of_branch
-from paimon_stream.storage.base import PutResult, Storage, delete_below
+from paimon_stream.storage.base import PutResult, Storage, delete_below, read_if_there
+from paimon_stream.table.branch_identity import read_identity, write_identity
+from paimon_stream.table.fate import fate_of
+from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.layout import (
     LATEST_HINT,
+    OWN_FOLDER,
     SCHEMA_FOLDER,
     SNAPSHOT_FOLDER,
     schema_path,
@@ -34,12 +44,15 @@ from paimon_stream.table.layout import (
     tag_path,
 )
 from paimon_stream.table.references import read_tag
+from paimon_stream.table.removals import RemovalNotes, Removed, read_removals, streams_of
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 WHERE: Final = "branches are made and deleted from the table itself. Load it without a branch"
 _DELETED: Final = b"delete"
+_REGISTER: Final = "writer"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +96,8 @@ def create_branch(
     for one in SchemaStore(used).ids():
         if kept is None or one <= kept.schema_id:
             branch.put_if_absent(schema_path(one), used.read(schema_path(one)))
+    point = None if kept is None else SnapshotRef.of(kept)
+    write_identity(branch, point, runtime or system())
     if kept is not None and tag is not None:
         branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
         if read_tag(used, tag_path(tag)) != kept:  # who deletes it later sees the branch
@@ -118,6 +133,13 @@ def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchRe
 def _remove_notes(storage: Storage, name: str) -> None:
     for path in of_branch.notes_of_branch(storage, name):
         storage.delete(path)
+
+
+def _query(register: bytes) -> object:
+    """The query that a register names. A register that cannot be read is of no query."""
+    with suppress(FormatError):
+        return decode_checksummed("writer", register, _REGISTER).get("queryId")
+    return _REGISTER
 
 
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
@@ -193,11 +215,20 @@ def fast_forward(
     of_branch.check_branch(name, used.location)
     run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
     target = run.target()
+    run.refuse(target, dry_run, take_over)
+    lost = run.lost(target)
     below = [one for one in run.ours.ids() if one < target.snapshot.id] if target.kept_by else []
-    run.prepare(target, () if dry_run else below, dry_run, take_over)
-    rolled = rollback_to(table, target, dry_run=dry_run, take_over=take_over, runtime=runtime)
+    notes = RemovalNotes(used, runtime or system(), "fast forward", SnapshotRef.of(target.snapshot))
+    if not dry_run:
+        notes.announce(lost)
+        for one in below:
+            used.delete(snapshot_path(one))
+    rolled = rollback_to(
+        table, target, dry_run=dry_run, take_over=take_over, noted_by=notes, runtime=runtime
+    )
     if not dry_run:
         run.add(target.snapshot.id)
+        run.copy_streams()
     return ForwardReport(
         location=used.location,
         branch=name,
@@ -206,9 +237,17 @@ def fast_forward(
         added=tuple(one for one in run.ids if target.kept_by or one > target.snapshot.id),
         removed=(*below, *rolled.snapshots),
         tags=rolled.tags,
-        streams=rolled.streams,
+        streams=_smallest(streams_of(lost), rolled.streams),
         dry_run=dry_run,
     )
+
+
+def _smallest(*streams: Mapping[str, int]) -> dict[str, int]:
+    """The commit users with the smallest identifier that one of the reports has."""
+    smallest: dict[str, int] = {}
+    for user, batch in chain.from_iterable(one.items() for one in streams):
+        smallest[user] = min(batch, smallest.get(user, batch))
+    return smallest
 
 
 class _Forward:
@@ -241,11 +280,8 @@ class _Forward:
         folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
         return Target(snapshot=oldest, kept_by=folder + snapshot_path(oldest.id))
 
-    def prepare(self, target: Target, below: Sequence[int], dry_run: bool, take_over: bool) -> None:
-        """Refuses what cannot be forwarded. Removes the snapshots `below` a target that main does
-        not have: they are not what the target was built on, so no expiry may conclude anything from
-        them later.
-        """
+    def refuse(self, target: Target, dry_run: bool, take_over: bool) -> None:
+        """Refuses what cannot be forwarded, and gives main the schemas of the branch."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
         nonce = target.snapshot.nonce
         foreign = [
@@ -264,9 +300,96 @@ class _Forward:
                 raise IncompatibleSchema(text, table=self.main.location, schema=same)
             if not dry_run:
                 self._copy_schemas()
-        for one in below:
-            self.main.delete(snapshot_path(one))
 
+    def lost(self, target: Target) -> list[Removed]:
+        """What main loses where it has no snapshot of the branch any more: its snapshots above the
+        one from which the branch was made, also those below the branch's oldest, and the batches in
+        main's journals that have expired. They are not what the branch was built on, so no expiry
+        may conclude anything from them later. Without a branch point, whether the branch has them
+        is not known. Nothing where the target stands in main: the rollback to it notes all.
+        """
+        if target.kept_by is None:
+            return []
+        identity = read_identity(self.branch)
+        latest = self.ours.latest()
+        point = None if identity is None or identity.snapshot is None else identity.snapshot
+        # Main may have been rolled back to below the point, and have used its id again.
+        certain = identity is not None
+        held = point is None or fate_of(self.ours, point, latest).is_held
+        shared = 0 if point is None else point.id
+        standing = self._standing()
+        lost = [
+            Removed.of(one, certain=certain and (one.id > shared or held is False))
+            for one in standing
+            if one.id > shared or held is not True or not certain
+        ]
+        there = {(one.commit_user, one.commit_identifier) for one in standing}
+        for user, entry in self._journalled():
+            if (user, entry.batch_id) in there:
+                continue
+            newest = entry.newest or entry.base
+            above = 0 if newest is None else newest.id
+            lost.append(
+                Removed(
+                    snapshot=None,
+                    uuids=entry.stage_uuids,
+                    user=user,
+                    identifier=entry.batch_id,
+                    certain=certain and above >= shared,
+                )
+            )
+        ended = {one.id for one in standing}
+        interrupted = read_removals(self.main).unfinished(SnapshotRef.of(target.snapshot))
+        lost += [one for one in interrupted if one.snapshot and one.snapshot.id not in ended]
+        return lost
+
+    def _standing(self) -> list[Snapshot]:
+        """Main's snapshots that can be read. Those that cannot are removed all the same."""
+
+        def readable(snapshot_id: int) -> Snapshot | None:
+            try:
+                return self.ours.find(snapshot_id)
+            except FormatError as why:
+                _LOG.warning(
+                    "%s: snapshot %d cannot be read, so the report does not name the stream that wrote it: %s",
+                    self.main.location,
+                    snapshot_id,
+                    why,
+                )
+                return None
+
+        looks = [partial(readable, one) for one in self.ours.ids()]
+        return [one for one in self.main.together(looks) if one is not None]
+
+    def _journalled(self) -> Iterator[tuple[str, JournalEntry]]:
+        """The commit users of main, each with the entries of its journal that can be read. A stream
+        stops at one that cannot.
+        """
+        for name in self.main.list_folders(OWN_FOLDER):
+            journal = Journal(self.main, "", f"{OWN_FOLDER}/{name}")
+            for batch in journal.batches():
+                with suppress(FormatError):
+                    entry = journal.read(batch)
+                    if entry is not None:
+                        yield unquote(name), entry
+
+    def copy_streams(self) -> None:
+        """Gives main what the branch's streams keep: their journals, claims and registers, which
+        vouch for the journals. A stream of main with the same commit user and query keeps the
+        entries that it has; one of another query keeps all.
+        """
+        for name in self.branch.list_folders(OWN_FOLDER):
+            folder = f"{OWN_FOLDER}/{name}"
+            register = f"{folder}/{_REGISTER}"
+            theirs = read_if_there(self.branch.read, register, MOST_JSON)
+            mine = read_if_there(self.main.read, register, MOST_JSON)
+            if theirs is None or (mine is not None and _query(mine) != _query(theirs)):
+                continue
+            for stat in self.branch.list_files(folder):
+                data = read_if_there(self.branch.read, stat.path)
+                if data is not None and stat.name != _REGISTER:
+                    self.main.put_if_absent(stat.path, data)
+            self.main.write(register, theirs)
     def add(self, kept: int) -> None:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
         try:

@@ -38,11 +38,12 @@ from paimon_stream.table.layout import (
     snapshot_path,
     statistics_path,
 )
-from paimon_stream.table.lineage import in_lineage, rolled_back
+from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -270,7 +271,7 @@ class Cleaner:
     def _was_newest(self, last: Snapshot) -> bool:
         """Whether a rollback to `last` ended before its file was deleted. All below it had expired.
         What is there was created again by a paused writer, unless a rollback went below `last`, as
-        tags or its record show, or the table was dropped and created. Then younger snapshots are
+        tags or its note show, or the table was dropped and created. Then younger snapshots are
         there.
         """
         ids = self.snapshots.ids()
@@ -280,7 +281,7 @@ class Cleaner:
         kept = {one.nonce for one in self._tags.values()}
         below = [one for one in map(self.snapshots.find, ids) if one is not None]
         older = all(one.nonce not in kept and one.time_millis <= last.time_millis for one in below)
-        return older and last.nonce not in rolled_back(self.storage)
+        return older and read_removals(self.storage).of_nonce(last.nonce) is None
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks

@@ -9,13 +9,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from paimon_stream import errors
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
     Snapshot,
+    SnapshotRef,
     decode_snapshot,
     encode_snapshot,
 )
@@ -32,7 +33,7 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table import layout
-from paimon_stream.table.lineage import note_rolled_back
+from paimon_stream.table.removals import RemovalNotes, Removed, read_removals, streams_of
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -75,23 +76,26 @@ def rollback_to(
     *,
     dry_run: bool = False,
     take_over: bool = False,
+    noted_by: RemovalNotes | None = None,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to`
     says, and raises the same errors. Nothing was changed if it refuses the target or another
-    rollback is under way.
+    rollback is under way. `noted_by` are the notes of a caller that removes more than this.
     """
     used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
     found = target if isinstance(target, Target) else find_target(snapshots, target)
-    run = _Rollback(used, snapshots, found.snapshot, found.by_pin)
+    kept = SnapshotRef.of(found.snapshot)
+    notes = noted_by or RemovalNotes(used, running, "rollback", kept)
+    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes)
     if dry_run:
         refuse_broken(table, snapshots, found, read_pins(used))
         run.preview()
     else:
-        run.pin = pin_target(table, snapshots, found, take_over, running)
-        run.execute()
+        run.pin, completes = pin_target(table, snapshots, found, take_over, running)
+        run.execute(completes=completes)
     if run.streams and not dry_run:
         streams = ", ".join(
             f"{user!r} from batch {batch} on" for user, batch in run.streams.items()
@@ -121,32 +125,42 @@ class _Rollback:
     snapshots: SnapshotStore
     kept: Snapshot
     by_pin: bool
+    notes: RemovalNotes
     pin: str = ""
     gone: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
     changelogs: tuple[int, ...] = ()
-    streams: dict[str, int] = field(default_factory=dict)
-    nonces: list[str] = field(default_factory=list)
+    removed: list[Removed] = field(default_factory=list)
+
+    @property
+    def streams(self) -> dict[str, int]:
+        """The commit users that lose batches, each with the smallest identifier."""
+        return streams_of(self.removed)
 
     def preview(self) -> None:
-        for snapshot_id in self._later():
-            self._note(snapshot_id, self._readable(snapshot_id))
+        later = self._later()
+        self.gone.update(later)
+        self.removed.extend(map(Removed.of, self._readable(later)))
         self.tags.update(self._later_tags())
         self.changelogs = self._later_changelogs()
 
-    def execute(self) -> None:
-        """Removes everything that is later than the target, then the pin."""
+    def execute(self, *, completes: bool) -> None:
+        """Removes everything that is later than the target, then the pin. Each snapshot is noted
+        before it goes (`table/removals.py`). With `completes` it goes on with what an interrupted
+        rollback to the same target has begun.
+        """
         try:
             self._look()
         except errors.NoSpace:  # what frees space is refused while there is a pin
             if not self.by_pin:  # else the pin alone keeps the target
                 self.storage.delete(self.pin)
             raise
+        later = self._announce()
+        if completes:
+            self._take_over(later)
         self.storage.delete(layout.LATEST_HINT)
-        try:
-            self._remove_snapshots()
-        finally:  # the run that completes this one does not find them
-            note_rolled_back(self.storage, self.nonces)
+        self._remove_snapshots(later)
+        self.notes.complete()
         self.changelogs = self._later_changelogs()
         self._remove_changelogs()
         while later := self._later_tags():  # a tag may be created until its snapshot is gone
@@ -198,17 +212,38 @@ class _Rollback:
             text = "%s: the hint %s is missing until a commit or repair_hints sets it: %s"
             _LOG.warning(text, self.storage.location, path, why)
 
-    def _remove_snapshots(self) -> None:
+    def _announce(self) -> list[int]:
+        """The ids of the later snapshots, all of which are noted as about to be removed."""
+        later = self._later()
+        news = list(map(Removed.of, self._readable(later)))
+        self.notes.announce(news)
+        known = {one.snapshot for one in self.removed}
+        self.removed.extend(one for one in news if one.snapshot not in known)
+        return later
+
+    def _take_over(self, later: Sequence[int]) -> None:
+        """Notes what an interrupted rollback to this target had announced and has removed. Its pin
+        stood until this one's did, so no expiry has taken them.
+        """
+        target = SnapshotRef.of(self.kept)
+        taken = [
+            one
+            for one in read_removals(self.storage).unfinished(target)
+            if one.snapshot is not None and one.snapshot.id not in later
+        ]
+        self.notes.announce(taken)
+        self.removed.extend(taken)
+
+    def _remove_snapshots(self, later: list[int]) -> None:
         for _ in range(_ROUNDS):
-            later = self._later()
+            for snapshot_id in reversed(later):
+                self._look()
+                self.storage.delete(layout.snapshot_path(snapshot_id))
+                self.gone.add(snapshot_id)
+            later = self._announce()
             if not later:
                 return
             self.storage.delete(layout.LATEST_HINT)  # a writer may have committed in the meantime
-            for snapshot_id in reversed(later):
-                found = self._readable(snapshot_id)
-                self._look()
-                self.storage.delete(layout.snapshot_path(snapshot_id))
-                self._note(snapshot_id, found)
         cure = "Stop it, and roll back again. Until then nothing expires."
         text = f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. {cure}"
         raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
@@ -218,27 +253,18 @@ class _Rollback:
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]
 
-    def _readable(self, snapshot_id: int) -> Snapshot | None:
-        """A later snapshot. None if it is gone or cannot be read; that keeps nobody from removing
-        it.
-        """
+    def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
+        """The later snapshots that can be read. Those that cannot are removed all the same."""
+        found = self.storage.together([partial(self._if_readable, one) for one in snapshot_ids])
+        return [one for one in found if one is not None]
+
+    def _if_readable(self, snapshot_id: int) -> Snapshot | None:
         try:
             return self.snapshots.find(snapshot_id)
         except (errors.CorruptMetadata, errors.UnknownVersion) as why:
             text = "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote it: %s"
             _LOG.warning(text, self.storage.location, snapshot_id, why)
             return None
-
-    def _note(self, snapshot_id: int, snapshot: Snapshot | None) -> None:
-        """Records a removed snapshot, and its user with the smallest identifier. Batch commits have
-        none.
-        """
-        self.gone.add(snapshot_id)
-        if snapshot is not None:
-            self.nonces.append(snapshot.nonce)
-        if snapshot is not None and snapshot.commit_identifier != BATCH_IDENTIFIER:
-            user, batch = snapshot.commit_user, snapshot.commit_identifier
-            self.streams[user] = min(batch, self.streams.get(user, batch))
 
     def _later_tags(self) -> list[str]:
         return [name for name, one in read_tags(self.storage).items() if one.id > self.kept.id]
@@ -300,9 +326,9 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
 
 def pin_target(
     table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
-) -> str:
+) -> tuple[str, bool]:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
-    target. Returns the pin's file. Raises `NotFound` if the target is gone, `CommitContended` if
+    target. Returns the pin's file, and whether it has replaced such a pin. Raises `NotFound` if the target is gone, `CommitContended` if
     another rollback is under way or an expiry has not ended, `CorruptMetadata`, `StorageError`.
     Then nothing was changed, except that interrupted rollbacks may have been given up (`NoSpace`).
     """
@@ -333,7 +359,7 @@ def pin_target(
         raise
     for one in pins:
         storage.delete(one.path)
-    return path
+    return path, len(foreign) < len(pins)
 
 
 def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> int:

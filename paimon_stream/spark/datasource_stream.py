@@ -16,11 +16,17 @@ from pyspark.sql.types import StructType
 
 from paimon_stream import options as opt
 from paimon_stream.commit.overwrite import top_level
-from paimon_stream.errors import InvalidOption, NotFound, TableRolledBack, UnsupportedFeature
+from paimon_stream.errors import (
+    HistoryUnknown,
+    InvalidOption,
+    NotFound,
+    TableRolledBack,
+    UnsupportedFeature,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.names import wrong_with
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.expire import CONSUMER_FILE, next_snapshot, write_consumer
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
@@ -28,7 +34,7 @@ from paimon_stream.options.option import Option, one_of, positive, switch, text
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.spark.datasource_read import NOW, ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
-from paimon_stream.table.lineage import rolled_back
+from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
@@ -226,21 +232,32 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def _lost(self, at: Offset) -> bool:
         """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5). If it
-        has expired, this package's rollbacks left a note of it, and after others the next snapshot
-        was built on other rows.
+        is gone, this package's rollbacks left a note of it, and after others the next snapshot was
+        built on other rows. Raises `HistoryUnknown` if records contradict each other.
         """
-        found = self._store.find(at["snapshot"]) if at["nonce"] else None
-        if found is not None or not at["nonce"]:
-            return found is not None and found.nonce != at["nonce"]
+        if not at["nonce"]:
+            return False
+        known = SnapshotRef(id=at["snapshot"], nonce=at["nonce"])
+        there = self._store.find(known.id)
+        if there is not None:
+            return bool(there.nonce != known.nonce)
+        answer = fate_of(self._store, known, self._store.latest())
+        if answer.fate is Fate.UNKNOWN:
+            raise HistoryUnknown(
+                f"cannot be read further: whether snapshot {known.id}, up to which this stream has read, has expired "
+                f"or was rolled back is not known: {answer.why}. Start with a new checkpoint, and choose by "
+                "scan.mode what it reads.",
+                snapshot=known.id,
+            ).of_table(self._table.location, subject=True)
+        if answer.fate is not Fate.EXPIRED:
+            return True
         following = self._store.find(at["snapshot"] + 1)
         rows = (
             None
             if following is None
             else following.total_record_count - following.delta_record_count
         )
-        return at.get("rows", rows) != rows is not None or at["nonce"] in rolled_back(
-            self._table.storage
-        )
+        return at.get("rows", rows) != rows is not None
 
     def _first(self, newest: int, start: Offset) -> tuple[int, int | None]:
         """After which snapshot a batch begins, and which one it reads whole before

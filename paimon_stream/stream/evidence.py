@@ -22,6 +22,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import (
     Claims,
     RegisteredWriter,
@@ -46,7 +47,10 @@ from paimon_stream.stream.ledger import (
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.layout import user_folder
-from paimon_stream.table.lineage import is_replaced, newest_of, published_after
+from paimon_stream.table.branch_identity import BranchIdentity, made_millis, read_identity
+from paimon_stream.table.fate import Fate, fate_of
+from paimon_stream.table.lineage import newest_of, published_after
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -86,14 +90,27 @@ def gather(
         )
         return [None if one is None else next(found) for one in newest]
 
-    digest, first, registered, (entry, last_entry, later_entry), latest = storage.together(
-        [schemas.first_digest, partial(schemas.get, 0), claims.own, entries, snapshots.latest]
-    )
+    def branch_and_time() -> tuple[BranchIdentity | None, int]:
+        """The identity of the branch, and when it was made."""
+        identity = read_identity(storage)
+        return identity, made_millis(storage, identity)
+
+    looks: list[Request] = [
+        schemas.first_digest,
+        partial(schemas.get, 0),
+        claims.own,
+        entries,
+        snapshots.latest,
+        branch_and_time,
+    ]
+    digest, first, registered, noted_entries, latest, branch = storage.together(looks)
+    entry, last_entry, later_entry = noted_entries
     return Evidence(
         identity=identity,
         batch=batch,
         schema_digest=digest,
-        schema_created_millis=first.time_millis,
+        made_millis=max(first.time_millis, branch[1]),
+        branch=branch[0],
         snapshots=snapshots,
         latest=latest,
         entry=entry,
@@ -103,6 +120,10 @@ def gather(
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         noted_by=partial(noted_by, storage),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
+        files_mentioned=lambda snapshot, entry: live_files_of(
+            table, snapshot, entry, removed=True
+        ),
+        removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
@@ -288,17 +309,26 @@ def _is_remembered(
 def _is_in_lineage(
     snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
-    if latest is not None and SnapshotRef.of(latest) == own.snapshot:
-        return True  # even if it has expired since
-    kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
-    replaced = is_replaced(snapshots, own.snapshot, latest)
-    if kept is not None and replaced is not False:
-        refuse.commit_lost(own, kept, snapshots.storage, proven=replaced is True)
-    elif kept is None and newest <= own.snapshot.id:  # else it has expired
+    """Whether our last snapshot is part of the table's lineage, or has expired. False where storage
+    must judge, because a note says that it was removed and a file of the batch may still show that
+    the batch is there, or because an operator has decided to continue.
+    """
+    answer = fate_of(snapshots, own.snapshot, latest)
+    newest = 0 if latest is None else latest.id
+    if answer.is_held:
+        return True
+    if answer.fate is Fate.REPLACED:
+        kept = snapshots.find(own.snapshot.id)
+        if kept is not None:
+            refuse.commit_lost(own, kept, snapshots.storage)
+    elif newest <= own.snapshot.id:
         refuse.table_rolled_back(
             f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
             + (f"snapshot {newest} is the newest one" if newest else "the table has no snapshot")
         )
-    else:
-        return True
+    elif not refuse.options.value(JOURNAL):  # storage has nothing of the batch
+        if answer.fate is Fate.ROLLED_BACK:
+            refuse.table_rolled_back(f"batch {own.batch_id} was committed, and {answer.why}")
+        else:
+            refuse.maybe_rolled_back(own.batch_id, answer.why)
     return False

@@ -3,6 +3,7 @@ exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidenc
 later batches. Nothing here writes.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -20,8 +21,13 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.branch_identity import BranchIdentity
+from paimon_stream.table.fate import Answer, Fate, fate_of_batch, judge_notes
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
+from paimon_stream.table.removals import Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
+
+_LOG = logging.getLogger(__name__)
 
 _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 """By less than this the clocks of two machines are expected to differ."""
@@ -120,15 +126,18 @@ class Evidence:
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `registered` is the register of this commit user, `others`
     those of all others, and `noted_by` what the journal of one of these shows. `files_live` counts
-    the data files of an entry's attempts that are live in a snapshot. `claimed`: another sink of
-    this run writes under a commit user. `runs` are this run and those whose claims stood when it
-    began.
+    the data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
+    that its manifests mention. `removals` reads the notes of removed snapshots; it is called only
+    where one of ours is gone. `made_millis` is the time when the table, or the branch, was made,
+    and `branch` the identity of the branch, if it has one. `claimed`: another sink of this run
+    writes under a commit user. `runs` are this run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
     batch: Batch
     schema_digest: str
-    schema_created_millis: int
+    made_millis: int
+    branch: BranchIdentity | None
     snapshots: SnapshotStore
     latest: Snapshot | None
     entry: JournalEntry | None
@@ -138,6 +147,8 @@ class Evidence:
     others: Callable[[], tuple[RegisteredWriter, ...]]
     noted_by: Callable[[RegisteredWriter], NotedBatches]
     files_live: Callable[[Snapshot, JournalEntry], int]
+    files_mentioned: Callable[[Snapshot, JournalEntry], int]
+    removals: Callable[[], Removals]
     claimed: Callable[[str], bool]
     runs: frozenset[str] = frozenset()
 
@@ -459,11 +470,52 @@ def _judge_known(
             held = f"but the newest snapshot of this stream is {own.id} with batch {own.commit_identifier}"
             refuse.table_rolled_back(f"batch {known} was committed, {held}")
         return Fresh(seen=seen, own=published)
+    if own.commit_identifier + 1 < batch_id:
+        _judge_gap(evidence, own, refuse)
     return (
         Fresh(seen=seen, own=published)
         if entry is None
         else Reuse(seen=seen, own=published, entry=entry)
     )
+
+
+def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
+    """Batches between our newest snapshot and this batch left no snapshot. Batches without rows
+    leave none. Where the journal has each batch that reached its commit, they had none. Otherwise
+    they may have been removed, if a rollback has noted one of them, or if the stream is not
+    registered here.
+    """
+    since, batch_id = evidence.journal_since, evidence.batch.batch_id
+    if evidence.registered is None:
+        refuse.checkpoint_ahead(own)
+    elif since is None or since > own.commit_identifier + 1:
+        noted = [
+            one
+            for one in evidence.removals().removed
+            if one.user == evidence.identity.user
+            and one.is_of_stream
+            and own.commit_identifier < (one.identifier or 0) < batch_id
+        ]
+        if noted:
+            _refuse_noted(evidence.removals(), noted[-1], refuse)
+        else:
+            _LOG.info(
+                "%s: batches %d to %d of commit user %r left no snapshot and no journal. They had no rows, or the "
+                "table was put back from an older copy, which nothing shows.",
+                refuse.location,
+                own.commit_identifier + 1,
+                batch_id - 1,
+                refuse.user,
+            )
+
+
+def _refuse_noted(removals: Removals, removed: Removed, refuse: ReplayErrors) -> None:
+    """A batch that left neither snapshot nor journal is named by this note."""
+    answer, batch_id = judge_notes(removals, removed), removed.identifier or 0
+    if answer.fate is Fate.ROLLED_BACK:
+        refuse.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
+    elif answer.fate is Fate.UNKNOWN:
+        refuse.maybe_rolled_back(batch_id, answer.why)
 
 
 def _others_above(
@@ -510,6 +562,8 @@ def _judge_entry(
         if kept is not None and replaced is not False:
             refuse.commit_lost(entry.previous, kept, snapshots.storage, proven=replaced is True)
             return Fresh(seen=seen)
+        if last is None and _judge_lost_snapshot(evidence, entry.previous, refuse):
+            return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(
@@ -523,6 +577,21 @@ def _judge_entry(
     gone = "have expired, and none of its files is part of the table"
     why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
     return _judge_files(evidence, entry, refuse, why)
+
+
+def _judge_lost_snapshot(
+    evidence: Evidence, previous: PreviousBatch, refuse: ReplayErrors
+) -> bool:
+    """Only the entry of this batch names the one before it, whose snapshot is gone. Returns whether
+    an operator let this batch continue although it may be missing.
+    """
+    removals = evidence.removals()
+    answer = judge_notes(removals, removals.of_nonce(previous.snapshot.nonce))
+    if answer.fate is Fate.ROLLED_BACK:
+        refuse.table_rolled_back(f"batch {previous.batch_id} was committed, and {answer.why}")
+    elif answer.fate is Fate.UNKNOWN:
+        refuse.maybe_rolled_back(previous.batch_id, answer.why)
+    return answer.fate is not Fate.EXPIRED
 
 
 def _judge_files(
@@ -545,6 +614,13 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
     all the same.
     """
     snapshots, latest = evidence.snapshots, evidence.latest
+    answer = _noted(evidence, last_entry)
+    if answer.fate is Fate.ROLLED_BACK:
+        refuse.table_rolled_back(f"batch {last_entry.batch_id} was committed, and {answer.why}")
+        return True
+    if answer.fate is Fate.UNKNOWN:
+        refuse.maybe_rolled_back(last_entry.batch_id, answer.why)
+        return True
     base = last_entry.newest or last_entry.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
     whole = latest is None or published_after(snapshots, base, latest).complete
@@ -558,19 +634,41 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
     elif None in (replaced, whole):
         refuse.maybe_rolled_back(last_entry.batch_id)
     else:
+        if answer.fate is Fate.EXPIRED and not _is_mentioned(evidence, last_entry):
+            refuse.unproven(last_entry)
         return False
     return True
 
 
+def _noted(evidence: Evidence, entry: JournalEntry) -> Answer:
+    """What the notes of removals say of a journalled batch that was committed. A live file of it
+    outweighs them.
+    """
+    answer = fate_of_batch(evidence.removals(), entry.stage_uuids, entry.prepared_millis)
+    latest = evidence.latest
+    if answer.fate is not Fate.EXPIRED and latest and evidence.files_live(latest, entry):
+        return Answer(fate=Fate.IN_TABLE)
+    return answer
+
+
+def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
+    """Whether the newest manifests mention a file of the batch, which proves that it was part of
+    this history; also if it had no files.
+    """
+    has_files = any(message.new_files for message in entry.messages)
+    latest = evidence.latest
+    return not has_files or latest is None or evidence.files_mentioned(latest, entry) > 0
+
+
 def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
-    """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of
-    ours is then that of a run on a copy of the checkpoint. Clocks differ by up to five minutes, so
-    a snapshot that is not five minutes younger than the batch shows nothing; nor does a table that
+    """Is the table, or the branch, younger than the previous batch of this checkpoint? A register
+    or a snapshot of ours is then that of a run on a copy of the checkpoint. Clocks differ by up to
+    five minutes, so a snapshot that is not five minutes younger than the batch shows nothing; nor does a table that
     is not five minutes younger, if our query has registered in it. In a table that does not know
     the query, no tolerance holds: a table that was created again within five minutes would be
     taken for the one before. Returns whether an operator let the batch continue all the same.
     """
-    done, created = evidence.batch.previous_done_millis, evidence.schema_created_millis
+    done, created = evidence.batch.previous_done_millis, evidence.made_millis
     if done is None or done >= created:
         return False
     if own is not None:

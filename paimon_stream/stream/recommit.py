@@ -36,9 +36,11 @@ from paimon_stream.stream.lost_batches import (
     listed_batch,
     not_to_be_repeated,
 )
-from paimon_stream.table.lineage import has_file, published_after, rolled_back
+from paimon_stream.table.fate import Fate, judge_notes
+from paimon_stream.table.lineage import has_file, published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 
@@ -236,8 +238,17 @@ class _Recommit:
             raise self._rolled_back(
                 lost, "no snapshot of another engine stands in place of its own"
             )
-        if any(lost.uuid in nonce for nonce in rolled_back(self._storage)):
+        removals = read_removals(self._storage)
+        noted = judge_notes(removals, removals.of_uuid(lost.uuid))
+        if noted.fate is Fate.ROLLED_BACK:
             raise self._rolled_back(lost, "a rollback has removed its snapshot")
+        if noted.fate is Fate.UNKNOWN:
+            raise errors.HistoryUnknown(
+                f"{self._storage.location}: whether a rollback has removed batch {lost.batch} of user {lost.user!r} "
+                f"is not known: {noted.why}. Nothing was published. Look for its rows in the table, and write again "
+                "what is missing.",
+                **self._facts(lost),
+            )
         lists = self._storage.list_files("manifest", f"{LIST_PREFIX}{lost.uuid}-")
         staged = max((one.modified_millis for one in lists), default=None)
         if staged is not None and there.time_millis > staged + _LATEST_MILLIS:

@@ -4,7 +4,7 @@ decided to continue.
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from paimon_stream import errors
 from paimon_stream.commit.lost import LostFacts, Refusals, lost_facts
@@ -12,6 +12,9 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+
+
+_SHOWN: Final = 5
 
 
 class ReplayErrors(Refusals):
@@ -71,28 +74,60 @@ class ReplayErrors(Refusals):
         self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
 
     def created_later(self, *, done_millis: int, created_millis: int) -> None:
-        """The table's first schema is younger than the checkpoint's last batch. The times (epoch
+        """The table's first schema, or the branch, is younger than the checkpoint's last batch. The times (epoch
         milliseconds) are of two clocks.
         """
         seconds = (created_millis - done_millis) / 1000
         self.table_replaced(
-            "the table was created after this stream had finished its previous batch, "
-            f"{seconds:.3f} s later (the file schema-0 was made at {_utc(created_millis)} by the clock of the machine "
-            f"that created the table, and the checkpoint notes the batch at {_utc(done_millis)} by the clock of its "
+            "the table or branch was created after this stream had finished its previous batch, "
+            f"{seconds:.3f} s later (it was made at {_utc(created_millis)} by the clock of the machine "
+            f"that created it, and the checkpoint notes the batch at {_utc(done_millis)} by the clock of its "
             "file system; if these clocks differ by more than that, set them, and restart)"
         )
 
-    def maybe_rolled_back(self, batch_id: int) -> None:
-        """Manifest lists are missing that would show whether an earlier batch of ours is in the
-        table.
+    def maybe_rolled_back(
+        self, batch_id: int, why: str = "the manifest lists are missing that would show it"
+    ) -> None:
+        """Records contradict each other, or are missing, that would show whether an earlier batch
+        of ours is in the table. `why` says which, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
-            f"batch {batch_id} was committed, and its snapshot is gone. The manifest lists are missing that "
-            "would show whether it has expired or was rolled back, so its rows may not be in the table",
+            f"batch {batch_id} was committed, and its snapshot is gone. Whether it has expired or was rolled back "
+            f"is not known, so its rows may not be in the table: {why}",
             f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
             "Then let it continue with this batch",
+        )
+        self.given_up.add(batch_id)
+
+    def checkpoint_ahead(self, own: Snapshot) -> None:
+        """The table has a snapshot of this stream, nothing else of it, and batches between that
+        snapshot and this batch may be missing.
+        """
+        first, last = own.commit_identifier + 1, self.batch_id - 1
+        between = f"batch {first} is" if first == last else f"batches {first} to {last} are"
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            errors.HistoryUnknown,
+            f"the newest batch of this stream here is {own.commit_identifier} (snapshot {own.id}), {between} not "
+            "known here, and the stream is not registered here: this may be a branch or a copy that was made "
+            "before the checkpoint went on",
+            f"Look for the rows of {'it' if first == last else 'them'}, and write again what is missing. Then let it "
+            "continue with this batch",
+        )
+
+    def unproven(self, entry: JournalEntry) -> None:
+        """No snapshot of this stream is left, and nothing mentions the files of its last journalled
+        batch. Nothing recorded says that they were taken away, so the stream goes on.
+        """
+        files = [file.file_name for message in entry.messages for file in message.new_files]
+        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+        self.warn(
+            f"no snapshot of this stream is left, and the table's manifests mention none of the files of batch "
+            f"{entry.batch_id}, the last one that was journalled: {', '.join(files[:_SHOWN])}{more}. They may have been "
+            "compacted; or another engine has rolled the table back, whose ids were used again and have expired. "
+            "Look for the batch's rows. A longer snapshot.time-retained keeps what would show it."
         )
 
     def commit_lost(

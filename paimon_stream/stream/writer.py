@@ -79,6 +79,7 @@ from paimon_stream.stream.writable import (
     warn_of_sink_options,
     warn_of_work_left,
 )
+from paimon_stream.table.branch_identity import BranchIdentity, read_identity
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
@@ -128,6 +129,7 @@ class StreamWriter:
         self._knows_later = False  # whether the journal shows that no later batch was published
         self._follows = True  # whether an earlier run may be at the batches of this one
         self._digest = ""
+        self._branch: BranchIdentity | None = None  # of the branch that is written, if it has one
         self._numbering: Numbering | None = None
         self._judged: Judged | None = (
             None  # what was seen when the batch was judged, to commit on it
@@ -176,13 +178,15 @@ class StreamWriter:
             self._schemas.first_digest,
             self._snapshots.latest,
             self._claims.holds,
+            partial(read_identity, self._storage),
         ]
-        schema, digest, latest, claimed = self._storage.together(looks)
+        schema, digest, latest, claimed, branch = self._storage.together(looks)
         if schema != self.table.schema:
             self._take(table_of(self._storage, schema, self._overrides), digest)
         refuse = self._refusals(batch)
-        if digest != self._digest:
-            refuse.table_replaced("the table's first schema changed while the stream was running")
+        if digest != self._digest or branch != self._branch:
+            what = "table's first schema" if digest != self._digest else "branch's identity"
+            refuse.table_replaced(f"the {what} changed while the stream was running")
             self._memory = self._table = (
                 None  # an operator lets it continue, as a new stream of that table
             )
@@ -212,7 +216,7 @@ class StreamWriter:
         *_, (ended, evidence) = self._storage.together([*guards, claim_and_gather])
         self._follows = ended or evidence.has_earlier_run
         self._knows_later = evidence.knows_later
-        self._digest = evidence.schema_digest
+        self._digest, self._branch = evidence.schema_digest, evidence.branch
         verdict = self._judge_from_storage(batch, evidence, refuse)
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
@@ -262,7 +266,7 @@ class StreamWriter:
         them again. The journal is of these then.
         """
         accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
-        return bool(accepted) and self._claims.holds()
+        return bool(accepted or refuse.given_up) and self._claims.holds()
 
     def _judge_from_storage(
         self, batch: Batch, evidence: Evidence, refuse: ReplayErrors

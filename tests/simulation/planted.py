@@ -19,6 +19,7 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
+from paimon_stream.table.removals import Removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 from tests.simulation import (
@@ -375,7 +376,7 @@ def abort_does_not_ask(patch: Patch) -> None:
 
 @bug("recommit overlooks rollbacks.", "rollback", "Java writer", "forgetful operator")
 def recommit_overlooks_rollbacks(patch: Patch) -> None:
-    patch.setattr(recommit, "rolled_back", lambda storage: ())
+    patch.setattr(recommit, "read_removals", lambda storage: Removals())
 
 
 # -- sequence numbers

@@ -165,7 +165,7 @@ def a_rollback_believes_any_tag(patch: Patch) -> None:
 
 @bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback")
 def a_rollback_without_a_pin(patch: Patch) -> None:
-    patch.setattr(rollback, "pin_target", lambda *given: "tag/tag-none")
+    patch.setattr(rollback, "pin_target", lambda *given: ("tag/tag-none", False))
     patch.setattr(rollback._Rollback, "_look", lambda self: None)
 
 

@@ -30,7 +30,7 @@ from paimon_stream.stream.claims import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter
-from paimon_stream.table.lineage import rolled_back
+from paimon_stream.table.removals import read_removals
 from tests.simulation.actors.advice import (
     NEVER,
     Recommit,
@@ -388,7 +388,7 @@ class Stream(Actor):
                     error
                 )  # it was no rollback, and he knows, or has forgotten it
                 self.tried.add(user)
-                self.rolled_back = forgotten and bool(rolled_back(self.world.disk))
+                self.rolled_back = forgotten and bool(read_removals(self.world.disk).removed)
             if self.command is None:
                 self.answer(user, option_of(error, cure))
             self.checkpoint.known_drops = truth.drops

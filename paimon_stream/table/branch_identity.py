@@ -1,0 +1,83 @@
+"""The identity of a branch: when it was made, and from which snapshot (exactly-once.md §8).
+
+`_paimon_stream/branch.json` in the branch's folder is written once, while the branch is made, and
+goes with the branch. So a stream that comes back can tell a branch that was deleted and made again
+from the one that it wrote to, and a fast forward knows which snapshots both histories share. A
+branch of another engine, or of an older release, has none.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.format.json_text import (
+    MOST_JSON,
+    decode_checksummed,
+    encode_checksummed,
+    integer,
+    understanding,
+)
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage, read_if_there
+from paimon_stream.storage.branch import MAIN, branch_of
+from paimon_stream.table.layout import OWN_FOLDER, schema_path
+
+_PATH: Final = f"{OWN_FOLDER}/branch.json"
+"""No commit user has a folder with a dot in its name (`layout.escape_user`)."""
+
+_KIND: Final = "branch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchIdentity:
+    """Made at this time (epoch milliseconds), from this snapshot of main; None for a branch that
+    began empty. No two branches have the same `token`.
+    """
+
+    token: str
+    made_millis: int
+    snapshot: SnapshotRef | None
+
+
+def write_identity(branch: Storage, snapshot: SnapshotRef | None, runtime: Runtime) -> None:
+    """Gives a branch that is being made its identity. The one that an interrupted creation has
+    written stays. Raises `StorageError`.
+    """
+    body = {
+        "token": runtime.ids.uuid(),
+        "madeMillis": runtime.clock.now_millis(),
+        "snapshot": snapshot and {"id": snapshot.id, "nonce": snapshot.nonce},
+    }
+    branch.put_if_absent(_PATH, encode_checksummed(_KIND, body))
+
+
+def read_identity(storage: Storage) -> BranchIdentity | None:
+    """The identity of the branch that the storage shows; None for main, and for a branch without
+    one. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    """
+    if branch_of(storage) == MAIN:
+        return None
+    data = read_if_there(storage.read, _PATH, MOST_JSON)
+    if data is None:
+        return None
+    body = decode_checksummed(_KIND, data, _PATH)
+    cure = "Restore it from a backup, or look for the rows of the branch's streams and move it away."
+    with understanding(_PATH, len(data), "the identity of a branch", cure):
+        node = body["snapshot"]
+        return BranchIdentity(
+            token=str(body["token"]),
+            made_millis=integer(body["madeMillis"]),
+            snapshot=node and SnapshotRef(id=integer(node["id"]), nonce=str(node["nonce"])),
+        )
+
+
+def made_millis(storage: Storage, identity: BranchIdentity | None) -> int:
+    """When the branch that the storage shows was made, in epoch milliseconds; 0 for main. A branch
+    without an identity was made when its first schema was copied into it, by the clock of the
+    storage. Raises `NotFound` if there is no branch, `StorageError`.
+    """
+    if branch_of(storage) == MAIN:
+        return 0
+    if identity is not None:
+        return identity.made_millis
+    return storage.stat(schema_path(0)).modified_millis

@@ -1,0 +1,153 @@
+"""What became of a snapshot that somebody remembers: the one predicate for the whole package
+(exactly-once.md §8).
+
+Whoever remembers a snapshot and no longer finds it asks here: the judgements of a stream, a commit
+without Spark, the recommit of a lost batch, a stream read, expiry and the doctor. A snapshot that
+is gone counts as expired only if an expiry could have taken it and nothing recorded contradicts
+that. The notes of removals (`removals.py`) are read only where a snapshot is gone or not in the
+lineage.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.table.lineage import is_replaced
+from paimon_stream.table.removals import Removals, Removed, read_removals
+from paimon_stream.table.snapshots import SnapshotStore
+
+CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
+"""By less than this the clocks of two machines are expected to differ."""
+
+
+class Fate(Enum):
+    """What became of a snapshot or of a batch.
+
+    `IN_TABLE`: the snapshot stands, also while a removal that was announced has not reached it.
+    `EXPIRED`: it is gone, as an expiry would have left it, and no record says anything else; the
+    table was built on it. `ROLLED_BACK`: it was removed, and its rows are not in the table.
+    `REPLACED`: another snapshot of the lineage has its id, and no note says why. `UNKNOWN`: records
+    contradict each other, or one that may name it cannot be read.
+    """
+
+    IN_TABLE = "in the table"
+    EXPIRED = "expired"
+    ROLLED_BACK = "rolled back"
+    REPLACED = "replaced"
+    UNKNOWN = "cannot be known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The fate, and why in words that end a sentence; empty where nothing is recorded."""
+
+    fate: Fate
+    why: str = ""
+
+    @property
+    def is_held(self) -> bool | None:
+        """Whether the table was built on it; None if that cannot be known."""
+        return None if self.fate is Fate.UNKNOWN else self.fate in (Fate.IN_TABLE, Fate.EXPIRED)
+
+
+def fate_of(
+    snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot | None
+) -> Answer:
+    """What became of a snapshot that was part of the table. `latest` is the table's newest one,
+    None for a table without snapshots. Reads the snapshot's file; only if that is not the
+    remembered snapshot, it reads the notes, the next snapshot and what shows the lineage. Raises
+    `StorageError`, `CorruptMetadata` and `UnknownVersion` for snapshots that cannot be read.
+    """
+    if latest is not None and SnapshotRef.of(latest) == remembered:
+        return Answer(fate=Fate.IN_TABLE)
+    kept = snapshots.find(remembered.id)
+    newest = 0 if latest is None else latest.id
+    if kept is not None and kept.nonce == remembered.nonce and newest >= remembered.id:
+        return Answer(fate=Fate.IN_TABLE)
+    storage = snapshots.storage
+    removals: Removals
+    replaced: bool | None
+    looks = [partial(read_removals, storage), partial(is_replaced, snapshots, remembered, latest)]
+    removals, replaced = storage.together(looks)
+    noted = judge_notes(removals, removals.of_nonce(remembered.nonce))
+    if noted.fate is Fate.ROLLED_BACK:
+        return noted
+    if newest <= remembered.id and not replaced:
+        why = f"snapshot {newest} is the newest one" if newest else "the table has no snapshot"
+        return Answer(fate=Fate.ROLLED_BACK, why=why)
+    if replaced:
+        return Answer(fate=Fate.REPLACED)
+    if replaced is None and noted.fate is Fate.EXPIRED:
+        why = "manifest lists are missing that would show whether the snapshot with its id replaced it"
+        return Answer(fate=Fate.UNKNOWN, why=why)
+    if noted.fate is Fate.EXPIRED and kept is None and _is_gap(snapshots, remembered):
+        why = f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
+        return Answer(fate=Fate.UNKNOWN, why=why)
+    return noted
+
+
+def fate_of_batch(removals: Removals, uuids: Sequence[str], prepared_millis: int) -> Answer:
+    """What the notes say of a batch that was published and whose snapshot is gone. `uuids` name the
+    attempts at it, the newest first, and `prepared_millis` is the time at which the newest one
+    was prepared, in epoch milliseconds.
+
+    A note of the newest attempt contradicts that it has expired. A note of an earlier one does not,
+    if the newest was prepared after it: the batch was published again. Clocks of two machines may
+    differ by five minutes; where the order is open, the answer is `UNKNOWN`.
+    """
+    newest, *earlier = uuids
+    removed = removals.of_uuid(newest)
+    if removed is not None:
+        return judge_notes(removals, removed)
+    for uuid in earlier:
+        removed = removals.of_uuid(uuid)
+        if removed is None or _is_before(removed, prepared_millis):
+            continue
+        why = (
+            f"{_in_words(removed)}, and whether the batch was published again after that is not known"
+        )
+        return Answer(fate=Fate.UNKNOWN, why=why)
+    return judge_notes(removals, None)
+
+
+def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
+    """What the notes say of something that is gone and that this note names; None if no note that
+    can be read names it.
+    """
+    if removed is not None and removed.is_proven:
+        return Answer(fate=Fate.ROLLED_BACK, why=_in_words(removed))
+    if removed is not None and not removed.ended:
+        why = f"{_in_words(removed)}, but did not end, so whether that snapshot went is not known"
+        return Answer(fate=Fate.UNKNOWN, why=why)
+    if removed is not None:
+        why = f"{_in_words(removed)}, but where the branch was made is not known"
+        return Answer(fate=Fate.UNKNOWN, why=why)
+    if removals.doubts:
+        why = f"a note of removed snapshots cannot be read: {removals.doubts[0]}"
+        return Answer(fate=Fate.UNKNOWN, why=why.rstrip("."))
+    return Answer(fate=Fate.EXPIRED)
+
+
+def _is_before(removed: Removed, prepared_millis: int) -> bool:
+    """Whether this was surely removed before an attempt was prepared."""
+    return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < prepared_millis
+
+
+def _in_words(removed: Removed) -> str:
+    if removed.snapshot is None:
+        return "a fast forward has taken away what was published of it"
+    number = f"snapshot {removed.snapshot.id}" if removed.snapshot.id else "its snapshot"
+    did = "has removed" if removed.ended else "had begun to remove"
+    return f"a rollback or fast forward {did} {number}"
+
+
+def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
+    """Whether an older snapshot of the table stands. Expiry removes the oldest first, so it has not
+    taken the remembered one. A snapshot that a paused writer created again proves nothing.
+    """
+    if not snapshots.exists(remembered.id - 1):
+        return False
+    return snapshots.rolled_back_to([one for one in snapshots.ids() if one < remembered.id])

@@ -1,0 +1,317 @@
+"""Which snapshots rollbacks and fast forwards of this package have removed (exactly-once.md §8).
+
+A removal writes its notes, `_paimon_stream/removed-<when>-<letters>.json`, before anything goes,
+and completes them when all that they name is gone. Each run writes files of its own, so no writer
+loses what another one has noted, and no note is ever shortened or dropped: whoever remembers a
+snapshot may come back after years. A note that cannot be read is a doubt, never "nothing".
+
+Older releases read only `_paimon_stream/rolled-back.json`, with the nonces of the newest thousand.
+It is still written for them, and what they have noted there is still read.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from paimon_stream.errors import FormatError, NotFound, StorageError
+from paimon_stream.format.json_text import (
+    MOST_JSON,
+    decode_checksummed,
+    encode_checksummed,
+    integer,
+    understanding,
+)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage, read_if_there
+from paimon_stream.table.layout import OWN_FOLDER
+
+_LOG = logging.getLogger(__name__)
+_KIND: Final = "removal"
+_PREFIX: Final = "removed-"
+_SUFFIX: Final = ".json"
+"""No commit user has a folder with a dot in its name (`layout.escape_user`)."""
+
+_MOST_IN_ONE: Final = 10_000
+"""A file of so many snapshots has a tenth of the bytes and values that are read (`json_text`)."""
+
+_OLD_PATH: Final = f"{OWN_FOLDER}/rolled-back.json"
+_OLD_KIND: Final = "rollbacks"
+_MOST_OF_OLD: Final = 1000
+_CURE: Final = (
+    "Restore it from a backup; or look for the rows of all streams in the table, and move it away."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """A snapshot that was removed, or an attempt at a batch whose snapshot may have gone before.
+
+    `snapshot` is None for an attempt, which `uuids` name: each is part of the nonce that a snapshot
+    of it has. `identifier` is the batch of the commit `user`. Both are None in notes of older
+    releases, which also have no `millis`: the epoch milliseconds at which the removal was
+    announced. Unless `ended`, the run may have stopped before it removed this. Unless `certain`,
+    the table that remained may have been built on it. `target` is the snapshot that was to be the
+    newest one.
+    """
+
+    snapshot: SnapshotRef | None
+    uuids: tuple[str, ...] = ()
+    user: str | None = None
+    identifier: int | None = None
+    millis: int | None = None
+    ended: bool = True
+    certain: bool = True
+    target: SnapshotRef | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
+        """A snapshot that is about to be removed."""
+        return cls(
+            snapshot=SnapshotRef.of(snapshot),
+            user=snapshot.commit_user,
+            identifier=snapshot.commit_identifier,
+            certain=certain,
+        )
+
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether it has a user and a batch. Batch commits share one identifier."""
+        return self.user is not None and self.identifier not in (None, BATCH_IDENTIFIER)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is certain that this is not part of the table."""
+        return self.ended and self.certain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removals:
+    """What the notes of one table say. `doubts` says of each note that cannot be read why."""
+
+    removed: tuple[Removed, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    def of_nonce(self, nonce: str) -> Removed | None:
+        """The note of the snapshot with this nonce, a proven one if there are several; None if
+        there is none.
+        """
+        return _best(
+            one
+            for one in self.removed
+            if (one.snapshot is not None and one.snapshot.nonce == nonce)
+            or any(uuid in nonce for uuid in one.uuids)
+        )
+
+    def of_uuid(self, uuid: str) -> Removed | None:
+        """The note of a snapshot or attempt whose metadata has this uuid in its names, a proven one
+        if there are several; None if there is none.
+        """
+        return _best(
+            one
+            for one in self.removed
+            if uuid in one.uuids or (one.snapshot is not None and uuid in one.snapshot.nonce)
+        )
+
+    def unfinished(self, target: SnapshotRef) -> tuple[Removed, ...]:
+        """What runs to this target have announced that did not end."""
+        return tuple(one for one in self.removed if not one.ended and one.target == target)
+
+
+def _best(found: Iterable[Removed]) -> Removed | None:
+    """A proven note if there is one, else any."""
+    notes = list(found)
+    return next((one for one in notes if one.is_proven), notes[0] if notes else None)
+
+
+def read_removals(storage: Storage) -> Removals:
+    """What all notes of the table say. A note that cannot be read becomes one of the `doubts`.
+    Raises `StorageError`.
+    """
+    old, names = storage.together(
+        [partial(_read_old, storage), partial(storage.list_names, OWN_FOLDER, _PREFIX)]
+    )
+    paths = [f"{OWN_FOLDER}/{name}" for name in names if name.endswith(_SUFFIX)]
+    notes = storage.together([partial(_read, storage, path) for path in paths])
+    return Removals(
+        removed=tuple(removed for note in (*notes, old) for removed in note.removed),
+        doubts=tuple(doubt for note in (*notes, old) for doubt in note.doubts),
+    )
+
+
+class RemovalNotes:
+    """The notes of one run that removes snapshots of a table; `what` it is, for messages."""
+
+    def __init__(
+        self, storage: Storage, runtime: Runtime, what: str, target: SnapshotRef
+    ) -> None:
+        self._storage = storage
+        self._runtime = runtime
+        self._what = what
+        self._target = target
+        self._written: dict[str, tuple[int, tuple[Removed, ...]]] = {}
+        self._announced: set[SnapshotRef | tuple[str, ...]] = set()
+
+    def announce(self, removed: Sequence[Removed]) -> bool:
+        """Notes what is about to be removed, unless this run has noted it. Returns whether all of
+        it is noted. If not, the failure is logged with the streams that will not be stopped: a
+        removal has to work on a full disk.
+        """
+        news = [one for one in removed if (one.snapshot or one.uuids) not in self._announced]
+        for start in range(0, len(news), _MOST_IN_ONE):
+            some = tuple(news[start : start + _MOST_IN_ONE])
+            millis = self._runtime.clock.now_millis()
+            letters = self._runtime.ids.uuid()[:8]
+            path = f"{OWN_FOLDER}/{_PREFIX}{millis}-{letters}{_SUFFIX}"
+            try:
+                self._storage.put_if_absent(path, self._encoded(millis, some, ended=False))
+            except StorageError as why:
+                _LOG.warning(
+                    "%s: could not note which snapshots the %s removes, so these streams will not be stopped once "
+                    "their snapshots have expired: %s. %s",
+                    self._storage.location,
+                    self._what,
+                    _in_words(news[start:]),
+                    why,
+                )
+                return False
+            self._written[path] = (millis, some)
+            self._announced.update(one.snapshot or one.uuids for one in some)
+        return True
+
+    def complete(self) -> None:
+        """Notes that all that this run has announced is gone. A failure is logged: what became of
+        the snapshots is then unknown.
+        """
+        for path, (millis, some) in self._written.items():
+            try:
+                self._storage.write(path, self._encoded(millis, some, ended=True))
+            except StorageError as why:
+                _LOG.warning(
+                    "%s: could not note that the %s has ended, so what became of the snapshots that it removed "
+                    "cannot be known: %s",
+                    self._storage.location,
+                    self._what,
+                    why,
+                )
+                return
+        self._write_old()
+
+    def _write_old(self) -> None:
+        """Adds the nonces to the file that older releases read, the newest first."""
+        gone = [
+            removed.snapshot.nonce
+            for _, some in self._written.values()
+            for removed in some
+            if removed.snapshot is not None and removed.certain
+        ]
+        if not gone:
+            return
+        try:
+            before: list[str] = []
+            with suppress(FormatError):  # a damaged one stays for whoever judges it
+                before = _old_nonces(self._storage)
+                content = encode_checksummed(
+                    _OLD_KIND, {"nonces": [*gone, *before][:_MOST_OF_OLD]}
+                )
+                self._storage.write(_OLD_PATH, content)
+        except StorageError as why:
+            _LOG.warning(
+                "%s: could not note for older releases which snapshots were removed: %s",
+                self._storage.location,
+                why,
+            )
+
+
+    def _encoded(self, millis: int, some: Sequence[Removed], *, ended: bool) -> bytes:
+        return encode_checksummed(
+            _KIND,
+            {
+                "by": self._what,
+                "target": _node(self._target),
+                "millis": millis,
+                "ended": ended,
+                "removed": [
+                    {
+                        "snapshot": one.snapshot and _node(one.snapshot),
+                        "uuids": list(one.uuids),
+                        "user": one.user,
+                        "identifier": one.identifier,
+                        "certain": one.certain,
+                    }
+                    for one in some
+                ],
+            },
+        )
+
+
+def _node(reference: SnapshotRef) -> dict[str, Any]:
+    return {"id": reference.id, "nonce": reference.nonce}
+
+
+def _reference(node: Mapping[str, Any]) -> SnapshotRef:
+    return SnapshotRef(id=integer(node["id"]), nonce=str(node["nonce"]))
+
+
+def streams_of(removed: Iterable[Removed]) -> dict[str, int]:
+    """The commit users that lose batches, each with the smallest identifier."""
+    smallest: dict[str, int] = {}
+    for one in removed:
+        if one.is_of_stream:
+            user, batch = str(one.user), integer(one.identifier)
+            smallest[user] = min(batch, smallest.get(user, batch))
+    return smallest
+
+
+def _in_words(removed: Iterable[Removed]) -> str:
+    streams = streams_of(removed)
+    return ", ".join(f"{user!r} from batch {batch} on" for user, batch in streams.items()) or "none"
+
+
+def _read(storage: Storage, path: str) -> Removals:
+    data = read_if_there(storage.read, path, MOST_JSON)
+    if data is None:
+        return Removals()
+    try:
+        body = decode_checksummed(_KIND, data, path)
+        with understanding(path, len(data), "a note of a removal", _CURE):
+            millis, ended = integer(body["millis"]), bool(body["ended"])
+            target = _reference(body["target"])
+            removed = tuple([_decoded(node) for node in body["removed"]])
+    except FormatError as why:
+        return Removals(doubts=(why.message,))
+    note = {"millis": millis, "ended": ended, "target": target}
+    return Removals(removed=tuple([replace(one, **note) for one in removed]))
+
+
+def _decoded(node: Mapping[str, Any]) -> Removed:
+    snapshot = node["snapshot"]
+    return Removed(
+        snapshot=None if snapshot is None else _reference(snapshot),
+        uuids=tuple(map(str, node["uuids"])),
+        user=str(node["user"]),
+        identifier=integer(node["identifier"]),
+        certain=bool(node["certain"]),
+    )
+
+
+def _read_old(storage: Storage) -> Removals:
+    """What older releases have noted: nonces alone."""
+    try:
+        nonces = _old_nonces(storage)
+    except FormatError as why:
+        return Removals(doubts=(why.message,))
+    return Removals(removed=tuple(Removed(snapshot=SnapshotRef(id=0, nonce=one)) for one in nonces))
+
+
+def _old_nonces(storage: Storage) -> list[str]:
+    try:
+        data = storage.read(_OLD_PATH, MOST_JSON)
+    except NotFound:
+        return []
+    body = decode_checksummed(_OLD_KIND, data, _OLD_PATH)
+    with understanding(_OLD_PATH, len(data), "a list of removed snapshots", _CURE):
+        return [str(nonce) for nonce in body["nonces"]]
