@@ -49,6 +49,7 @@ from paimon_stream.stream.ledger import (
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 
 NO_MANIFESTS = encode_manifest_list((), compression="null", level=1)
@@ -189,7 +190,8 @@ class World:
                 previous_done_millis=self.previous_done_millis,
             ),
             schema_digest="d",
-            schema_created_millis=self.created_millis,
+            made_millis=self.created_millis,
+            branch=None,
             snapshots=self.snapshots,
             latest=self.snapshots.latest(),
             entry=self.entry,
@@ -199,6 +201,8 @@ class World:
             others=lambda: self.others,
             noted_by=lambda _: self.noted,
             files_live=lambda snapshot, messages: self.live,
+            files_mentioned=lambda snapshot, messages: self.live,
+            removals=lambda: read_removals(self.storage),
             claimed=lambda user: self.claimed,
             runs=self.runs,
         )

@@ -1,0 +1,451 @@
+"""A stream comes back and its last snapshot is gone: expired, rolled back, or not to be known."""
+
+from __future__ import annotations
+
+import logging
+import pytest
+
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import (
+    HistoryUnknown,
+    TableReplaced,
+    TableRolledBack,
+)
+from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.table.removals import read_removals
+from tests.kits.commits import Bench
+from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.streams import Stream
+from tests.unit.stream.test_branch_streams import of_branch
+
+RESTARTED = pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "live"])
+NO_JOURNAL = {"paimon-stream.journal": "false"}
+
+
+def stream_of(batches: int, **given: object) -> Stream:
+    stream = Stream(Bench(), **given)  # type: ignore[arg-type]
+    stream.batches(batches)
+    return stream
+
+
+def outage(bench: Bench, commits: int = 4) -> None:
+    """Others go on, and everything old expires."""
+    other = TableCommit(bench.table, "other", runtime=bench.runtime)
+    base = bench.snapshots.latest_id() or 0
+    for number in range(commits):
+        other.commit(base + number, [bench.message(f"other-{base + number}")])
+    expire(bench)
+
+
+def expire(bench: Bench) -> None:
+    bench.clock.advance(3_600_000)
+    expire_snapshots(bench.table, 1, 1, 1, protect_streams=False, runtime=bench.runtime)
+
+
+def removed_by_another_engine(bench: Bench, *ids: int) -> None:
+    for one in ids:
+        bench.storage.delete(f"snapshot/snapshot-{one}")
+    bench.storage.write("snapshot/LATEST", str(min(ids) - 1).encode())
+
+
+def note_paths(bench: Bench) -> list[str]:
+    names = bench.storage.list_names("_paimon_stream", "removed-")
+    return [f"_paimon_stream/{name}" for name in names]
+
+
+# -- rollbacks
+# ----------------------------------------------------------------------------
+
+
+@RESTARTED
+def test_a_rollback_is_not_forgotten_once_snapshots_have_expired(restarted: bool) -> None:
+    stream = stream_of(5)
+    assert rollback_to(stream.bench.table, 3, runtime=stream.bench.runtime).streams == {"me": 3}
+    outage(stream.bench)
+    if restarted:
+        stream.start()
+    with pytest.raises(TableRolledBack, match="batch 4 was committed, and .* removed snapshot 5"):
+        stream.batch()
+
+
+@RESTARTED
+def test_a_plain_outage_stops_nothing(restarted: bool) -> None:
+    stream = stream_of(5)
+    outage(stream.bench)
+    if restarted:
+        stream.start()
+    stream.batches(2)
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_writer_without_spark_does_not_go_on_over_commits_that_were_rolled_back(
+    expired: bool,
+) -> None:
+    bench = Bench()
+    writer = TableCommit(bench.table, "w", runtime=bench.runtime)
+    for number in range(5):
+        writer.commit(number, [bench.message(f"w-{number}")])
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    outage(bench, 4 if expired else 1)
+    with pytest.raises(TableRolledBack):
+        writer.commit(5, [bench.message("w-5")])
+
+
+def test_a_stream_without_a_journal_is_stopped_by_the_note_of_its_batch() -> None:
+    stream = stream_of(5, options=NO_JOURNAL)
+    rollback_to(stream.bench.table, 3, runtime=stream.bench.runtime)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 4 was committed"):
+        stream.batch()
+
+
+@RESTARTED
+def test_after_the_operators_decision_the_note_never_stops_the_stream_again(
+    restarted: bool,
+) -> None:
+    stream = stream_of(5)
+    rollback_to(stream.bench.table, 3, runtime=stream.bench.runtime)
+    outage(stream.bench)
+    stream.options = {"paimon-stream.on-table-change": "continue"}
+    stream.start()
+    stream.batch()
+    stream.options = {}
+    if restarted:
+        stream.start()
+    outage(stream.bench)
+    stream.batch()
+    stream.start()
+    outage(stream.bench)
+    stream.batch()
+
+
+def test_a_batch_that_was_rolled_back_and_published_again_is_not_taken_for_lost() -> None:
+    stream = stream_of(5)
+    rollback_to(stream.bench.table, 4, runtime=stream.bench.runtime)
+    stream.bench.clock.advance(600_000)
+    stream.next_batch = 4
+    stream.start()
+    stream.batch()
+    removed = read_removals(stream.bench.storage)
+    assert [one.identifier for one in removed.removed if one.user] == [4]
+    outage(stream.bench)
+    stream.start()
+    stream.batch()
+
+
+def test_an_attempt_within_five_minutes_of_the_rollback_leaves_the_order_open() -> None:
+    stream = stream_of(5)
+    rollback_to(stream.bench.table, 4, runtime=stream.bench.runtime)
+    stream.next_batch = 4
+    stream.start()
+    stream.batch()
+    outage(stream.bench)
+    names = [name for name in stream.bench.live_names() if name.startswith("me-4")]
+    compacted = stream.bench.compaction(*names, into="c")
+    stream.bench.committer().commit(stream.bench.request(0, [compacted], user="c"))
+    expire(stream.bench)
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="whether the batch was published again"):
+        stream.batch()
+
+
+def test_a_live_file_outweighs_the_note() -> None:
+    stream = stream_of(5)
+    rollback_to(stream.bench.table, 4, runtime=stream.bench.runtime)
+    rescue = TableCommit(stream.bench.table, "operator", runtime=stream.bench.runtime)
+    rescue.commit(0, [stream.bench.message("me-4-5")])
+    outage(stream.bench)
+    stream.start()
+    stream.batch()
+
+
+def test_what_another_engine_rolled_back_and_let_expire_is_warned_of(
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = stream_of(5)
+    removed_by_another_engine(stream.bench, 5, 4)
+    stream.bench.snapshots.doubt()
+    outage(stream.bench)
+    stream.start()
+    with caplog.at_level(logging.WARNING):
+        stream.batch()
+    said = [one.getMessage() for one in caplog.records if "mention none of the files" in one.getMessage()]
+    assert len(said) == 1
+    assert "batch 4" in said[0]
+    assert "me-4-5" in said[0]
+
+
+def test_an_outage_without_a_loss_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    stream = stream_of(5)
+    outage(stream.bench)
+    stream.start()
+    with caplog.at_level(logging.INFO):
+        stream.batch()
+    assert "mention none" not in caplog.text
+
+
+# -- what the notes are
+# ---------------------------------------------------------------------
+
+
+def test_no_note_is_dropped() -> None:
+    stream = stream_of(3)
+    bench = stream.bench
+    nonces = [one.nonce for one in bench.snapshots.walk_down(3)]
+    for number in range(5):
+        rollback_to(bench.table, 1, runtime=bench.runtime)
+        TableCommit(bench.table, "o", runtime=bench.runtime).commit(
+            number, [bench.message(f"o-{number}")]
+        )
+    removals = read_removals(bench.storage)
+    assert all(removals.of_nonce(one) for one in nonces[:2])
+    assert len(note_paths(bench)) == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"damaged", None], ids=["empty", "damaged", "newer"])
+@pytest.mark.parametrize("which", ["new", "old"])
+def test_a_note_that_cannot_be_read_is_a_doubt(content: bytes | None, which: str) -> None:
+    stream = stream_of(5)
+    bench = stream.bench
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    outage(bench)
+    path = note_paths(bench)[0] if which == "new" else "_paimon_stream/rolled-back.json"
+    for one in note_paths(bench):
+        if which == "old":
+            bench.storage.delete(one)
+    data = bench.storage.read(path)
+    newer = data.replace(b" 1 sha256", b" 9 sha256", 1)
+    bench.storage.write(path, newer if content is None else content)
+    if which == "new":
+        bench.storage.delete("_paimon_stream/rolled-back.json")
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="cannot be read"):
+        stream.batch()
+    stream.options = {"paimon-stream.on-unknown-history": "continue"}
+    stream.start()
+    stream.batch()
+
+
+def test_what_an_older_release_has_noted_is_still_read() -> None:
+    stream = stream_of(5)
+    bench = stream.bench
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    for path in note_paths(bench):
+        bench.storage.delete(path)
+    outage(bench)
+    stream.start()
+    with pytest.raises(TableRolledBack):
+        stream.batch()
+
+
+@pytest.mark.parametrize("kind", ["killed before", "killed after"])
+def test_a_rollback_that_was_killed_anywhere_hides_no_loss(kind: str) -> None:
+    at, fired, stopped = 0, True, 0
+    while fired:
+        at += 1
+        stream = stream_of(5)
+        bench = stream.bench
+        storage = FaultyStorage(bench.storage, [Fault(at=at, **FAULTS[kind])])  # type: ignore[arg-type]
+        try:
+            rollback_to(bench.on(storage), 3, runtime=bench.runtime)
+        except Killed:
+            rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime)
+        fired = storage.fired
+        outage(bench)
+        stream.start()
+        with pytest.raises((TableRolledBack, HistoryUnknown)):
+            stream.batch()
+        stopped += 1
+    assert stopped > 10
+
+
+def test_an_announced_snapshot_that_still_stands_is_in_the_table() -> None:
+    stream = stream_of(5)
+    bench = stream.bench
+    storage = FaultyStorage(
+        bench.storage, [Fault(at=1, verb="delete", path="snapshot/snapshot-", **FAULTS["killed before"])]
+    )
+    with pytest.raises(Killed):
+        rollback_to(bench.on(storage), 3, runtime=bench.runtime)
+    for stat in bench.storage.list_files("tag"):  # somebody gave the rollback up
+        bench.storage.delete(stat.path)
+    assert len(note_paths(bench)) == 1
+    stream.start()
+    stream.batch()
+    outage(bench)
+    stream.start()
+    stream.batch()  # batch 5 was not announced
+
+
+def test_a_snapshot_that_was_announced_and_is_gone_cannot_be_known() -> None:
+    stream = stream_of(5)
+    bench = stream.bench
+    storage = FaultyStorage(
+        bench.storage, [Fault(at=1, verb="delete", path="snapshot/snapshot-", **FAULTS["killed before"])]
+    )
+    with pytest.raises(Killed):
+        rollback_to(bench.on(storage), 3, runtime=bench.runtime)
+    for stat in bench.storage.list_files("tag"):
+        bench.storage.delete(stat.path)
+    outage(bench)
+    bench.committer().commit(bench.request(0, [bench.compaction("me-4-5", into="c")], user="c"))
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="had begun to remove snapshot 5"):
+        stream.batch()
+
+
+def test_a_rollback_that_cannot_note_says_first_which_streams_will_not_be_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = stream_of(5)
+    bench = stream.bench
+    full = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", path="_paimon_stream/removed")])
+    with caplog.at_level(logging.WARNING):
+        rollback_to(bench.on(full), 3, runtime=bench.runtime)
+    said = [one.getMessage() for one in caplog.records]
+    assert "will not be stopped" in said[0]
+    assert "'me' from batch 3 on" in said[0]
+    assert bench.snapshots.ids() == [1, 2, 3]
+
+
+# -- branches
+# -------------------------------------------------------------------------------
+
+
+def apart(bench: Bench, *, expired: bool) -> tuple[Stream, Stream]:
+    """Main and a branch with a stream each, which have gone apart after snapshot 3."""
+    main = Stream(bench, user="m", query_id="qm")
+    main.batches(3)
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    bench.storage.delete("tag/tag-v1")
+    branch = Stream(of_branch(bench), user="b", query_id="qb", checkpoint="/ck/b")
+    branch.batches(4)
+    main.batches(2)
+    if expired:
+        branch.bench.storage.delete("tag/tag-v1")
+        expire(branch.bench)
+    return main, branch
+
+
+@RESTARTED
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("later", [True, False])
+def test_a_fast_forward_hides_no_lost_batches(restarted: bool, expired: bool, later: bool) -> None:
+    bench = Bench()
+    main, branch = apart(bench, expired=expired)
+    assert fast_forward(bench.table, "x", runtime=bench.runtime).streams == {"m": 3}
+    if later:
+        outage(bench)
+    if restarted:
+        main.start()
+    with pytest.raises(TableRolledBack):
+        main.batch()
+    del branch
+
+
+def test_batches_that_had_expired_before_a_fast_forward_are_lost_too() -> None:
+    bench = Bench()
+    main, _ = apart(bench, expired=True)
+    outage(bench)
+    assert fast_forward(bench.table, "x", runtime=bench.runtime).streams["m"] <= 4
+    main.start()
+    with pytest.raises(TableRolledBack):
+        main.batch()
+
+
+def test_what_main_and_the_branch_share_is_not_noted() -> None:
+    bench = Bench()
+    main = Stream(bench, user="m", query_id="qm")
+    main.batches(3)
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    branch = Stream(of_branch(bench), user="b", query_id="qb", checkpoint="/ck/b")
+    branch.batches(3)
+    branch.bench.storage.delete("tag/tag-v1")
+    expire(branch.bench)
+    assert fast_forward(bench.table, "x", runtime=bench.runtime).streams == {}
+    outage(bench)
+    main.start()
+    main.batch()
+
+
+def test_without_a_branch_point_a_fast_forward_leaves_what_cannot_be_known() -> None:
+    bench = Bench()
+    main, branch = apart(bench, expired=True)
+    branch.bench.storage.delete("_paimon_stream/branch.json")
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    main.start()
+    with pytest.raises(HistoryUnknown, match="where the branch was made is not known"):
+        main.batch()
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_branchs_stream_goes_on_in_main_after_a_fast_forward(later: bool) -> None:
+    """Also with ten batches without rows, which leave nothing."""
+    bench = Bench()
+    _, branch = apart(bench, expired=True)
+    for _ in range(10):
+        branch.batch(rows=0)
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    if later:
+        outage(bench)
+    branch.bench = bench
+    branch.start()
+    branch.batch()
+
+
+def test_ten_batches_without_rows_and_a_restart_go_on() -> None:
+    stream = stream_of(2)
+    for _ in range(10):
+        stream.batch(rows=0)
+    stream.start()
+    stream.batch()
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_checkpoint_ahead_of_a_branch_is_not_accepted(registered: bool) -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batches(2)
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    stream.batches(2)
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    stream.bench = of_branch(bench)
+    stream.done_millis = None
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="batches 2 to 3 are not known here"):
+        stream.batch()
+    if registered:
+        stream.options = {"paimon-stream.on-unknown-history": "continue"}
+        stream.start()
+        stream.batch()
+        stream.options = {}
+        stream.start()
+        stream.batch()
+
+
+@RESTARTED
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_branch_that_was_deleted_and_made_again_is_recognised(
+    restarted: bool, tagged: bool
+) -> None:
+    bench = Bench()
+    for number in range(3):
+        bench.committer().commit(bench.request(number, [bench.message(f"o{number}")], user="o"))
+    tag = "v1" if tagged else None
+    if tagged:
+        create_tag(bench.table, "v1", runtime=bench.runtime)
+    create_branch(bench.table, "x", tag, runtime=bench.runtime)
+    stream = Stream(of_branch(bench))
+    stream.batches(3)
+    delete_branch(bench.table, "x")
+    bench.clock.advance(1000)
+    create_branch(bench.table, "x", tag, runtime=bench.runtime)
+    if restarted:
+        stream.start()
+    with pytest.raises(TableReplaced):
+        stream.batch()
