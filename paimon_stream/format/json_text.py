@@ -216,7 +216,9 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
         raise _corrupt(kind, path, "its first line is not the expected one")
     version, newest = int(words[2]), _VERSIONS[kind]
     if version > newest:
-        why = f"{path} is a {kind} of version {version}; this release reads versions up to {newest}."
+        why = (
+            f"{path} is a {kind} of version {version}; this release reads versions up to {newest}."
+        )
         raise UnknownVersion(f"{why} A newer release wrote it: upgrade this one.", path=path)
     if version < 1:
         raise _corrupt(kind, path, "no release has written its version")

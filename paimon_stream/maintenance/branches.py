@@ -390,6 +390,7 @@ class _Forward:
                 if data is not None and stat.name != _REGISTER:
                     self.main.put_if_absent(stat.path, data)
             self.main.write(register, theirs)
+
     def add(self, kept: int) -> None:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
         try:

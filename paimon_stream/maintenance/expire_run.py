@@ -42,8 +42,8 @@ from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.references import NameSet, journalled_names, read_tag
-from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.removals import read_removals
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

@@ -163,11 +163,11 @@ class _Rollback:
         self.notes.complete()
         self.changelogs = self._later_changelogs()
         self._remove_changelogs()
-        while later := self._later_tags():  # a tag may be created until its snapshot is gone
-            for name in later:
+        while tags := self._later_tags():  # a tag may be created until its snapshot is gone
+            for name in tags:
                 self._look()
                 self.storage.delete(layout.tag_path(name))
-            self.tags.update(later)
+            self.tags.update(tags)
         self._look()
         self._write_hint(layout.LATEST_HINT, self.kept.id)
         self._look()

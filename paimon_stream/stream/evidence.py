@@ -45,13 +45,13 @@ from paimon_stream.stream.ledger import (
     vouched_since,
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
-from paimon_stream.table.layout import user_folder
 from paimon_stream.table.branch_identity import BranchIdentity, made_millis, read_identity
 from paimon_stream.table.fate import Fate, fate_of
+from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
+from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import newest_of, published_after
-from paimon_stream.table.removals import read_removals
 from paimon_stream.table.message_files import data_files
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -120,9 +120,7 @@ def gather(
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         noted_by=partial(noted_by, storage),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
-        files_mentioned=lambda snapshot, entry: live_files_of(
-            table, snapshot, entry, removed=True
-        ),
+        files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},

@@ -20,9 +20,9 @@ from paimon_stream.format.snapshot_json import (
 )
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.branch_identity import BranchIdentity
 from paimon_stream.table.fate import Answer, Fate, fate_of_batch, judge_notes
+from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.removals import Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
@@ -579,9 +579,7 @@ def _judge_entry(
     return _judge_files(evidence, entry, refuse, why)
 
 
-def _judge_lost_snapshot(
-    evidence: Evidence, previous: PreviousBatch, refuse: ReplayErrors
-) -> bool:
+def _judge_lost_snapshot(evidence: Evidence, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
     """Only the entry of this batch names the one before it, whose snapshot is gone. Returns whether
     an operator let this batch continue although it may be missing.
     """

@@ -13,7 +13,6 @@ from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNO
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
-
 _SHOWN: Final = 5
 
 

@@ -61,7 +61,9 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
     if data is None:
         return None
     body = decode_checksummed(_KIND, data, _PATH)
-    cure = "Restore it from a backup, or look for the rows of the branch's streams and move it away."
+    cure = (
+        "Restore it from a backup, or look for the rows of the branch's streams and move it away."
+    )
     with understanding(_PATH, len(data), "the identity of a branch", cure):
         node = body["snapshot"]
         return BranchIdentity(

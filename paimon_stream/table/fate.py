@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.storage.together import Request
 from paimon_stream.table.lineage import is_replaced
 from paimon_stream.table.removals import Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
@@ -53,9 +54,7 @@ class Answer:
         return None if self.fate is Fate.UNKNOWN else self.fate in (Fate.IN_TABLE, Fate.EXPIRED)
 
 
-def fate_of(
-    snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot | None
-) -> Answer:
+def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot | None) -> Answer:
     """What became of a snapshot that was part of the table. `latest` is the table's newest one,
     None for a table without snapshots. Reads the snapshot's file; only if that is not the
     remembered snapshot, it reads the notes, the next snapshot and what shows the lineage. Raises
@@ -70,7 +69,10 @@ def fate_of(
     storage = snapshots.storage
     removals: Removals
     replaced: bool | None
-    looks = [partial(read_removals, storage), partial(is_replaced, snapshots, remembered, latest)]
+    looks: list[Request] = [
+        partial(read_removals, storage),
+        partial(is_replaced, snapshots, remembered, latest),
+    ]
     removals, replaced = storage.together(looks)
     noted = judge_notes(removals, removals.of_nonce(remembered.nonce))
     if noted.fate is Fate.ROLLED_BACK:
@@ -106,9 +108,7 @@ def fate_of_batch(removals: Removals, uuids: Sequence[str], prepared_millis: int
         removed = removals.of_uuid(uuid)
         if removed is None or _is_before(removed, prepared_millis):
             continue
-        why = (
-            f"{_in_words(removed)}, and whether the batch was published again after that is not known"
-        )
+        why = f"{_in_words(removed)}, and whether the batch was published again after that is not known"
         return Answer(fate=Fate.UNKNOWN, why=why)
     return judge_notes(removals, None)
 

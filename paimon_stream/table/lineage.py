@@ -123,4 +123,3 @@ def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
     return (
         following.total_record_count - following.delta_record_count == snapshot.total_record_count
     )
-

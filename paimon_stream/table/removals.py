@@ -145,9 +145,7 @@ def read_removals(storage: Storage) -> Removals:
 class RemovalNotes:
     """The notes of one run that removes snapshots of a table; `what` it is, for messages."""
 
-    def __init__(
-        self, storage: Storage, runtime: Runtime, what: str, target: SnapshotRef
-    ) -> None:
+    def __init__(self, storage: Storage, runtime: Runtime, what: str, target: SnapshotRef) -> None:
         self._storage = storage
         self._runtime = runtime
         self._what = what
@@ -214,9 +212,7 @@ class RemovalNotes:
             before: list[str] = []
             with suppress(FormatError):  # a damaged one stays for whoever judges it
                 before = _old_nonces(self._storage)
-                content = encode_checksummed(
-                    _OLD_KIND, {"nonces": [*gone, *before][:_MOST_OF_OLD]}
-                )
+                content = encode_checksummed(_OLD_KIND, {"nonces": [*gone, *before][:_MOST_OF_OLD]})
                 self._storage.write(_OLD_PATH, content)
         except StorageError as why:
             _LOG.warning(
@@ -224,7 +220,6 @@ class RemovalNotes:
                 self._storage.location,
                 why,
             )
-
 
     def _encoded(self, millis: int, some: Sequence[Removed], *, ended: bool) -> bytes:
         return encode_checksummed(
@@ -283,8 +278,9 @@ def _read(storage: Storage, path: str) -> Removals:
             removed = tuple([_decoded(node) for node in body["removed"]])
     except FormatError as why:
         return Removals(doubts=(why.message,))
-    note = {"millis": millis, "ended": ended, "target": target}
-    return Removals(removed=tuple([replace(one, **note) for one in removed]))
+    return Removals(
+        removed=tuple([replace(one, millis=millis, ended=ended, target=target) for one in removed])
+    )
 
 
 def _decoded(node: Mapping[str, Any]) -> Removed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
@@ -67,7 +68,7 @@ def test_a_rollback_is_not_forgotten_once_snapshots_have_expired(restarted: bool
     outage(stream.bench)
     if restarted:
         stream.start()
-    with pytest.raises(TableRolledBack, match="batch 4 was committed, and .* removed snapshot 5"):
+    with pytest.raises(TableRolledBack, match=r"batch 4 was committed, and .* removed snapshot 5"):
         stream.batch()
 
 
@@ -163,7 +164,7 @@ def test_a_live_file_outweighs_the_note() -> None:
 
 
 def test_what_another_engine_rolled_back_and_let_expire_is_warned_of(
-    caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     stream = stream_of(5)
     removed_by_another_engine(stream.bench, 5, 4)
@@ -172,7 +173,11 @@ def test_what_another_engine_rolled_back_and_let_expire_is_warned_of(
     stream.start()
     with caplog.at_level(logging.WARNING):
         stream.batch()
-    said = [one.getMessage() for one in caplog.records if "mention none of the files" in one.getMessage()]
+    said = [
+        one.getMessage()
+        for one in caplog.records
+        if "mention none of the files" in one.getMessage()
+    ]
     assert len(said) == 1
     assert "batch 4" in said[0]
     assert "me-4-5" in said[0]
@@ -266,7 +271,8 @@ def test_an_announced_snapshot_that_still_stands_is_in_the_table() -> None:
     stream = stream_of(5)
     bench = stream.bench
     storage = FaultyStorage(
-        bench.storage, [Fault(at=1, verb="delete", path="snapshot/snapshot-", **FAULTS["killed before"])]
+        bench.storage,
+        [Fault(at=1, verb="delete", path="snapshot/snapshot-", **FAULTS["killed before"])],
     )
     with pytest.raises(Killed):
         rollback_to(bench.on(storage), 3, runtime=bench.runtime)
@@ -284,7 +290,8 @@ def test_a_snapshot_that_was_announced_and_is_gone_cannot_be_known() -> None:
     stream = stream_of(5)
     bench = stream.bench
     storage = FaultyStorage(
-        bench.storage, [Fault(at=1, verb="delete", path="snapshot/snapshot-", **FAULTS["killed before"])]
+        bench.storage,
+        [Fault(at=1, verb="delete", path="snapshot/snapshot-", **FAULTS["killed before"])],
     )
     with pytest.raises(Killed):
         rollback_to(bench.on(storage), 3, runtime=bench.runtime)
@@ -302,7 +309,9 @@ def test_a_rollback_that_cannot_note_says_first_which_streams_will_not_be_stoppe
 ) -> None:
     stream = stream_of(5)
     bench = stream.bench
-    full = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", path="_paimon_stream/removed")])
+    full = FaultyStorage(
+        bench.storage, [Fault(at=1, verb="put_if_absent", path="_paimon_stream/removed")]
+    )
     with caplog.at_level(logging.WARNING):
         rollback_to(bench.on(full), 3, runtime=bench.runtime)
     said = [one.getMessage() for one in caplog.records]
