@@ -41,6 +41,13 @@ FIELDS = (
 )
 
 
+def forget_removals(storage: Storage) -> None:
+    """Deletes all notes of removed snapshots, as if another engine had removed them."""
+    storage.delete("_paimon_stream/rolled-back.json")
+    for stat in storage.list_files("_paimon_stream", "removed-"):
+        storage.delete(stat.path)
+
+
 @dataclass
 class Bench:
     """A table on a storage, and everything that a test does with it.

@@ -47,7 +47,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.layout import OWN_FOLDER, snapshot_path
 from paimon_stream.table.references import NameSet
-from tests.kits.commits import Bench
+from tests.kits.commits import Bench, forget_removals
 from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.maintained import paths, tried
@@ -770,7 +770,7 @@ def test_an_expiry_that_stood_still_brings_nothing_back_that_a_rollback_to_a_tag
             ):
                 return  # it sees that the expiry has begun to delete
             if not noted:
-                bench.storage.delete("_paimon_stream/rolled-back.json")
+                forget_removals(bench.storage)
             for number in range(commits):
                 bench.committer().commit(bench.request(20 + number, [bench.message(f"n{number}")]))
 

@@ -230,6 +230,7 @@ def test_a_batch_after_our_last_one_is_fresh(world: World) -> None:
 
 
 def test_batches_without_rows_leave_gaps_that_are_no_alarm(world: World) -> None:
+    world.registered = registered(journal_since=0)
     world.mine(1, 0)
     assert isinstance(world.judge(9), Fresh)
 
