@@ -95,6 +95,9 @@ class _NotingReplayErrors(ReplayErrors):
 
     noted: list[str] = field(default_factory=list)
 
+    def warn(self, text: str) -> None:
+        self.noted.append(text)
+
     def decide(
         self,
         option: Option[str],
