@@ -1,6 +1,6 @@
 """The identity of a branch: when it was made, and from which snapshot (exactly-once.md §8).
 
-`_paimon_stream/branch.json` in the branch's folder is written once, while the branch is made, and
+`_paimon_stream/identity.json` in the branch's folder is written once, while the branch is made, and
 goes with the branch. So a stream that comes back can tell a branch that was deleted and made again
 from the one that it wrote to, and a fast forward knows which snapshots both histories share. A
 branch of another engine, or of an older release, has none.
@@ -22,7 +22,7 @@ from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.storage.branch import MAIN, branch_of
 from paimon_stream.table.layout import OWN_FOLDER, schema_path
 
-_PATH: Final = f"{OWN_FOLDER}/branch.json"
+_PATH: Final = f"{OWN_FOLDER}/identity.json"
 """No commit user has a folder with a dot in its name (`layout.escape_user`)."""
 
 _KIND: Final = "branch"

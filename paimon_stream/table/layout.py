@@ -187,7 +187,8 @@ def escape_user(user: str) -> str:
 def user_folder(user: str) -> str:
     """The folder in which this package keeps the files of one commit user. Its name has no dot, and
     each note beside these folders has one, so that no user's folder meets a note: `branch.<name>`,
-    `expiring.<id>`, `clock.<uuid>`, `rolled-back.json`.
+    `expiring.<id>`, `clock.<uuid>`, `removed.<when>.json`, `identity.json`,
+    `rolled-back.json`.
     """
     return f"{OWN_FOLDER}/{escape_user(user)}"
 

@@ -1,6 +1,6 @@
 """Which snapshots rollbacks and fast forwards of this package have removed (exactly-once.md §8).
 
-A removal writes its notes, `_paimon_stream/removed-<when>-<letters>.json`, before anything goes,
+A removal writes its notes, `_paimon_stream/removed.<when>-<letters>.json`, before anything goes,
 and completes them when all that they name is gone. Each run writes files of its own, so no writer
 loses what another one has noted, and no note is ever shortened or dropped: whoever remembers a
 snapshot may come back after years. A note that cannot be read is a doubt, never "nothing".
@@ -31,7 +31,7 @@ from paimon_stream.table.layout import OWN_FOLDER
 
 _LOG = logging.getLogger(__name__)
 _KIND: Final = "removal"
-_PREFIX: Final = "removed-"
+_PREFIX: Final = "removed."
 _SUFFIX: Final = ".json"
 """No commit user has a folder with a dot in its name (`layout.escape_user`)."""
 

@@ -44,7 +44,7 @@ FIELDS = (
 def forget_removals(storage: Storage) -> None:
     """Deletes all notes of removed snapshots, as if another engine had removed them."""
     storage.delete("_paimon_stream/rolled-back.json")
-    for stat in storage.list_files("_paimon_stream", "removed-"):
+    for stat in storage.list_files("_paimon_stream", "removed."):
         storage.delete(stat.path)
 
 

@@ -53,7 +53,7 @@ def removed_by_another_engine(bench: Bench, *ids: int) -> None:
 
 
 def note_paths(bench: Bench) -> list[str]:
-    names = bench.storage.list_names("_paimon_stream", "removed-")
+    names = bench.storage.list_names("_paimon_stream", "removed.")
     return [f"_paimon_stream/{name}" for name in names]
 
 
@@ -310,7 +310,7 @@ def test_a_rollback_that_cannot_note_says_first_which_streams_will_not_be_stoppe
     stream = stream_of(5)
     bench = stream.bench
     full = FaultyStorage(
-        bench.storage, [Fault(at=1, verb="put_if_absent", path="_paimon_stream/removed")]
+        bench.storage, [Fault(at=1, verb="put_if_absent", path="_paimon_stream/removed.")]
     )
     with caplog.at_level(logging.WARNING):
         rollback_to(bench.on(full), 3, runtime=bench.runtime)
@@ -385,7 +385,7 @@ def test_what_main_and_the_branch_share_is_not_noted() -> None:
 def test_without_a_branch_point_a_fast_forward_leaves_what_cannot_be_known() -> None:
     bench = Bench()
     main, branch = apart(bench, expired=True)
-    branch.bench.storage.delete("_paimon_stream/branch.json")
+    branch.bench.storage.delete("_paimon_stream/identity.json")
     fast_forward(bench.table, "x", runtime=bench.runtime)
     main.start()
     with pytest.raises(HistoryUnknown, match="where the branch was made is not known"):
