@@ -11,7 +11,7 @@ from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.table.fate import Answer, Fate, fate_of
-from paimon_stream.table.lineage import published_after
+from paimon_stream.table.lineage import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 
@@ -94,10 +94,13 @@ def require_last(
     answer = _known(snapshots, user, SnapshotRef.of(last), latest)
     if answer.is_held:
         return
-    there = snapshots.find(last.id) if answer.fate is Fate.REPLACED else None
+    replaced = answer.fate is Fate.REPLACED or is_replaced(snapshots, SnapshotRef.of(last), latest)
+    there = snapshots.find(last.id) if replaced else None
     go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
     if there is None:
-        newest = answer.why or "another one stands there"
+        newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
+        if latest is not None and latest.id > last.id:
+            newest = answer.why
         why = f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}"
         text = f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: {why}"
         raise TableRolledBack(text, user=user, snapshot=last.id).of_table(snapshots.location)
