@@ -44,7 +44,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     derandomize="CI" in os.environ and not MANY,
-    max_examples=examples(100, 1000),
+    max_examples=examples(25, 1000),
 )
 settings.load_profile("house")
 

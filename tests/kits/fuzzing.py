@@ -251,7 +251,7 @@ class Decoder:
         """Reads some changed inputs. Raises `AssertionError` for one that is not decoded as
         promised.
         """
-        self.run(self.prepared(folder), range(ceil(self.share * examples(110, 2000))))
+        self.run(self.prepared(folder), range(ceil(self.share * examples(25, 2000))))
 
     def run(self, decode: Callable[[bytes], object], numbers: Iterable[int]) -> None:
         """Reads the changed inputs of these numbers."""

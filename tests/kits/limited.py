@@ -44,13 +44,19 @@ class Outcome:
     megabytes: float
 
 
-def outcomes(module: str, *, megabytes: int = 1024, seconds: int = 30) -> dict[str, Outcome]:
-    """The outcome of each case. A case that needs more than `megabytes` gets a `MemoryError`. One
+def outcomes(
+    module: str,
+    *,
+    cases: str = "CASES",
+    megabytes: int = 1024,
+    seconds: int = 30,
+) -> dict[str, Outcome]:
+    """The outcome of each of these `cases` of the module. A case that needs more than `megabytes` gets a `MemoryError`. One
     that takes more than four times `seconds` by the clock is ended by a signal, and its error is
     "SIGALRM". The text of a case that a signal ended is its last `note`.
     """
     done = subprocess.run(
-        [sys.executable, "-m", __name__, module, str(megabytes), str(seconds)],
+        [sys.executable, "-m", __name__, module, cases, str(megabytes), str(seconds)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -104,9 +110,9 @@ def _forked(case: Callable[[str], object], limit: int, seconds: int) -> dict[str
     }
 
 
-def main(module: str, megabytes: str, seconds: str) -> None:
+def main(module: str, name: str, megabytes: str, seconds: str) -> None:
     """Prints the outcomes of a module's cases as JSON."""
-    cases = importlib.import_module(module).CASES
+    cases = getattr(importlib.import_module(module), name)
     limits = int(megabytes) * _MEGABYTE, int(seconds)
     empty = _forked(lambda _: None, *limits)["megabytes"]
     made = {}

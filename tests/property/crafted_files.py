@@ -461,3 +461,16 @@ CASES: Final[dict[str, Case]] = {
     ),
 }
 """By name; each gets an empty folder."""
+
+_LASTING: Final = {
+    "index manifest: millions of ranges",
+    "manifest: 256 MiB of arrays",
+    "manifest: 256 MiB of flags",
+    "manifest: 256 MiB of records",
+    "manifest: null counts that are equal",
+    "manifest: null counts that differ",
+}
+LASTING: Final = {name: case for name, case in CASES.items() if name in _LASTING}
+"""Those that take the processor for seconds before their bound ends them."""
+QUICK: Final = {name: case for name, case in CASES.items() if name not in _LASTING}
+"""The others, which `make test` reads."""

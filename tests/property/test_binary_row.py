@@ -24,7 +24,7 @@ from tests.kits.seeds import examples
 pytestmark = pytest.mark.lowest
 
 WITH_JAVA = settings(
-    max_examples=examples(50, 500), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15, 500), deadline=None, suppress_health_check=list(HealthCheck)
 )
 STRING = parse_type("STRING")
 
@@ -86,7 +86,7 @@ def test_the_hash_of_rows_of_one_size_is_that_of_each_row(drawn: Any) -> None:
 
 
 @given(rows(all_types()), st.data())
-@settings(max_examples=examples(300, 3000), deadline=None)
+@settings(max_examples=examples(60, 3000), deadline=None)
 def test_damaged_rows_are_refused_or_read_but_never_crash(drawn: Any, data: st.DataObject) -> None:
     types, some = drawn
     damaged = bytearray(encode_row(types, some[0]))

@@ -114,13 +114,13 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-@settings(SLOW, max_examples=examples(60, 600))
+@settings(SLOW, max_examples=examples(20, 600))
 def test_what_is_written_is_read_back(message: CommitMessage) -> None:
     assert CommitMessage.deserialize(message.serialize(), 11) == message
 
 
 @given(st.lists(MESSAGES, max_size=4))
-@settings(SLOW, max_examples=examples(30, 300))
+@settings(SLOW, max_examples=examples(10, 300))
 def test_many_messages_are_read_back_in_order(messages: list[CommitMessage]) -> None:
     assert CommitMessage.deserialize_all(CommitMessage.serialize_all(messages), 11) == tuple(
         messages
@@ -128,7 +128,7 @@ def test_many_messages_are_read_back_in_order(messages: list[CommitMessage]) -> 
 
 
 @given(MESSAGES)
-@settings(SLOW, max_examples=examples(60, 600))
+@settings(SLOW, max_examples=examples(20, 600))
 def test_java_reads_the_message_and_writes_the_same_bytes(
     java: Any, message: CommitMessage
 ) -> None:
@@ -137,7 +137,7 @@ def test_java_reads_the_message_and_writes_the_same_bytes(
 
 
 @given(FILES)
-@settings(SLOW, max_examples=examples(40, 400))
+@settings(SLOW, max_examples=examples(15, 400))
 def test_java_sees_the_same_fields(java: Any, file: DataFileMeta) -> None:
     message = CommitMessage(partition=bytes(12), bucket=3, total_buckets=7, new_files=(file,))
     found = java.describe_commit_message(message.serialize(), 11)
@@ -183,7 +183,7 @@ def test_a_message_with_one_wrong_byte_is_refused_or_read(path: Path) -> None:
 
 
 @given(MESSAGES, st.data())
-@settings(SLOW, max_examples=examples(80, 800))
+@settings(SLOW, max_examples=examples(25, 800))
 def test_damaged_messages_are_refused_or_read_but_never_crash(
     message: CommitMessage, data: st.DataObject
 ) -> None:

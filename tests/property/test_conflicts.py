@@ -189,7 +189,7 @@ def _span(span: tuple[int, int]) -> tuple[int, int]:
     return span[0], span[1] - span[0]
 
 
-@settings(max_examples=examples(40, 400))
+@settings(max_examples=examples(20, 400))
 @given(st.lists(steps, max_size=14), modes, merging)
 def test_conflicts_and_live_files_are_what_a_dict_of_files_says(
     history: list[Step], mode: str, min_count: str

@@ -29,7 +29,7 @@ FORMATS = {
     "avro": {"file.format": "avro"},
 }
 SETTINGS = settings(
-    max_examples=examples(40, 200),
+    max_examples=examples(12, 200),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -123,7 +123,7 @@ def as_actions(random: Random, type_: str, keys: Keys) -> tuple[pa.Array, RowAct
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@settings(max_examples=examples(40, 400), deadline=None)
+@settings(max_examples=examples(12, 400), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 5, 20]), st.sampled_from([0, 0, 0, 100]))
 def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
     function: str, seed: int, keys: int, hot: int
@@ -160,7 +160,7 @@ def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
     assert list(map(repr, found)) == list(map(repr, expected)) if name == "d" else found == expected
 
 
-@settings(max_examples=examples(50, 500), deadline=None)
+@settings(max_examples=examples(15, 500), deadline=None)
 @given(st.integers(0, 2**32))
 def test_values_of_any_depth_have_one_number_exactly_if_they_are_equal(seed: int) -> None:
     random = Random(seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.kits.limited import Outcome, outcomes
 
 OURS = {"", "CorruptMetadata", "FormatError", "NotFound", "UnsupportedFeature"}
@@ -19,6 +21,13 @@ def wrong(found: dict[str, Outcome], errors: set[str]) -> dict[str, Outcome]:
 
 
 def test_no_file_takes_more_than_a_little_time_and_memory_or_raises_another_error() -> None:
-    found = outcomes("tests.property.crafted_files", seconds=SECONDS)
+    found = outcomes("tests.property.crafted_files", cases="QUICK", seconds=SECONDS)
     assert len(found) > 20
+    assert wrong(found, OURS) == {}
+
+
+@pytest.mark.full
+def test_no_file_of_many_small_values_takes_more_than_a_little_time_and_memory() -> None:
+    found = outcomes("tests.property.crafted_files", cases="LASTING", seconds=SECONDS)
+    assert found
     assert wrong(found, OURS) == {}

@@ -194,7 +194,7 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-@settings(max_examples=examples(50, 500))
+@settings(max_examples=examples(15, 500))
 @given(streams())
 def test_every_snapshot_has_the_rows_of_a_dict(stream: Stream) -> None:
     table, states = write(stream, MemoryStorage())
@@ -206,7 +206,7 @@ def test_every_snapshot_has_the_rows_of_a_dict(stream: Stream) -> None:
         assert sorted(alone, key=repr) == sorted((row["n"] for row in states[-1]), key=repr)
 
 
-@settings(max_examples=examples(12, 120))
+@settings(max_examples=examples(6, 120))
 @given(streams(rows=20))
 def test_java_reads_them_too(
     java: Any, tmp_path_factory: pytest.TempPathFactory, stream: Stream

@@ -146,7 +146,7 @@ def test_a_manifest_list_comes_back_as_it_was(
 
 
 @settings(
-    deadline=None, max_examples=examples(400, 4000), suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=examples(60, 4000), suppress_health_check=[HealthCheck.too_slow]
 )
 @given(
     st.lists(ENTRIES, min_size=1, max_size=3),

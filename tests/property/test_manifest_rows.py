@@ -32,7 +32,7 @@ _TEXT = json.dumps(MANIFEST_SCHEMA).encode()
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 QUICK = settings(
-    deadline=None, max_examples=examples(40, 400), suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=examples(15, 400), suppress_health_check=[HealthCheck.too_slow]
 )
 RECORD = dict[str, Any]
 
@@ -76,7 +76,7 @@ def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     assert of == [one for one in entries if one.partition in kept]
 
 
-@settings(QUICK, max_examples=examples(100, 1000))
+@settings(QUICK, max_examples=examples(30, 1000))
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.data())
 def test_damaged_records_give_the_same_rows_or_the_same_error(
     entries: Sequence[Any], data: Any

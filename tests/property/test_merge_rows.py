@@ -122,7 +122,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, str], str]:
     return options, draw(st.sampled_from(["I", "IUD", "ID"]))
 
 
-@settings(max_examples=examples(100, 1000), deadline=None)
+@settings(max_examples=examples(30, 1000), deadline=None)
 @given(tables(), st.integers(0, 2**32), st.integers(1, 60))
 def test_many_rows_of_a_key_become_the_row_that_java_would_make_of_them(
     table: tuple[dict[str, str], str], seed: int, rows: int

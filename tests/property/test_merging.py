@@ -111,7 +111,7 @@ def manifests(access: Manifests, history: History) -> tuple[ManifestFileMeta, ..
     return tuple(metas)
 
 
-@settings(max_examples=examples(300, 3000), deadline=None)
+@settings(max_examples=examples(80, 3000), deadline=None)
 @given(histories, limit_sets)
 def test_no_merge_changes_what_is_live(history: History, limits: MergeLimits) -> None:
     access = Manifests()
@@ -123,7 +123,7 @@ def test_no_merge_changes_what_is_live(history: History, limits: MergeLimits) ->
     assert full is None or access.live(full) == before
 
 
-@settings(max_examples=examples(200, 2000), deadline=None)
+@settings(max_examples=examples(50, 2000), deadline=None)
 @given(histories, limit_sets, st.integers(0, 14))
 def test_merging_again_and_again_while_commits_come_in_changes_nothing(
     history: History, limits: MergeLimits, raced: int
@@ -141,7 +141,7 @@ def test_merging_again_and_again_while_commits_come_in_changes_nothing(
         assert access.live(present) == access.live(deltas[: number + 1])
 
 
-@settings(max_examples=examples(40, 400), deadline=None)
+@settings(max_examples=examples(12, 400), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from("xy")), max_size=25

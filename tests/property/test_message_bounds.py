@@ -144,7 +144,7 @@ def test_a_large_message_of_real_entries_stays_in_bounds() -> None:
 
 
 @given(st.sampled_from(MESSAGES), st.data())
-@settings(deadline=None, max_examples=examples(150, 1500))
+@settings(deadline=None, max_examples=examples(50, 1500))
 def test_a_damaged_message_is_refused_or_read_in_bounds(whole: bytes, data: st.DataObject) -> None:
     damaged = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 5))):
@@ -171,7 +171,7 @@ ROW = encode_row(
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=examples(200, 2000))
+@settings(deadline=None, max_examples=examples(60, 2000))
 def test_a_damaged_nested_row_is_refused_or_read_in_bounds(data: st.DataObject) -> None:
     damaged = bytearray(ROW)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -32,7 +32,7 @@ VALUES = st.one_of(st.none(), st.sampled_from(["a", "b", "", "ü/=", "long" * 30
 BATCHES = st.lists(st.lists(VALUES, max_size=40), max_size=8)
 
 
-@settings(max_examples=examples(60, 600), deadline=None)
+@settings(max_examples=examples(20, 600), deadline=None)
 @given(
     data=BATCHES,
     partitioned=st.booleans(),
