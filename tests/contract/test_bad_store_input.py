@@ -12,6 +12,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.errors import InvalidOption, PaimonStreamError, PermissionDenied
+from tests.kits.seeds import few
 from tests.kits.stores import SECRETS, StoreServer
 from tests.servers.fault_proxy import FaultProxy, Rule
 
@@ -134,7 +135,7 @@ def test_an_endpoint_without_tls(s3_server: StoreServer) -> None:
 ODD = ["with space", "ümläut-日本", "a+b=c&d", "50%25", "it's (1)", 'quo"te', "tilde~!*"]
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", few(["/".join(ODD), *ODD], lambda name: "/" in name))
 def test_odd_characters_in_a_path(store_server: StoreServer, name: str) -> None:
     location, options = store_server.place()
     there = f"{location}/{name}/t"

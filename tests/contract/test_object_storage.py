@@ -357,7 +357,7 @@ for work in (upload, read):
 """
 
 
-@pytest.mark.parametrize("mebibytes", [160, *([1024] if MANY else [])])
+@pytest.mark.parametrize("mebibytes", [128, *([160, 1024] if MANY else [])])
 def test_memory_does_not_grow_with_the_file(s3_server: StoreServer, mebibytes: int) -> None:
     storage = s3_server.storage(millis=60_000)
     done = subprocess.run(

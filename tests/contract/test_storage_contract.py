@@ -22,6 +22,7 @@ from paimon_stream.runtime import simulated, system
 from paimon_stream.storage.base import Bundle, PutResult, Storage
 from paimon_stream.storage.branch import BranchStorage
 from paimon_stream.storage.store_client import probe_atomic_create
+from tests.contract.conftest import the_store_decides
 
 pytestmark = pytest.mark.lowest
 
@@ -72,6 +73,7 @@ def test_an_empty_storage_finds_nothing(storage: Storage) -> None:
     assert not storage.is_link("snapshot/snapshot-1")
 
 
+@the_store_decides
 def test_what_was_written_is_read_back(storage: Storage) -> None:
     for data in (b"", b"x", bytes(range(256)) * 5000):
         storage.write("a/b/c", data)
@@ -89,6 +91,7 @@ def test_a_file_that_is_larger_than_its_limit_is_refused_by_name(storage: Storag
     assert raised.value.context["path"].endswith("f/a")
 
 
+@the_store_decides
 def test_the_second_create_changes_nothing(storage: Storage) -> None:
     assert storage.put_if_absent("snapshot/snapshot-1", b"first") is PutResult.CREATED
     assert storage.put_if_absent("snapshot/snapshot-1", b"second") is PutResult.EXISTS
@@ -98,12 +101,14 @@ def test_the_second_create_changes_nothing(storage: Storage) -> None:
     assert storage.read("snapshot/snapshot-1") == b"third"
 
 
+@the_store_decides
 def test_a_file_that_write_made_is_not_created_again(storage: Storage) -> None:
     storage.write("LATEST", b"1")
     assert storage.put_if_absent("LATEST", b"2") is PutResult.EXISTS
     assert storage.read("LATEST") == b"1"
 
 
+@the_store_decides
 def test_of_many_threads_exactly_one_creates_each_file(storage: Storage) -> None:
     keys = [f"snapshot/snapshot-{n}" for n in range(20)]
     created: dict[str, list[int]] = {key: [] for key in keys}
@@ -135,6 +140,7 @@ def test_increments_by_create_lose_none(storage: Storage) -> None:
     assert len(storage.list_files("n")) == THREADS * each
 
 
+@the_store_decides
 def test_a_created_file_is_seen_whole_or_not_at_all(storage: Storage) -> None:
     content = b"0123456789abcdef" * 65536
     finished = threading.Event()
@@ -219,6 +225,7 @@ def test_a_path_that_leaves_the_root_is_refused(storage: Storage, path: str) -> 
             call()
 
 
+@the_store_decides
 def test_a_missing_file_is_not_found(storage: Storage) -> None:
     storage.write("folder/file", b"")
     calls: tuple[Callable[[str], object], ...] = (storage.read, storage.stat, storage.open_input)
@@ -232,6 +239,7 @@ def test_a_missing_file_is_not_found(storage: Storage) -> None:
     assert storage.exists("folder/file")
 
 
+@the_store_decides
 def test_files_are_listed_by_name_and_prefix(storage: Storage) -> None:
     for name in ("snapshot-10", "snapshot-9", "LATEST", "snapshot-2", "snap"):
         storage.write(f"snapshot/{name}", b"xy")
@@ -256,6 +264,7 @@ def test_files_are_listed_by_name_and_prefix(storage: Storage) -> None:
         assert storage.list_names(folder, prefix) == names
 
 
+@the_store_decides
 def test_folders_are_listed_by_name(storage: Storage) -> None:
     storage.write("dt=2024-01-02/bucket-0/f", b"")
     storage.write("dt=2024-01-01/bucket-0/f", b"")
@@ -277,6 +286,7 @@ def test_hidden_names_are_not_listed(storage: Storage) -> None:
     assert storage.read("snapshot/.snapshot-1.uuid.tmp") == b"cut o"
 
 
+@the_store_decides
 def test_hidden_files_are_listed_where_the_prefix_asks_for_them(storage: Storage) -> None:
     for name in (".a.tmp", ".b", "c"):
         storage.write(f"folder/{name}", b"12")
@@ -297,12 +307,14 @@ def test_nothing_but_the_file_itself_is_left_behind(storage: Storage) -> None:
     assert storage.list_folders("") == []
 
 
+@the_store_decides
 def test_deleting_a_folder_that_holds_something_does_nothing(storage: Storage) -> None:
     storage.write("folder/file", b"kept")
     storage.delete("folder")
     assert storage.read("folder/file") == b"kept"
 
 
+@the_store_decides
 def test_a_stream_makes_a_file(storage: Storage) -> None:
     with storage.open_output("p=1/bucket-0/data-1.bin") as stream:
         stream.write(b"ab")
@@ -318,6 +330,7 @@ def test_a_stream_that_its_user_closes_makes_a_file_too(storage: Storage) -> Non
     assert storage.read("a") == b"data"
 
 
+@the_store_decides
 def test_a_stream_that_ends_with_an_exception_leaves_no_file(storage: Storage) -> None:
     for error in (KeyError("ours"), KeyboardInterrupt()):
         with pytest.raises(type(error)):  # noqa: PT012
@@ -328,6 +341,7 @@ def test_a_stream_that_ends_with_an_exception_leaves_no_file(storage: Storage) -
     assert storage.put_if_absent("a/b", b"") is PutResult.CREATED
 
 
+@the_store_decides
 def test_a_stream_does_not_replace_a_file(storage: Storage) -> None:
     storage.write("a", b"kept")
     with pytest.raises(AlreadyExists):  # at its start or at its end
@@ -336,6 +350,7 @@ def test_a_stream_does_not_replace_a_file(storage: Storage) -> None:
     assert storage.read("a") == b"kept"
 
 
+@the_store_decides
 def test_of_many_streams_to_one_name_one_wins(storage: Storage) -> None:
     winners: list[int] = []
 
@@ -352,6 +367,7 @@ def test_of_many_streams_to_one_name_one_wins(storage: Storage) -> None:
     assert storage.read("same") == b"%d" % winners[0] * 100
 
 
+@the_store_decides
 def test_arrow_writes_and_reads_parquet_through_it(storage: Storage) -> None:
     table = pa.table({"id": list(range(10_000)), "name": [str(n) for n in range(10_000)]})
     with storage.open_output("data.parquet") as stream:
@@ -367,6 +383,7 @@ def test_modification_times_do_not_go_back(storage: Storage) -> None:
     assert storage.stat("a").modified_millis >= first > 1_500_000_000_000
 
 
+@the_store_decides
 def test_a_pickled_copy_sees_the_same_files(storage: Storage) -> None:
     storage.write("a", b"1")
     copy = pickle.loads(pickle.dumps(storage))
@@ -381,6 +398,7 @@ def test_the_location_says_where_without_secrets(storage: Storage) -> None:
     assert not storage.location.endswith("/")
 
 
+@the_store_decides
 def test_the_probe_proves_atomic_creates_and_leaves_nothing(storage: Storage) -> None:
     if isinstance(storage, BranchStorage):
         pytest.skip("its root is that of the whole table")
@@ -398,6 +416,7 @@ def test_errors_are_storage_errors_with_the_path(storage: Storage) -> None:
     assert pickle.loads(pickle.dumps(raised.value)).context == raised.value.context
 
 
+@the_store_decides
 def test_many_files_are_deleted_at_once(storage: Storage) -> None:
     names = [f"f/{n}" for n in range(40)]
     storage.write_all([(name, b"") for name in [*names, "f/kept", "other/kept"]])
@@ -420,6 +439,7 @@ def test_a_folder_that_holds_something_is_not_deleted_with_others(storage: Stora
     assert storage.read("folder/file") == b"kept"
 
 
+@the_store_decides
 def test_all_files_below_a_folder_are_listed_in_pages(storage: Storage) -> None:
     inside = ["t/a", "t/x=1/bucket-0/b", "t/x=1/bucket-0/.hidden", "t/x=2/bucket-1/c"]
     outside = ["t2/d", "t/.hidden/e", "u"]
