@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.kits import progress, sharing
+from tests.kits.java_catalogs import java_with_s3
 from tests.kits.places import STORE, refreshed
 from tests.kits.seeds import MANY, examples
 from tests.kits.stores import KINDS, StoreServer, started
@@ -126,20 +127,9 @@ def kinds(java: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def java_on_s3(s3_server: StoreServer) -> Iterator[Any]:
-    """Java Paimon with its S3 file system, in a JVM of its own: the settings of S3 are those of the
-    JVM.
-    """
-    try:
-        import java_paimon
-
-        paimon = java_paimon.JavaPaimonOnS3(s3_server.server.options)
-    except (ImportError, java_paimon.OracleUnavailable) as why:
-        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            pytest.fail(f"The Java oracle is required and not there: {why}")
-        pytest.skip(f"Java Paimon on S3 is not there: {why}")
-    with paimon:
-        yield paimon
+def java_on_s3(java: Any, s3_server: StoreServer) -> Any:
+    """Java Paimon with its S3 file system, in the same JVM."""
+    return java_with_s3(java, s3_server.server.options)
 
 
 @pytest.fixture(scope="session")

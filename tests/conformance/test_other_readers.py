@@ -4,9 +4,13 @@ write.
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
+import functools
+import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -28,26 +32,38 @@ READERS = Path(
 READ: dict[str, str] = {
     "pypaimon": """
 from pypaimon.table.file_store_table import FileStoreTable
-builder = FileStoreTable.from_path(path).new_read_builder()
-rows = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+def found(path):
+    builder = FileStoreTable.from_path(path).new_read_builder()
+    return builder.new_read().to_arrow(builder.new_scan().plan().splits())
 """,
     "pypaimon_rust": """
 from pypaimon_rust.datafusion import PaimonCatalog
-warehouse, database, name = path.rsplit("/", 2)
-table = PaimonCatalog({"warehouse": warehouse}).get_table(database.removesuffix(".db") + "." + name)
-builder = table.new_read_builder()
-batches = list(builder.new_read().read_arrow(builder.new_scan().plan().splits()))
-rows = pa.Table.from_batches(batches)
+def found(path):
+    warehouse, database, name = path.rsplit("/", 2)
+    catalog = PaimonCatalog({"warehouse": warehouse})
+    table = catalog.get_table(database.removesuffix(".db") + "." + name)
+    builder = table.new_read_builder()
+    batches = list(builder.new_read().read_arrow(builder.new_scan().plan().splits()))
+    return pa.Table.from_batches(batches)
 """,
 }
 CHILD = """
-import sys
+import json, sys, traceback
 import pyarrow as pa
-path, out = sys.argv[1:]
 %s
-with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-    writer.write_table(rows)
+answers, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    path, out = json.loads(line)
+    try:
+        rows = found(path)
+        with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        answer = None
+    except BaseException:
+        answer = traceback.format_exc()
+    print(json.dumps(answer), file=answers, flush=True)
 """
+"""It takes the paths of a table and of a file for its rows, and answers with an error or null."""
 SCALARS = [
     ("k", "INT NOT NULL"),
     ("b", "BOOLEAN"),
@@ -127,13 +143,31 @@ TABLES: dict[str, Callable[[Path], PaimonTable]] = {
 }
 
 
+@functools.cache
+def child(reader: str) -> tuple[subprocess.Popen[str], Path]:
+    """The process of a reader, which all tests share, and what it has written to its log."""
+    with tempfile.NamedTemporaryFile(prefix=f"{reader}-", suffix=".log", delete=False) as log:
+        process = subprocess.Popen(
+            [READERS, "-c", CHILD % READ[reader]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    atexit.register(process.communicate)  # it ends where its input ends
+    return process, Path(log.name)
+
+
 def rows_found_by(reader: str, path: Path, out: Path) -> pa.Table:
     """What a reader finds in a table on the local disk, in a process of its own."""
     if not READERS.exists():
         pytest.skip("other readers have a venv of their own: make .venv-readers/.ready")
-    command = [READERS, "-c", CHILD % READ[reader], path, out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process, log = child(reader)
+    assert process.stdin is not None and process.stdout is not None
+    print(json.dumps([str(path), str(out)]), file=process.stdin, flush=True)
+    answer = process.stdout.readline()
+    assert answer, f"{reader} has ended: {log.read_text()[-2000:]}"
+    assert json.loads(answer) is None, json.loads(answer)
     with pa.OSFile(str(out)) as source:
         return pa.ipc.open_file(source).read_all()
 

@@ -1,4 +1,4 @@
-"""Java Paimon's JDBC catalog, called from Python."""
+"""Java Paimon on S3, and its JDBC catalog, called from Python."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 
-def java_with_databases(options: Mapping[str, str]) -> Any:
-    """Java Paimon in a JVM of its own, with the drivers of databases; `options` are those of S3.
-    Without the jars the test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`.
+def java_with_s3(java: Any, options: Mapping[str, str], *, databases: bool = False) -> Any:
+    """Java Paimon in the JVM of `java`, with S3 under these options. Without the jar of S3, or of the
+    drivers of databases where they are asked for, the test is skipped, or fails if
+    `PAIMON_REQUIRE_ORACLE=1`.
     """
-    try:
-        import java_paimon
+    import java_paimon
 
-        return java_paimon.JavaPaimonOnS3(options, jars=java_paimon.database_jars())
-    except (ImportError, java_paimon.OracleUnavailable) as why:
+    try:
+        jars = java_paimon.database_jars() if databases else []
+        return java_paimon.JavaPaimonOnS3.beside(java, options, jars)
+    except java_paimon.OracleUnavailable as why:
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
             pytest.fail(f"The Java oracle is required and not there: {why}")
-        pytest.skip(f"Java Paimon with databases is not there: {why}")
+        pytest.skip(f"Java Paimon with S3 or databases is not there: {why}")
 
 
 class JavaJdbcCatalog:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from java_paimon import BATCH_COMMIT_IDENTIFIER, DEFAULT_USER, JavaPaimon, Row, _encode_row
+from java_paimon import BATCH_COMMIT_IDENTIFIER, DEFAULT_USER, JavaPaimon, Row, _encode_row, _Types
 
 
 class JavaKinds(JavaPaimon):
@@ -48,12 +49,11 @@ class JavaKinds(JavaPaimon):
             java_rows = self._java_rows(table, rows, kinds)
             simple = overwrite is not None
             buckets = self._kinds.writeHashDynamic(table, write, java_rows, commit_user, channels, assigners, simple)
-            buckets = list(buckets)
-            messages = list(write.prepareCommit(False, identifier))
+            messages = write.prepareCommit(False, identifier)
         finally:
             write.close()
         self._commit(table, commit_user, identifier, messages, overwrite, commit_identifier is not None, None)
-        return buckets
+        return json.loads(self._bridge.json(buckets))
 
     def delete_rows(self, path: str | os.PathLike, chosen: Callable[[dict[str, Any]], bool]) -> int:
         """Deletes rows of an append table by deletion vectors, as Spark's DELETE does; returns the snapshot id."""
@@ -114,7 +114,7 @@ class JavaKinds(JavaPaimon):
     def key_hashes(self, path: str | os.PathLike, rows: Iterable[Row]) -> list[int]:
         """The hash of each row's primary key without its partition columns."""
         table = self._table(path)
-        return list(self._kinds.keyHashes(table, self._java_rows(table, rows, None)))
+        return json.loads(self._bridge.json(self._kinds.keyHashes(table, self._java_rows(table, rows, None))))
 
     def postponed(self, path: str | os.PathLike) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         """The rows that wait in bucket -2, by partition, in the order in which a compaction takes them."""
@@ -172,30 +172,15 @@ class JavaKinds(JavaPaimon):
         snapshot = manager.latestSnapshot() if snapshot_id is None else manager.snapshot(snapshot_id)
         if snapshot is None:
             return []
-        partition_type = table.schema().logicalPartitionType()
+        entries = self._kinds.indexEntries(table, snapshot.indexManifest())
+        said = json.loads(self._bridge.describeIndex(table, entries, True))
+        types = _Types(said["types"])
         found = []
-        for entry in self._kinds.indexEntries(table, snapshot.indexManifest()):
-            file = entry.indexFile()
-            described = {
-                "type": file.indexType(),
-                "partition": self._decode(partition_type, entry.partition()),
-                "bucket": entry.bucket(),
-                **self._describe_index(file),
-            }
-            del described["indexType"]
-            if file.indexType() == "HASH":
-                described["hashes"] = sorted(self._kinds.hashes(table, entry))
-            elif file.indexType() == "DELETION_VECTORS":
-                most = 1 + self._longest(table)
-                described["deleted"] = {
-                    name: list(positions) for name, positions in self._kinds.deletions(table, entry, most).items()
-                }
+        for entry in said["entries"]:
+            described = {**entry, "partition": types.row(entry["partitionRow"])}
+            del described["indexType"], described["partitionRow"]
             found.append(described)
         return sorted(found, key=lambda e: (e["type"], str(e["partition"]), e["bucket"], e["fileName"]))
-
-    def _longest(self, table: Any) -> int:
-        files = [entry.file().rowCount() for entry in table.store().newScan().plan().files()]
-        return max(files, default=0)
 
     def _java_rows(self, table: Any, rows: Iterable[Row], kinds: Sequence[str] | None) -> Any:
         fields = self._fields_of(table)
@@ -224,9 +209,11 @@ def index_faults(java: JavaKinds, table: Path | str, snapshot_id: int | None = N
             other = where.setdefault((at[0], one), entry["bucket"])
             if other != entry["bucket"]:
                 faults.append(f"{at[0]}: hash {one} in buckets {other} and {entry['bucket']}")
-    for partition, bucket, rows in java.read_buckets(table, snapshot_id):
+    placed = java.read_buckets(table, snapshot_id)
+    hashes_of_rows = iter(java.key_hashes(table, [row for _, _, rows in placed for row in rows]))
+    for partition, bucket, rows in placed:
         at = (json.dumps(partition, default=str), bucket)
-        missing = set(java.key_hashes(table, rows)) - indexed.get(at, set())
+        missing = set(islice(hashes_of_rows, len(rows))) - indexed.get(at, set())
         if missing:
             faults.append(f"{at}: {len(missing)} hashes of its rows are not in its index: {sorted(missing)[:3]}")
     for file in java.files(table, snapshot_id):
