@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from paimon_stream import PaimonTable
-from tests.kits.seeds import MANY
+from tests.kits.seeds import seeds
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
-SEEDS = range(40 if MANY else 4)
 
 
 def options_of(dice: random.Random) -> tuple[dict[str, str], int]:
@@ -42,7 +41,7 @@ def options_of(dice: random.Random) -> tuple[dict[str, str], int]:
     return made, period
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(2, 40))
 def test_the_tags_are_those_of_java(java: Any, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     options, period = options_of(dice)
@@ -56,7 +55,7 @@ def test_the_tags_are_those_of_java(java: Any, tmp_path: Path, seed: int) -> Non
             [0, 1, period // 7, period // 2, period - 1, period, 2 * period, 5 * period + 1]
         )
         for path in (theirs, ours):
-            java.write(path, [(number,)], "java", number, watermark=watermark)
+            java.commit_messages(path, [], "java", number, watermark=watermark)
         if dice.randrange(3):
             table.create_automatic_tags()
             expected = {name: snapshot for name, (snapshot, _) in java.tags(theirs).items()}

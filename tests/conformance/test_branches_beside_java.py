@@ -4,7 +4,7 @@ the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -16,7 +16,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.maintenance.expire import expire_snapshots
-from tests.kits.seeds import seeds
+from tests.kits.seeds import MANY, seeds
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 
@@ -45,12 +45,14 @@ class Place:
     def expire(self, branch: str) -> None:
         expire_snapshots(self.ours(branch)._table, 1, 1, timedelta(0))
 
-    def same(self, wanted: dict[str, list[int]]) -> None:
-        """Both engines see the same rows in each branch, and no file of any branch is missing."""
+    def same(self, wanted: dict[str, list[int]], looked_at: Collection[str]) -> None:
+        """Both engines see the same branches and, in each of those that are looked at, the same
+        rows, and no file is missing.
+        """
         assert set(self.ours().branches()) == set(wanted) - {"main"}
         assert set(self.java._table(self.path).branchManager().branches()) == set(wanted) - {"main"}
-        for branch, keys in wanted.items():
-            table = self.ours(branch)
+        for branch in looked_at:
+            table, keys = self.ours(branch), wanted[branch]
             assert sorted(table.to_arrow().column("k").to_pylist()) == sorted(keys), branch
             assert self.java_keys(branch) == sorted(keys), branch
             assert [one for one in table.verify().findings if one.severity == "error"] == []
@@ -104,7 +106,7 @@ def test_a_table_that_reads_another_branch_too_is_written_and_not_read(place: Pl
         place.ours().to_arrow()
 
 
-@pytest.mark.parametrize("start", seeds(4, 40))
+@pytest.mark.parametrize("start", seeds(2, 40))
 def test_both_engines_go_on_with_each_other_s_branches(place: Place, start: int) -> None:
     random, wanted = Random(start), {"main": list[int]()}
     tags: dict[str, list[int]] = {}
@@ -150,7 +152,8 @@ def test_both_engines_go_on_with_each_other_s_branches(place: Place, start: int)
                 del tags[tag]
             case "expire":
                 place.expire(branch)
-        place.same(wanted)
+        place.same(wanted, wanted if MANY else {branch, "main"} & set(wanted))
+    place.same(wanted, wanted)
 
 
 def snapshots(place: Place) -> set[int]:

@@ -16,6 +16,7 @@ from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import TableFile
 from paimon_stream.format.entries import FileSource
 from paimon_stream.read.rows import file_chunks
+from tests.kits.params import each_once
 from tests.kits.reading import assert_rows, java_rows, wire
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compaction"
@@ -112,13 +113,15 @@ def test_the_files_are_those_that_java_made_of_the_same_table(
     assert not table.verify(sample=100).findings
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": "2", "bucket-key": "id"}])
-@pytest.mark.parametrize("fmt", ["parquet", "orc", "avro"])
+BUCKETS = {"no buckets": {}, "buckets": {"bucket": "2", "bucket-key": "id"}}
+
+
+@pytest.mark.parametrize(("fmt", "buckets"), each_once(["parquet", "orc", "avro"], BUCKETS))
 def test_java_compacts_what_we_compacted_and_we_go_on(
-    tmp_path: Path, java: Any, options: dict[str, str], fmt: str
+    tmp_path: Path, java: Any, buckets: str, fmt: str
 ) -> None:
     path = str(tmp_path / "db.db" / "t")
-    more = {"file.format": fmt, "compaction.min.file-num": "3", **options}
+    more = {"file.format": fmt, "compaction.min.file-num": "3", **BUCKETS[buckets]}
     table = PaimonTable.create(path, schema=[("id", "INT"), ("v", "ARRAY<INT>")], options=more)
     written = 0
     for turn in range(4):

@@ -5,6 +5,7 @@ verdict, the snapshots, the files and the rows are the same.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +55,19 @@ def table(java: Any, path: Path, primary_keys: tuple[str, ...] = (), **options: 
     java.create_table(path, schema, ["dt"], primary_keys, {"write-only": "true", **options})
 
 
+GROWN: dict[frozenset[tuple[str, str]], Path] = {}
+"""Tables by their options, made once. The tests get copies."""
+
+
 def grown(java: Any, path: Path, **options: str) -> None:
     """An append table with two files in each of two partitions."""
-    table(java, path, **{key.replace("_", "-"): value for key, value in options.items()})
-    for number in range(2):
-        java.write(path, rows(10 * number), "base", number)
+    key = frozenset(options.items())
+    if key not in GROWN:
+        GROWN[key] = Path(tempfile.mkdtemp(dir=path.parents[1])) / "t"
+        table(java, GROWN[key], **options)
+        for number in range(2):
+            java.write(GROWN[key], rows(10 * number), "base", number)
+    shutil.copytree(GROWN[key], path)
 
 
 def append(java: Any, path: Path, first: int = 100, user: str = "w", **more: Any) -> Act:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.test_other_readers import rows_found_by
+from tests.kits.params import each_once
 from tests.kits.store_streams import RowStream
 from tests.kits.stores import StoreServer
 
@@ -39,8 +40,7 @@ def downloaded(server: StoreServer, location: str, folder: Path) -> Path:
     return folder / prefix
 
 
-@pytest.mark.parametrize("reader", TABLES)
-@pytest.mark.parametrize("kind", ["azure", "gcs"])
+@pytest.mark.parametrize(("kind", "reader"), each_once(["azure", "gcs"], TABLES))
 def test_others_read_what_a_stream_wrote(
     request: pytest.FixtureRequest, java: Any, tmp_path: Path, kind: str, reader: str
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.read import rows as reading
 from tests.kits.filters import assert_same, random_filter
+from tests.kits.seeds import examples
 
 HERE = Path(__file__).parent.parent / "golden"
 TABLES = sorted(
@@ -25,7 +26,7 @@ TABLES = sorted(
     for one in HERE.glob("**/db.db/t/schema")
     if "external" not in str(one)
 )
-_FILTERS = 8
+_FILTERS = examples(3, 8)
 
 
 def test_there_are_tables() -> None:
@@ -129,6 +130,6 @@ def test_row_groups_that_java_wrote_are_skipped(
             else skipped <= (groups - 1 if name == "b" else 0)
         ), name
     random = Random(0)
-    for _ in range(60):
+    for _ in range(examples(15, 60)):
         where = random_filter(random, whole)
         assert_same(table.to_arrow(filter=where), whole.filter(where), str(where))

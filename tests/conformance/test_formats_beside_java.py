@@ -17,6 +17,7 @@ import pytest
 from paimon_stream.errors import NullInNotNull, UnsupportedFeature
 from tests.kits.avro_files import read_file
 from tests.kits.files import Columns, Row, commit, opened, same, write
+from tests.kits.seeds import examples
 
 HERE = Path(__file__).parent.parent
 LTZ = "orc.timestamp-ltz.legacy.type"
@@ -32,6 +33,7 @@ def recorded_rows(name: str) -> tuple[Columns, list[Row]]:
     return [(column, sql) for column, sql in expected["schema"]], rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["all_types", "all_types_avro", "append_orc", "append_avro", "all_types_orc"]
 )
@@ -138,29 +140,30 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("sql", "text", "value"), DEFAULTS, ids=[f"{s}={t}" for s, t, _ in DEFAULTS]
-)
-def test_nulls_become_the_default_that_java_makes_of_them(
-    java: Any, tmp_path: Path, sql: str, text: str, value: Any
-) -> None:
-    columns = [("id", "INT"), ("c", sql.removesuffix(" NOT NULL"))]
+def test_nulls_become_the_default_that_java_makes_of_them(java: Any, tmp_path: Path) -> None:
+    named = {f"c{number}": default for number, default in enumerate(DEFAULTS)}
+    columns = [("id", "INT")]
+    columns += [(name, sql.removesuffix(" NOT NULL")) for name, (sql, _, _) in named.items()]
+    values = tuple(value for _, _, value in DEFAULTS)
+    nulls = (None,) * len(values)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    rows: list[Row] = [(1, None), (2, value), (3, None)]
+    rows: list[Row] = [(1, *nulls), (2, *values), (3, *nulls)]
     for table in (ours, theirs):
         java.create_table(table, columns)
-        set_default(java, table, "c", text)
+        set_defaults(java, table, {name: text for name, (_, text, _) in named.items()})
     commit(java, ours, write(ours, rows))
     java.write(theirs, rows)
-    assert same(columns, java.read(ours), [(1, value), (2, value), (3, value)])
+    assert same(columns, java.read(ours), [(1, *values), (2, *values), (3, *values)])
     assert same(columns, java.read(ours), java.read(theirs))
 
 
-def set_default(java: Any, table: Path, column: str, text: str) -> None:
-    names = java._gateway.new_array(java._jvm.java.lang.String, 1)
-    names[0] = column
-    change = java._paimon.schema.SchemaChange.updateColumnDefaultValue(names, text)
-    java._schema_manager(table).commitChanges([change])
+def set_defaults(java: Any, table: Path, defaults: dict[str, str]) -> None:
+    changes = []
+    for column, text in defaults.items():
+        names = java._gateway.new_array(java._jvm.java.lang.String, 1)
+        names[0] = column
+        changes.append(java._paimon.schema.SchemaChange.updateColumnDefaultValue(names, text))
+    java._schema_manager(table).commitChanges(changes)
 
 
 def test_a_default_fills_not_null_columns_too(java: Any, tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_a_default_fills_not_null_columns_too(java: Any, tmp_path: Path) -> None
     java.create_table(table, columns)
     with pytest.raises(NullInNotNull):
         write(table, [(1, None)])
-    set_default(java, table, "c", "7")
+    set_defaults(java, table, {"c": "7"})
     commit(java, table, write(table, [(1, None)]))
     assert same(columns, java.read(table), [(1, 7)])
 
@@ -266,7 +269,8 @@ def test_java_reads_files_of_every_option(
     columns = [("i", "BIGINT"), ("s", "STRING"), ("a", "ARRAY<INT>")]
     java.create_table(tmp_path / "t", columns, options=options)
     rows: list[Row] = [
-        (i * 7919, f"text {i % 50}", [i, None] if i % 3 else None) for i in range(20_000)
+        (i * 7919, f"text {i % 50}", [i, None] if i % 3 else None)
+        for i in range(examples(6_000, 20_000))
     ]
     commit(java, tmp_path / "t", write(tmp_path / "t", rows))
     assert same(columns, java.read(tmp_path / "t"), rows)

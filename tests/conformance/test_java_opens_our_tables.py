@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from paimon_stream.table.layout import NameSource, schema_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
+from tests.kits.params import each_once
 
 TYPES = [
     "BOOLEAN",
@@ -194,9 +196,9 @@ class Rewriter:
         return name, self.writer.write_list(name, metas)
 
 
-@pytest.fixture
-def table_of_java(java: Any, tmp_path: Path) -> Path:
-    path = tmp_path / "db.db" / "t"
+@pytest.fixture(scope="module")
+def made_by_java(java: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "db.db" / "t"
     java.create_table(
         path,
         [("id", "INT"), ("region", "STRING"), ("v", "DOUBLE")],
@@ -213,8 +215,16 @@ def table_of_java(java: Any, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("compression", ["zstd", "snappy", "deflate", "null"])
-@pytest.mark.parametrize("with_sizes", [True, False])
+@pytest.fixture
+def table_of_java(made_by_java: Path, tmp_path: Path) -> Path:
+    """A copy of a table with three snapshots."""
+    return Path(shutil.copytree(made_by_java, tmp_path / "db.db" / "t"))
+
+
+@pytest.mark.parametrize(
+    ("with_sizes", "compression"),
+    each_once([True, False], ["zstd", "snappy", "deflate", "null"]),
+)
 def test_java_reads_the_same_rows_from_manifests_of_ours(
     java: Any, table_of_java: Path, compression: str, with_sizes: bool
 ) -> None:

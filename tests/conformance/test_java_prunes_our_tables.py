@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.kits.seeds import MANY
 from tests.kits.tables import append
 
 pytestmark = pytest.mark.long
@@ -202,9 +203,10 @@ def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files
     every_type: Twins, text: str
 ) -> None:
     column, values = COLUMNS[text], ALL[text]
+    tried = values[:: 2 if MANY else 4]
     left_out = 0
     for op in COMPARE:
-        for value in values[::2]:
+        for value in tried:
             left_out += every_type.check((op, column, value))
     left_out += every_type.check(("in", column, values[0], values[8]))
     null, not_null = (
@@ -217,7 +219,7 @@ def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files
         assert left_out > 20
     else:
         # Of such a column only NULLs are counted: the file of NULLs alone is left out.
-        assert left_out == len(COMPARE) * len(values[::2]) + 1
+        assert left_out == len(COMPARE) * len(tried) + 1
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.write import cast_scalar
 from paimon_stream.write.task import TaskResult, WriteSpec, write_task
+from tests.kits.params import each_once, kept_if
 
 NAN = float("nan")
 UTC = dt.timezone.utc
@@ -127,6 +128,7 @@ def test_java_reads_every_type_back(java: Any, tmp_path: Path) -> None:
     assert same(java, ALL_TYPES, java.read(table), rows)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none", "uncompressed"])
 def test_java_reads_every_compression(java: Any, tmp_path: Path, compression: str) -> None:
     table = tmp_path / "db.db" / "t"
@@ -211,8 +213,14 @@ CASES: dict[str, tuple[list[tuple[str, str]], Rows]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("mode", [None, "full"])
+@pytest.mark.parametrize(
+    ("mode", "case"),
+    each_once(
+        [None, "full"],
+        CASES,
+        keep=lambda mode, case: mode is None or case in ("all types", "beyond 4 KiB"),
+    ),
+)
 def test_statistics_equal_those_java_keeps_of_the_same_rows(
     java: Any, tmp_path: Path, case: str, mode: str | None
 ) -> None:
@@ -238,7 +246,7 @@ def test_statistics_equal_those_java_keeps_of_the_same_rows(
     assert {key: mine[key] for key in described} == {key: its[key] for key in described}
 
 
-@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("part", kept_if(lambda part: part == 1, [0, 1, 2]))
 def test_decimal_statistics_equal_those_of_java_for_every_precision(
     java: Any, tmp_path: Path, part: int
 ) -> None:

@@ -21,6 +21,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.task import WriteSpec
+from tests.kits.seeds import MANY
 from tests.kits.tables import batch_of
 
 KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
@@ -120,7 +121,9 @@ def test_files_are_those_of_java_for_every_type_of_key(
     java: Any, tmp_path: Path, format_: str
 ) -> None:
     chance = random.Random(4)
-    for number, (type_, values) in enumerate(VALUES.items()):
+    # The order of keys and the rows of bounds do not depend on the format.
+    every = 1 if MANY or format_ == "parquet" else 3
+    for number, (type_, values) in list(enumerate(VALUES.items()))[::every]:
         schema = [("v", "STRING"), ("k", f"{type_} NOT NULL"), ("n", "INT"), ("k2", "INT NOT NULL")]
         twins = Twins(
             java,

@@ -30,6 +30,7 @@ from tests.conformance.test_random_merging_beside_java import (
     written_by_either,
 )
 from tests.kits.compaction import WAYS, changelog_files
+from tests.kits.params import each_once, kept_if
 from tests.kits.random_tables import Definition, batches, definition
 from tests.kits.reading import assert_rows, java_rows, wire_rows
 from tests.kits.seeds import seeds
@@ -183,34 +184,43 @@ def test_old_rows_go_as_in_the_golden_table(tmp_path: Path) -> None:
     assert table.compact(full=True).snapshot_id is None
 
 
+TIMES: dict[str, tuple[str, object, object]] = {
+    "INT": ("INT", 1_000_000_000, 2_000_000_000),
+    "BIGINT of seconds": ("BIGINT", 1_000_000_000, 4_102_444_800),
+    "BIGINT of milliseconds": ("BIGINT", 1_000_000_000_000, 4_102_444_800_000),
+    "BIGINT of either": ("BIGINT", -5, 999_999_999_999),
+    **{
+        type_: (type_, "2001-09-09T01:46:40", "2100-01-01T00:00:00")
+        for type_ in (
+            "TIMESTAMP(0)",
+            "TIMESTAMP(3)",
+            "TIMESTAMP(6)",
+            "TIMESTAMP(9)",
+            "TIMESTAMP_LTZ(3)",
+            "TIMESTAMP_LTZ(6)",
+        )
+    },
+}
+"""Types of time fields, each with an old and a fresh time."""
+
+
 @pytest.mark.parametrize(
-    ("type_", "old", "fresh"),
-    [
-        ("INT", 1_000_000_000, 2_000_000_000),
-        ("BIGINT", 1_000_000_000, 4_102_444_800),
-        ("BIGINT", 1_000_000_000_000, 4_102_444_800_000),
-        ("BIGINT", -5, 999_999_999_999),
-        *[
-            (f"{kind}({digits})", "2001-09-09T01:46:40", "2100-01-01T00:00:00")
-            for kind, digits in (
-                ("TIMESTAMP", 0),
-                ("TIMESTAMP", 3),
-                ("TIMESTAMP", 6),
-                ("TIMESTAMP", 9),
-                ("TIMESTAMP_LTZ", 3),
-                ("TIMESTAMP_LTZ", 6),
-            )
-        ],
-    ],
-    ids=repr,
+    ("stats", "later", "files", "time"),
+    each_once(
+        ["full", "none"],
+        [False, True],
+        ["merged", "fresh", "old"],
+        TIMES,
+        keep=lambda stats, later, files, time: (stats, time) == ("full", "INT"),
+    ),
 )
-@pytest.mark.parametrize("stats", ["full", "none"])
 def test_java_drops_the_same_old_rows(
-    type_: str, old: object, fresh: object, stats: str, tmp_path: Path, java: Any
+    time: str, files: str, later: bool, stats: str, tmp_path: Path, java: Any
 ) -> None:
     """Files of level 0 that are merged, one that only changes its level if none of its rows is old,
-    and files that are on the highest level already.
+    and, `later`, files that are on the highest level already when the option comes.
     """
+    type_, old, fresh = TIMES[time]
     columns = [("k", "INT NOT NULL"), ("t", type_)]
     writes = [
         [(1, fresh), (2, old), (3, None)],
@@ -218,25 +228,22 @@ def test_java_drops_the_same_old_rows(
         [(1, old), (2, fresh)],
         [(10, fresh), (11, None)],
     ]
-    for name, batches_ in {"merged": writes, "fresh": writes[3:], "old": writes[:1]}.items():
-        for later in (False, True):
-            ours, theirs = (
-                tmp_path / f"{name} {later} {who}" / "db.db" / "t" for who in ("we", "java")
-            )
-            options = {"bucket": "1", "write-only": "true", "metadata.stats-mode": stats}
-            java.create_table(ours, columns, (), ("k",), options | ({} if later else EXPIRES))
-            for identifier, rows in enumerate(batches_, 1):
-                java.write(ours, [list(row) for row in rows], "java", identifier)
-            if later:  # its rows expire when they are on the highest level
-                java.compact(ours)
-                java.alter_table(ours, *(("set", *pair) for pair in EXPIRES.items()))
-            shutil.copytree(ours, theirs)
-            java.compact(theirs)
-            PaimonTable.load(str(ours)).compact(full=True)
-            mine, other = (PaimonTable.load(str(path)) for path in (ours, theirs))
-            assert mine.to_arrow() == other.to_arrow(), (name, later)
-            assert summary(mine) == summary(other), (name, later)
-            assert_rows(mine.to_arrow(), mine.schema.fields, java_rows(java, mine))
+    batches_ = {"merged": writes, "fresh": writes[3:], "old": writes[:1]}[files]
+    ours, theirs = (tmp_path / who / "db.db" / "t" for who in ("we", "java"))
+    options = {"bucket": "1", "write-only": "true", "metadata.stats-mode": stats}
+    java.create_table(ours, columns, (), ("k",), options | ({} if later else EXPIRES))
+    for identifier, rows in enumerate(batches_, 1):
+        java.write(ours, [list(row) for row in rows], "java", identifier)
+    if later:  # its rows expire when they are on the highest level
+        java.compact(ours)
+        java.alter_table(ours, *(("set", *pair) for pair in EXPIRES.items()))
+    shutil.copytree(ours, theirs)
+    java.compact(theirs)
+    PaimonTable.load(str(ours)).compact(full=True)
+    mine, other = (PaimonTable.load(str(path)) for path in (ours, theirs))
+    assert mine.to_arrow() == other.to_arrow()
+    assert summary(mine) == summary(other)
+    assert_rows(mine.to_arrow(), mine.schema.fields, java_rows(java, mine))
 
 
 def summary(table: PaimonTable) -> list[tuple[int, int, str]]:
@@ -349,7 +356,7 @@ def without_sums(made: Definition, rows: list[list[Any]]) -> list[list[Any]]:
     return [[None if at in floats else value for at, value in enumerate(row)] for row in rows]
 
 
-@pytest.mark.parametrize("group", range(2))
+@pytest.mark.parametrize("group", kept_if(lambda group: group == 0, range(2)))
 def test_we_compact_what_java_wrote_and_java_goes_on(group: int, tmp_path: Path, java: Any) -> None:
     tried = [one + 1000 * group for one in seeds(12, 100)]
     ends = Counter(compacted_in_turns(java, tmp_path / str(seed), seed) for seed in tried)

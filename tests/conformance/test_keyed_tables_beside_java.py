@@ -22,6 +22,7 @@ from tests.kits.keyed import (
     write_changes,
 )
 from tests.kits.reading import assert_rows
+from tests.kits.seeds import examples
 
 HERE = Path(__file__).parent.parent / "golden"
 GOLDEN = ("evolved_pk", "overwritten_pk", "pk_partitioned", "pk_updates")
@@ -172,7 +173,7 @@ def _facts(files: list[dict[str, Any]]) -> Counter[str]:
 
 
 TURNS = {"by two": 20, "descending": 20, "sums in groups": 20}
-"""Where not 50."""
+"""Where not 50, with many seeds."""
 
 PARTS, GROUPS = {"p": "ab"}, {"g": range(3)}
 LAYOUTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
@@ -198,7 +199,7 @@ def test_java_and_we_write_in_turns(engine: str, tmp_path: Path, java: Any) -> N
     partitions = [name for name in more if name == "p"]
     java.create_table(path, columns, partitions, keys, ALONE | options | chosen.options)
     model = chosen.model(keys=keys)
-    turns, most = TURNS.get(engine, 50), 12 // (1 + len(more))
+    turns, most = examples(12, TURNS.get(engine, 50)), 12 // (1 + len(more))
     for identifier in range(1, turns + 1):
         changes = some_changes(random, chosen, model, random.randint(1, 6), keys=most, more=more)
         ours = random.random() < 0.5
@@ -213,7 +214,7 @@ def test_java_and_we_write_in_turns(engine: str, tmp_path: Path, java: Any) -> N
             java.write(
                 path, [row for _, row in changes], "java", identifier, [kind for kind, _ in changes]
             )
-        if identifier % 10 == 0:
+        if identifier % (turns // 4) == 0:
             assert_both_read(java, path, model.found())
         if identifier in (turns // 3, turns * 2 // 3):
             java.compact(path, True, "java", 100 + identifier)

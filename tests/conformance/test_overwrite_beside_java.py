@@ -28,6 +28,7 @@ from tests.conformance.test_commits_beside_java import (
     rows,
     shape,
 )
+from tests.kits.params import each_once
 from tests.kits.tables import write_rows
 
 PK = ("dt", "id")
@@ -147,14 +148,14 @@ def of(day: str, first: int, count: int = 3) -> list[dict[str, Any]]:
     return [{"id": first + n, "dt": day, "v": n / 2} for n in range(count)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "merging", [{}, {"manifest.merge-min-count": "3"}], ids=["default", "merging"]
-)
+MERGING = {"default": {}, "merging": {"manifest.merge-min-count": "3"}}
+
+
+@pytest.mark.parametrize(("merging", "kind"), each_once(MERGING, KINDS))
 def test_overwrites_of_all_forms_leave_the_metadata_java_leaves(
-    java: Any, tmp_path: Path, kind: str, merging: dict[str, str]
+    java: Any, tmp_path: Path, kind: str, merging: str
 ) -> None:
-    pair = Pair(java, tmp_path, kind, **merging)
+    pair = Pair(java, tmp_path, kind, **MERGING[merging])
     parts = kind != "plain"
     pair.append(0, rows(0))
     pair.append(1, rows(1))

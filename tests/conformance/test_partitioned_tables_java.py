@@ -21,6 +21,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
+from tests.kits.params import each_once
 from tests.kits.tables import append
 
 UTC = dt.timezone.utc
@@ -116,18 +117,18 @@ PARTITIONS: dict[str, list[Any]] = {
     "TIMESTAMP(9)": ["2024-02-29T12:34:56.123456789", None],
     "TIMESTAMP(6) WITH LOCAL TIME ZONE": [dt.datetime(2024, 2, 29, 12, 34, 56, 789_123, UTC), None],
 }
-OPTIONS: list[dict[str, str]] = [
-    {},
-    {"partition.legacy-name": "false", "partition.default-name": "no value: ü"},
-    {"partition.default-name": "none", "data-file.path-directory": "data/files"},
-]
+OPTIONS: dict[str, dict[str, str]] = {
+    "legacy": {},
+    "named": {"partition.legacy-name": "false", "partition.default-name": "no value: ü"},
+    "elsewhere": {"partition.default-name": "none", "data-file.path-directory": "data/files"},
+}
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["legacy", "named", "elsewhere"])
-@pytest.mark.parametrize("text", PARTITIONS)
+@pytest.mark.parametrize(("text", "naming"), each_once(PARTITIONS, OPTIONS))
 def test_partitions_of_every_type_are_where_java_puts_them(
-    java: Any, tmp_path: Path, text: str, options: dict[str, str]
+    java: Any, tmp_path: Path, text: str, naming: str
 ) -> None:
+    options = OPTIONS[naming]
     if "LOCAL" in text and "partition.legacy-name" in options:
         pytest.skip("refused: the folder would depend on the writer's time zone")
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"

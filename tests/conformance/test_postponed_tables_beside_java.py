@@ -108,7 +108,7 @@ def test_a_compaction_of_ours_goes_on_with_a_table_of_java(golden: Golden, kinds
     assert {one.file.level for one in kit.files(path)} == {5}
 
 
-@pytest.mark.parametrize("start", seeds(5, 50))
+@pytest.mark.parametrize("start", seeds(2, 50))
 def test_writers_and_compactions_of_both_alternate(kinds: Any, tmp_path: Path, start: int) -> None:
     random = Random(start)
     path = tmp_path / "db.db" / "t"

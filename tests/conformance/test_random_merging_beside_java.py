@@ -355,21 +355,21 @@ def refusal_of_a_random_delete(java: Any, root: Path, seed: int) -> str:
     return "taken" if taken else "refused"
 
 
-@pytest.mark.parametrize("seed", seeds(10, 300))
+@pytest.mark.parametrize("seed", seeds(4, 300))
 def test_a_delete_is_refused_exactly_if_java_could_not_read_it(
     seed: int, tmp_path: Path, java: Any
 ) -> None:
     refusal_of_a_random_delete(java, tmp_path, seed)
 
 
-@pytest.mark.parametrize("seed", seeds(15, 400))
+@pytest.mark.parametrize("seed", seeds(5, 400))
 def test_random_tables_are_written_and_read_as_by_java(
     seed: int, tmp_path: Path, java: Any
 ) -> None:
     compare_a_random_table(java, tmp_path, seed)
 
 
-@pytest.mark.parametrize("seed", seeds(15, 400))
+@pytest.mark.parametrize("seed", seeds(5, 400))
 def test_random_tables_of_several_levels_are_read_as_by_java(
     seed: int, tmp_path: Path, java: Any
 ) -> None:
