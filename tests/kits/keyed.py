@@ -52,7 +52,7 @@ def write_changes(
         schema=table.schema,
         options=table.options,
         runtime=runtime or system(),
-        **{name: more.pop(name) for name in ("buffer_bytes",) if name in more},
+        **{name: more.pop(name) for name in ("buffer_bytes", "index") if name in more},
     )
     size = -(-len(changes) // pieces) or 1
     parts = [batch.slice(start, size) for start in range(0, len(changes), size)]

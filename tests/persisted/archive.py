@@ -1,18 +1,21 @@
 """The persisted state of each release: its own files as bytes, and streams that were killed, packed
 up.
 
-`<version>/own` holds the files of `values.py` and `properties.json`.
-`<version>/spark-<x.y>/<stream>.tar.xz` holds a folder `<batch>-<where>` for each point at which the
-stream was killed: its `source`, `table` and `checkpoint`. Where a checkpoint names an absolute
-path, `@ROOT@` stands for that folder.
+A folder is named after a release, or after one and the month in which the code was that of no
+release. `<folder>/own` holds the files of `values.py` and `properties.json`.
+`<folder>/spark-<x.y>/<stream>.tar.xz` holds a folder for each point at which the stream was killed
+(`copies.py`): its `source`, `table` and `checkpoint`.
+`<folder>/spark-<x.y>/rolled-back/<stream>.tar.xz` holds one for each state of `rolled_back.py`.
+Where a checkpoint names an absolute path, `@ROOT@` stands for that folder.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,23 +29,19 @@ OWN_FOLDER = "_paimon_stream"
 def releases() -> list[Path]:
     """The folders of all releases, the oldest first."""
     found = [path for path in HERE.iterdir() if path.name[0].isdigit()]
-    return sorted(found, key=lambda path: [int(part) for part in path.name.split(".")])
+    return sorted(found, key=lambda path: [int(part) for part in re.split("[.-]", path.name)])
 
 
 def own_files(storage: Storage) -> dict[str, bytes]:
-    """The files that we keep beside a table, by path."""
-    folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
-    return {
-        stat.path: storage.read(stat.path)
-        for folder in folders
-        for stat in storage.list_files(folder)
-    }
+    """The files that we keep beside a table and its branches, by path."""
+    paths = [stat.path for page in storage.list_below("") for stat in page]
+    return {path: storage.read(path) for path in sorted(paths) if OWN_FOLDER in path.split("/")}
 
 
 def stored_own_files(release: Path) -> dict[str, bytes]:
     """The same files as that release wrote them."""
     own = release / "own"
-    found = (path for path in (own / OWN_FOLDER).rglob("*") if path.is_file())
+    found = (path for path in own.rglob("*") if path.is_file() and OWN_FOLDER in path.parts)
     return {path.relative_to(own).as_posix(): path.read_bytes() for path in found}
 
 
@@ -60,7 +59,11 @@ class Killed:
 
     @property
     def name(self) -> str:
-        return "-".join((self.path.parent.parent.name, self.path.parent.name, self.stream))
+        return "-".join((self.release, *self.path.relative_to(HERE).parts[1:-1], self.stream))
+
+    @property
+    def release(self) -> str:
+        return self.path.relative_to(HERE).parts[0]
 
     @property
     def stream(self) -> str:
@@ -68,12 +71,25 @@ class Killed:
 
     @property
     def spark(self) -> tuple[int, ...]:
-        return tuple(int(part) for part in self.path.parent.name.removeprefix("spark-").split("."))
+        name = self.path.relative_to(HERE).parts[1]
+        return tuple(int(part) for part in name.removeprefix("spark-").split("."))
 
-    def unpack(self, folder: Path) -> list[Path]:
-        """Unpacks all of it. Returns the folder of each kill, which is its root now."""
+    def points(self) -> set[str]:
+        """The names of its folders."""
         with tarfile.open(self.path) as archive:
-            archive.extractall(folder, filter="data")
+            return {name.partition("/")[0] for name in archive.getnames()}
+
+    def unpack(self, folder: Path, points: Collection[str] = ()) -> list[Path]:
+        """Unpacks the folders of these points, or all. Returns the folder of each, which is its
+        root now.
+        """
+        with tarfile.open(self.path) as archive:
+            wanted = [
+                one
+                for one in archive.getmembers()
+                if not points or one.name.partition("/")[0] in points
+            ]
+            archive.extractall(folder, wanted, filter="data")
         kills = sorted(folder.iterdir())
         for root in kills:
             for file in _files_with_paths(root):
@@ -84,9 +100,18 @@ class Killed:
 
 
 def all_killed() -> list[Killed]:
-    """The archives of all releases."""
+    """The archives of killed streams of all releases."""
     return [
         Killed(path) for release in releases() for path in sorted(release.glob("spark-*/*.tar.xz"))
+    ]
+
+
+def all_rolled_back() -> list[Killed]:
+    """The archives of stopped streams whose tables were rolled back."""
+    return [
+        Killed(path)
+        for release in releases()
+        for path in sorted(release.glob("spark-*/rolled-back/*.tar.xz"))
     ]
 
 

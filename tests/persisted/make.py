@@ -1,11 +1,12 @@
-"""Makes the folder of a release in `tests/persisted`, with the code as it is.
+"""Makes a folder of `tests/persisted`, with the code as it is.
 
-    python -m tests.persisted.make own       the bytes of our own files
-    python -m tests.persisted.make streams   the killed streams, with the Spark of this Python
+    python -m tests.persisted.make own [<folder>]       the bytes of our own files
+    python -m tests.persisted.make streams [<folder>]   the killed streams, with the Spark of this Python
 
-Run it once before a release, with each supported Spark, and never again for that release: users
-have these bytes on their disks. `kill -9` leaves what is on disk at that moment. So a copy is taken
-at each point of a batch while the stream waits there; then the stream goes on.
+The folder is named after the release. If a persisted form is about to change before the next
+release, it is named after the last one and the month, such as `0.1.0-2026-11`. Run it once for each
+folder, with each supported Spark. Users have these bytes on their disks, so an archive that exists
+is never made again.
 """
 
 from __future__ import annotations
@@ -15,91 +16,68 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
 
-from paimon_stream import PaimonSink
 from paimon_stream._version import __version__
-from paimon_stream.commit.report import Phase
 from paimon_stream.storage.memory import MemoryStorage
-from tests.persisted import archive, values
-from tests.persisted.queries import start
+from tests.persisted import archive, rolled_back, values
+from tests.persisted.copies import STOPPED, Copies
+from tests.persisted.queries import sink_of, start
 from tests.persisted.streams import STREAMS, Stream
 
-BATCHES = (0, 1)
+SPARK = ".".join(pyspark.__version__.split(".")[:2])
+HAS_FORMAT = not SPARK.startswith("3.")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def make_own(release: Path) -> None:
+def make_own(folder: Path) -> None:
     """The bytes of everything in `values`."""
     storage = MemoryStorage()
-    values.persist(storage)
+    values.NEWEST.write(storage)
     for path, data in archive.own_files(storage).items():
-        target = release / "own" / path
+        target = folder / "own" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    text = json.dumps(values.properties(), indent=1, sort_keys=True, ensure_ascii=False)
-    (release / "own" / "properties.json").write_text(text + "\n")
-
-
-@dataclass
-class Copies:
-    """Copies the folder of a stream at each point of its batches, the first time that the point is
-    reached.
-
-    Points are the observer's phases, and `linked`: the snapshot is public, and the storage has not
-    answered.
-    """
-
-    root: Path
-    kills: Path
-    batch: int = -1
-    copying: bool = False
-    taken: list[str] = field(default_factory=list)
-
-    def reached(self, phase: Phase, identifier: int) -> None:
-        self.batch = identifier
-        self.copy(phase.value)
-
-    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Python's own audit events."""
-        name = str(arguments[0]) if arguments else ""
-        if (
-            event == "os.remove"
-            and name.startswith(str(self.root))
-            and "/snapshot/.snapshot-" in name
-        ):
-            self.copy("linked")
-
-    def copy(self, where: str) -> None:
-        name = f"{self.batch}-{where}"
-        if self.copying or self.batch not in BATCHES or name in self.taken:
-            return
-        self.copying = True
-        shutil.copytree(self.root, self.kills / name)
-        self.taken.append(name)
-        self.copying = False
+    text = json.dumps(values.NEWEST.properties, indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / "own" / "properties.json").write_text(text + "\n")
 
 
 def kill(spark: SparkSession, stream: Stream, target: Path) -> None:
-    """Runs the stream to its end, and packs what a kill at each point would have left."""
+    """Runs the stream to its end, and packs what a kill at each point would have left. Of some
+    streams, also packs what rollbacks and expiries make of the table while the stream is stopped.
+    """
     with tempfile.TemporaryDirectory(prefix="paimon-stream-") as folder:
-        root = Path(folder) / "root"
-        kills = Path(folder) / "kills"
+        root, stopped = Path(folder) / "root", Path(folder) / "stopped"
         stream.create(root)
-        copies = Copies(root, kills)
-        sys.addaudithook(copies.audit)
-        sink = PaimonSink(str(root / "table"), mode=stream.mode, observer=copies)
-        assert start(spark, stream, root, sink).awaitTermination(300), "the query hangs"
-        archive.pack(kills, root, target)
-        print(target, target.stat().st_size, " ".join(copies.taken))
+        copies = Copies(root)
+        sinks = []
+        if not stream.by_format:
+            sys.addaudithook(copies.audit)
+            sinks = [
+                sink_of(stream, root, name, observer=copies.of_sink(name)) for name in stream.sinks
+            ]
+        assert start(spark, stream, root, *sinks).awaitTermination(3600), "the query hangs"
+        if (copies.kills / STOPPED).exists():
+            (copies.kills / STOPPED).rename(stopped)
+        if stream.name in rolled_back.STREAMS:
+            states = Path(folder) / "states"
+            for state in rolled_back.STATES:
+                shutil.copytree(stopped, states / state)
+                rolled_back.bring_about(state, stream.location(states / state))
+            packed(states, root, target / "rolled-back" / f"{stream.name}.tar.xz")
+        packed(copies.kills, root, target / f"{stream.name}.tar.xz")
 
 
-def make_streams(release: Path) -> None:
+def packed(folders: Path, made_at: Path, target: Path) -> None:
+    """Packs the folders, and says so."""
+    archive.pack(folders, made_at, target)
+    print(target, target.stat().st_size, " ".join(sorted(path.name for path in folders.iterdir())))
+
+
+def make_streams(folder: Path) -> None:
     """All streams, with the Spark of this Python."""
     spark = (
         SparkSession.builder.master("local[2]")
@@ -109,11 +87,19 @@ def make_streams(release: Path) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    folder = release / f"spark-{'.'.join(pyspark.__version__.split('.')[:2])}"
+    if HAS_FORMAT:
+        from tests.persisted.watched import WatchedSource
+
+        spark.dataSource.register(WatchedSource)
+    target = folder / f"spark-{SPARK}"
     for stream in STREAMS.values():
-        kill(spark, stream, folder / f"{stream.name}.tar.xz")
+        if (HAS_FORMAT or not stream.by_format) and not (target / f"{stream.name}.tar.xz").exists():
+            kill(spark, stream, target)
     spark.stop()
 
 
 if __name__ == "__main__":
-    {"own": make_own, "streams": make_streams}[sys.argv[1]](archive.HERE / __version__)
+    what, *name = sys.argv[1:]
+    {"own": make_own, "streams": make_streams}[what](
+        archive.HERE / (name[0] if name else __version__)
+    )

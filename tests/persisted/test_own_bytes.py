@@ -13,12 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from paimon_stream.format.snapshot_json import Marks
+from paimon_stream.errors import CommitContended
+from paimon_stream.format.snapshot_json import Marks, encode_snapshot
+from paimon_stream.maintenance.branches import create_branch, delete_branch
+from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_note, branch_storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import BatchSummary, Claims, RegisteredWriter
+from paimon_stream.stream.claims import BatchSummary, Claims, RegisteredWriter, previous_of
 from paimon_stream.table.journal import Journal
+from paimon_stream.table.layout import snapshot_path
+from paimon_stream.table.lineage import rolled_back
+from paimon_stream.table.snapshots import SnapshotStore
 from tests.persisted import values
 from tests.persisted.archive import own_files, releases, stored_own_files
+from tests.persisted.values import Values
 
 RELEASES = pytest.mark.parametrize("release", releases(), ids=lambda release: release.name)
 
@@ -30,51 +39,96 @@ def storage_of(release: Path) -> MemoryStorage:
     return storage
 
 
+def parts_of(release: Path) -> list[tuple[Storage, Values]]:
+    """What the table has, and what its branch has, each with the values that are expected there."""
+    storage, whole = storage_of(release), values.OF_FOLDER[release.name]
+    parts: list[tuple[Storage, Values]] = [(storage, whole)]
+    if whole.of_branch is not None:
+        parts.append((branch_storage(storage, values.BRANCH), whole.of_branch))
+    return parts
+
+
 def stored_properties(release: Path) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = json.loads((release / "own" / "properties.json").read_text())
     return found
 
 
 def test_the_same_values_give_the_bytes_of_the_newest_release() -> None:
+    assert list(values.OF_FOLDER) == [release.name for release in releases()]
+    assert list(values.OF_FOLDER.values())[-1] is values.NEWEST
     storage = MemoryStorage()
-    values.persist(storage)
+    values.NEWEST.write(storage)
     wanted = stored_own_files(releases()[-1])
-    assert len(wanted) == 8
+    assert len(wanted) == 20
     assert own_files(storage) == wanted
-    assert values.properties() == stored_properties(releases()[-1])
+    assert values.NEWEST.properties == stored_properties(releases()[-1])
 
 
 @RELEASES
 def test_journal_entries_of_each_release_are_read(release: Path) -> None:
-    storage = storage_of(release)
-    for user, entries in values.ENTRIES.items():
-        journal = Journal(storage, user)
-        assert [journal.read(batch) for batch in journal.batches()] == list(entries)
+    for storage, expected in parts_of(release):
+        for user, entries in expected.entries.items():
+            journal = Journal(storage, user)
+            assert [journal.read(batch) for batch in journal.batches()] == list(entries)
 
 
 @RELEASES
 def test_registers_of_each_release_are_read(release: Path) -> None:
-    storage = storage_of(release)
-    for identity, digest, journal_since in values.REGISTERED:
-        assert Claims(storage, identity).own() == RegisteredWriter(
-            user=identity.user,
-            query_id=identity.query_id,
-            checkpoint=identity.checkpoint,
-            query_name=identity.query_name,
-            schema_digest=digest,
-            journal_since=journal_since,
-            run=Claims(storage, identity).run,
-        )
+    for storage, expected in parts_of(release):
+        for identity, digest, journal_since in expected.registered:
+            assert Claims(storage, identity).own() == RegisteredWriter(
+                user=identity.user,
+                query_id=identity.query_id,
+                checkpoint=identity.checkpoint,
+                query_name=identity.query_name,
+                schema_digest=digest,
+                journal_since=journal_since,
+                run=Claims(storage, identity).run,
+            )
 
 
 @RELEASES
 def test_claims_of_each_release_hold(release: Path) -> None:
-    storage = storage_of(release)
-    for identity, _, _ in values.REGISTERED:
-        claims = Claims(storage, identity)
-        assert claims.holds()
-        claims.acquire()  # by the same writer, so it is no second one
-        assert claims.holds()
+    for storage, expected in parts_of(release):
+        for identity, _, _ in expected.registered:
+            claims = Claims(storage, identity)
+            assert claims.holds()
+            claims.acquire()  # by the same writer, so it is no second one
+            assert claims.holds()
+
+
+@RELEASES
+def test_notes_of_rollbacks_of_each_release_are_read(release: Path) -> None:
+    for storage, expected in parts_of(release):
+        assert rolled_back(storage) == tuple(expected.rolled_back)
+
+
+@RELEASES
+def test_expiries_that_a_release_began_are_finished(release: Path) -> None:
+    for storage, expected in parts_of(release):
+        for _, following in expected.expiring:
+            storage.write(snapshot_path(following.id), encode_snapshot(following))
+        found = list(ExpiringNotes(storage).unfinished(SnapshotStore(storage)))
+        assert found == [([oldest], following) for oldest, following in expected.expiring]
+
+
+@RELEASES
+def test_branches_that_a_release_began_to_make_or_delete_are_completed(release: Path) -> None:
+    stored, names = storage_of(release), values.OF_FOLDER[release.name].branches
+    table = values.table_with_killed_branches()
+    for name, text in names.items():
+        assert stored.read(branch_note(name)) == text.encode()
+        table.storage.write(branch_note(name), stored.read(branch_note(name)))
+        create = text.startswith("create")
+        tag = values.TAG if text.endswith(values.TAG) else None
+        other = None if tag or not create else values.TAG
+        with pytest.raises(CommitContended):
+            create_branch(table, name, other)
+        if create:
+            assert create_branch(table, name, tag).found
+        else:
+            assert delete_branch(table, name).found
+        assert not table.storage.exists(branch_note(name))
 
 
 @RELEASES
@@ -91,11 +145,17 @@ def test_snapshot_properties_of_each_release_are_understood(release: Path) -> No
     assert BatchSummary.of(found["all"]) == values.SUMMARY
     assert BatchSummary.of(found["least"]) == BatchSummary()
     assert Marks.of(found["least"]).query_id is None
+    assert previous_of(found.get("previous", {})) == (
+        values.PREVIOUS if "previous" in found else {}
+    )
 
 
 @RELEASES
 def test_each_own_file_names_its_version(release: Path) -> None:
+    notes = [branch_note(name) for name in values.OF_FOLDER[release.name].branches]
     for path, data in stored_own_files(release).items():
+        if path in notes:
+            continue  # its text is all that it has
         header = data.partition(b"\n")[0].split()
         assert header[0] == b"paimon-stream", path
         assert header[2] == b"1", path

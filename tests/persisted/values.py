@@ -1,22 +1,44 @@
-"""What we persist ourselves, as values: the files in `<version>/own` are their bytes.
+"""What we persist ourselves, as values: the files in `<folder>/own` are their bytes.
 
 Never change a value here: a release that persists something new adds values, and makes a folder of
-    its own.
+its own. `Values` says what a folder has.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
+
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta, FileSource, SimpleStats
-from paimon_stream.format.snapshot_json import SnapshotRef
-from paimon_stream.format.types import parse_type
+from paimon_stream.format.entries import HASH, DataFileMeta, FileSource, IndexFileMeta, SimpleStats
+from paimon_stream.format.snapshot_json import (
+    VERSION_MARK,
+    CommitKind,
+    Snapshot,
+    SnapshotId,
+    SnapshotRef,
+)
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.maintenance.branches import create_branch, delete_branch
+from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity
+from paimon_stream.storage.branch import branch_folder, branch_note, branch_storage
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity, previous_commit
+from paimon_stream.stream.recommit import _NONCE as RECOMMITTED
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
+from paimon_stream.table.lineage import note_rolled_back
+from paimon_stream.table.table import Table, create_table
+from tests.kits.faults import Fault, FaultyStorage, Killed
 
 MILLIS: Final = 1_700_000_000_000
 BASE: Final = SnapshotRef(id=4, nonce="manifest-list-6f1c4c2e-6a1d-4b8e-9a27-0c5c1f0c9d11-1")
@@ -128,31 +150,188 @@ UNKNOWN: Final = replace(
     offsets_hash=None,
 )
 
-ENTRIES: Final = {
-    IDENTITY.user: (SECOND_ATTEMPT, OVERWRITE),
-    "first": (FIRST,),
-    ODD.user: (UNKNOWN,),
-}
-REGISTERED: Final = ((IDENTITY, FIRST.schema_digest, 3), (ODD, FIRST.schema_digest, None))
 SUMMARY: Final = BatchSummary(
     files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1
 )
 
+# -- since 0.1.0-2026-11 --------------------------------------------------------------------------
 
-def persist(storage: Storage) -> None:
-    """Writes all of it into the storage, as a sink does."""
-    for identity, digest, journal_since in REGISTERED:
-        claims = Claims(storage, identity)
-        claims.acquire()
-        claims.register(digest, journal_since)
-    for user, entries in ENTRIES.items():
-        for entry in entries:
-            Journal(storage, user).write(entry)
+WHOLE_FILE: Final = _file(
+    "data-bbbbbbbb-cccc-4ddd-8eee-ffffffffffff-0.parquet",
+    extra_files=("data-bbbbbbbb-cccc-4ddd-8eee-ffffffffffff-0.parquet.index",),
+    embedded_file_index=b"index",
+    value_stats_cols=("id", "n"),
+    external_path="s3://elsewhere/data-bbbbbbbb-cccc-4ddd-8eee-ffffffffffff-0.parquet",
+    first_row_id=1200,
+    write_cols=("id", "n"),
+    level=0,
+)
+"""A data file with everything that a message can say of one."""
+
+INDEXED: Final = replace(
+    KEYED,
+    new_files=(*KEYED.new_files, WHOLE_FILE),
+    changelog_files=(_file("changelog-12121212-3434-4565-8787-909090909090-0.parquet"),),
+    new_index_files=(
+        IndexFileMeta(
+            index_type=HASH,
+            file_name="index-6f1c4c2e-6a1d-4b8e-9a27-0c5c1f0c9d11-1",
+            file_size=160,
+            row_count=40,
+        ),
+    ),
+)
+"""What a stream writes to a dynamic bucket of a table with a changelog."""
+
+AFTER_A_GAP: Final = replace(
+    FIRST,
+    batch_id=5,
+    messages=(INDEXED,),
+    base=BASE,
+    newest=SnapshotRef(id=17, nonce="manifest-list-0d9c8b7a-6f5e-4d3c-8b2a-190817263544-1"),
+    previous=PreviousBatch(batch_id=4, snapshot=BASE),
+)
+"""When it was judged, snapshots after its base had expired."""
+
+OF_SINK: Final = replace(IDENTITY, user=f"{IDENTITY.user}_first")
+"""The first of two sinks of one query."""
+
+BRANCH: Final = "dev"
+TAG: Final = "v1"
+ROLLED_BACK: Final = ("manifest-list-c-1", "manifest-list-b-1", "manifest-list-a-1")
+"""The nonces of snapshots that rollbacks have removed, the newest first. They are noted in two
+steps.
+"""
+
+EXPIRING: Final = Snapshot(
+    id=SnapshotId(3),
+    schema_id=0,
+    base_manifest_list="manifest-list-3-0",
+    base_manifest_list_size=1120,
+    delta_manifest_list="manifest-list-3-1",
+    delta_manifest_list_size=1121,
+    commit_user=IDENTITY.user,
+    commit_identifier=2,
+    commit_kind=CommitKind.APPEND,
+    time_millis=MILLIS,
+    total_record_count=120,
+    delta_record_count=40,
+    properties=IDENTITY.properties(2, FIRST.offsets_hash),
+)
+FOLLOWING: Final = replace(
+    EXPIRING, id=SnapshotId(4), delta_manifest_list=BASE.nonce, commit_identifier=3
+)
+
+REPORT: Final = CommitReport(
+    location="/data/t",
+    user=IDENTITY.user,
+    identifier=7,
+    outcome="committed",
+    attempts=2,
+    phases={"judge": 5.4, "write": 210.0, "journal": 3.0, "base-read": 1.2, "staged": 12.0},
+    compact_failed="another writer has compacted these files",
+)
+PREVIOUS: Final = {
+    "batch": 7,
+    "attempts": 2,
+    "conflicts": 2,
+    "judge": 5,
+    "write": 210,
+    "journal": 3,
+    "base-read": 1,
+    "staged": 12,
+}
 
 
-def properties() -> dict[str, dict[str, str]]:
-    """The properties of two snapshots: with everything that a stream knows, and with the least."""
-    return {
-        "all": {**SUMMARY.properties(), **IDENTITY.properties(8, SECOND_ATTEMPT.offsets_hash)},
-        "least": {**BatchSummary().properties(), **ODD.properties(0, None)},
-    }
+def table_with_killed_branches() -> Table:
+    """A table in memory. Making the branch `made`, making `made-of-tag` and deleting `gone` were
+    killed.
+    """
+    storage = MemoryStorage()
+    table = create_table(storage, [DataField(id=0, name="id", type=parse_type("BIGINT"))])
+    assert table is not None
+    PaimonTable(table).append(pa.table({"id": [1]}))
+    create_tag(table, TAG)
+    create_branch(table, "gone")
+    for name, call in (
+        ("made", create_branch),
+        ("made-of-tag", partial(create_branch, tag=TAG)),
+        ("gone", delete_branch),
+    ):
+        killed = Fault(at=1, path=branch_folder(name), stop=True)
+        with suppress(Killed):
+            call(replace(table, storage=FaultyStorage(storage, [killed])), name)
+        assert storage.exists(branch_note(name)), name
+    return table
+
+
+# -- what a folder has -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """The values that are persisted. `branches` are those whose making or deletion was killed, each
+    with what its note says. `of_branch` are the values in the branch `BRANCH`.
+    """
+
+    entries: Mapping[str, Sequence[JournalEntry]]
+    registered: Sequence[tuple[WriterIdentity, str, int | None]]
+    rolled_back: Sequence[str] = ()
+    expiring: Sequence[tuple[Snapshot, Snapshot]] = ()
+    branches: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    of_branch: Values | None = None
+
+    def write(self, storage: Storage) -> None:
+        """Writes all of it but the properties, as sinks and maintenance do."""
+        for identity, digest, journal_since in self.registered:
+            claims = Claims(storage, identity)
+            claims.acquire()
+            claims.register(digest, journal_since)
+        for user, entries in self.entries.items():
+            for entry in entries:
+                Journal(storage, user).write(entry)
+        if self.rolled_back:
+            newest, *older = self.rolled_back
+            note_rolled_back(storage, older)
+            note_rolled_back(storage, [newest])
+        for oldest, following in self.expiring:
+            ExpiringNotes(storage).write(oldest, following)
+        for name in self.branches:
+            storage.write(
+                branch_note(name), table_with_killed_branches().storage.read(branch_note(name))
+            )
+        if self.of_branch is not None:
+            self.of_branch.write(branch_storage(storage, BRANCH))
+
+
+_ENTRIES: Final = {
+    IDENTITY.user: (SECOND_ATTEMPT, OVERWRITE),
+    "first": (FIRST,),
+    ODD.user: (UNKNOWN,),
+}
+_REGISTERED: Final = ((IDENTITY, FIRST.schema_digest, 3), (ODD, FIRST.schema_digest, None))
+_PROPERTIES: Final = {
+    "all": {**SUMMARY.properties(), **IDENTITY.properties(8, SECOND_ATTEMPT.offsets_hash)},
+    "least": {**BatchSummary().properties(), **ODD.properties(0, None)},
+}
+_OF_0_1_0: Final = Values(entries=_ENTRIES, registered=_REGISTERED, properties=_PROPERTIES)
+NEWEST: Final = Values(
+    entries={**_ENTRIES, OF_SINK.user: (AFTER_A_GAP,)},
+    registered=(*_REGISTERED, (OF_SINK, FIRST.schema_digest, 5)),
+    rolled_back=ROLLED_BACK,
+    expiring=((EXPIRING, FOLLOWING),),
+    branches={"made": "create", "made-of-tag": f"create from {TAG}", "gone": "delete"},
+    properties={
+        **_PROPERTIES,
+        "previous": previous_commit(REPORT, conflicts=1),
+        "recommitted": {**IDENTITY.properties(8, None), RECOMMITTED: BASE.nonce},
+        "batch": {VERSION_MARK: "0.1.0"},
+    },
+    of_branch=Values(
+        entries={IDENTITY.user: (AFTER_A_GAP,)},
+        registered=((IDENTITY, FIRST.schema_digest, 4),),
+        rolled_back=ROLLED_BACK,
+    ),
+)
+OF_FOLDER: Final = {"0.1.0": _OF_0_1_0, "0.1.0-2026-11": NEWEST}
