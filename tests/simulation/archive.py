@@ -10,6 +10,7 @@ from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.layout import Layout, manifest_path
+from tests.simulation import rules
 from tests.simulation.state import State, Violation
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Archive:
             if entry.kind is FileKind.DELETE:
                 live.pop((name, level), None)
             elif (name, level) in live:
-                raise Violation("rows are there at most once", f"file {name} is listed twice")
+                raise Violation(rules.ONCE, f"file {name} is listed twice")
             else:
                 live[name, level] = entry
         return live
@@ -91,7 +92,5 @@ class Archive:
 
     def _file(self, name: str) -> bytes:
         if name not in self.files:
-            raise Violation(
-                "everything is readable whole", f"a snapshot names {name}, which was never written"
-            )
+            raise Violation(rules.WHOLE, f"a snapshot names {name}, which was never written")
         return self.files[name]

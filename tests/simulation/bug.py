@@ -11,26 +11,39 @@ import pytest
 from tests.simulation.cast import COMPACTORS, NEWCOMERS, world_of
 from tests.simulation.choices import Script
 from tests.simulation.report import Outcome, run
+from tests.simulation.rules import PYTHON_ERROR, RULES
 from tests.simulation.world import World
 
 Patch = pytest.MonkeyPatch
 
 
+class BrokenPlant(Exception):
+    """An error of Python ended a schedule, so it says nothing of the change that was meant."""
+
+
 @dataclass(frozen=True)
 class Bug:
-    """A change to the code. `what` says in a sentence what goes wrong. It is caught within `within`
-    schedules from seed `seed` on, in which a stream and the actors `only` take part. `newcomers`
-    draws these, too. With a `script`, it is caught in this schedule.
+    """A change to the code. `what` says in a sentence what goes wrong, `rule` names the rule of
+    `rules.py` that this breaks, and `why` says how it follows from the change. No other rule
+    counts. It is broken in the schedule of seed `seed`, in which a stream and the actors `only`
+    take part. `newcomers` draws these, too. With a `script`, it is broken in this schedule.
+
+    If the code has changed since, another schedule shows it: `within` schedules are tried.
     """
 
     name: str
     what: str
     plant: Callable[[Patch], None]
+    rule: str
+    why: str
     only: tuple[str, ...] = ()
     seed: int = 0
     within: int = 60
     newcomers: bool = False
     script: Script | None = None
+
+    def __post_init__(self) -> None:
+        assert self.rule in RULES, self.rule
 
     def make(self, seed: int, script: Script | None = None) -> World:
         """A world with those who meet the bug."""
@@ -40,10 +53,18 @@ class Bug:
             seed, script, only=self.only, newcomers=newcomers, compactors=compactors, upkeep=False
         )
 
-    def runs(self) -> Iterator[Outcome]:
-        """Its schedules, one after another."""
-        for seed in range(self.seed, self.seed + self.within):
-            yield run(seed, self.script, self.make)
+    def caught(self) -> Outcome | None:
+        """The first schedule that breaks the rule of the planted bug; None if none of them does.
+        Raises `BrokenPlant`.
+        """
+        with self.planted():
+            for seed in range(self.seed, self.seed + self.within):
+                outcome = run(seed, self.script, self.make)
+                if outcome.rule == PYTHON_ERROR:
+                    raise BrokenPlant(f"{self.name}: the plant is broken. {outcome.what}")
+                if outcome.rule == self.rule:
+                    return outcome
+        return None
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -59,6 +80,8 @@ BUGS: list[Bug] = []
 def bug(
     what: str,
     *only: str,
+    rule: str,
+    why: str,
     seed: int = 0,
     within: int = 60,
     newcomers: bool = False,
@@ -67,10 +90,7 @@ def bug(
     """Adds a change to the list. Its name is that of the function."""
 
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(
-            Bug(
-                plant.__name__.replace("_", " "), what, plant, only, seed, within, newcomers, script
-            )
-        )
+        name = plant.__name__.replace("_", " ")
+        BUGS.append(Bug(name, what, plant, rule, why, only, seed, within, newcomers, script))
 
     return add

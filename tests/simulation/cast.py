@@ -10,6 +10,17 @@ from collections.abc import Collection
 from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
 from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
+from tests.simulation.actors.histories import (
+    NAME,
+    BranchMaker,
+    CopyKeeper,
+    Forwarder,
+    LongOutage,
+    MarkCopier,
+    Mover,
+    OptionSetter,
+    Renamer,
+)
 from tests.simulation.actors.java import (
     Brancher,
     JavaKeeper,
@@ -69,6 +80,9 @@ OTHERS: dict[type[Actor], int] = {
 }
 """An actor takes part once in this number of schedules."""
 
+HISTORY = "history"
+"""Its name among those who take part: those who change the table's history."""
+
 NEWCOMERS = frozenset(
     {
         Keeper.kind,
@@ -106,6 +120,28 @@ TABLES: tuple[dict[str, str], ...] = (
 )
 
 
+OF_HISTORIES: tuple[type[Actor], ...] = (
+    LongOutage,
+    Tagger,
+    BranchMaker,
+    Forwarder,
+    Restorer,
+    Renamer,
+    Mover,
+    CopyKeeper,
+    OptionSetter,
+    MarkCopier,
+    JavaKeeper,
+    BatchWriter,
+)
+"""Who takes part in a history, besides two streams of the table and one of its branch."""
+
+HISTORIES: frozenset[str] = frozenset()
+"""Those of them who are drawn. The others wait for what they have found."""
+
+ALWAYS = frozenset({LongOutage.kind, BatchWriter.kind, Tagger.kind})
+
+
 def world_of(
     seed: int,
     script: Script | None = None,
@@ -127,6 +163,10 @@ def world_of(
 
     world = World(seed, script)
     choices = world.choices
+    if HISTORY in only or (
+        not only and HISTORIES and random.Random(f"history {seed}").randrange(8) == 0
+    ):
+        return history_of(world, only or HISTORIES)
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
     keyed = choices.once_in(4)
     if keyed:
@@ -226,6 +266,34 @@ def world_of(
         actors += several_assigners(world, actors)
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
+    return world
+
+
+def history_of(world: World, only: Collection[str]) -> World:
+    """A world in which nothing fails, with those who change the history of the table."""
+    choices = world.choices
+    world.history = world.peaceful = True
+    world.careless = False
+    options, keyed = dict(choices.pick(TABLES)), choices.once_in(4)
+    if keyed:
+        options |= {"bucket": "1", "write-only": "true"}
+        options.pop("bucket-key", None)
+    world.create(options, partitioned=False, keyed=keyed)
+    world.branches[NAME] = world.truth.of_branch(NAME)
+    streams = [
+        Stream(world, "stream a", Checkpoint("a"), loses_answers=True),
+        Stream(world, "stream b", Checkpoint("b"), loses_answers=True, quiet=choices.once_in(2)),
+    ]
+    on_branch = Stream(world, "stream e", Checkpoint("e"), loses_answers=True)
+    on_branch.branch = NAME
+    actors: list[Actor] = [*streams, on_branch]
+    for kind in OF_HISTORIES:
+        if kind.kind in only and (kind.kind in ALWAYS or HISTORY in only or choices.once_in(2)):
+            actors.append(kind(world, f"the {kind.kind}"))
+    if LongOutage.kind in only:
+        actors.append(LongOutage(world, "the long outage of the branch"))
+        actors[-1].branch = NAME
+    world.actors = [*actors[:3] * 2, *actors[3:]]
     return world
 
 

@@ -28,6 +28,7 @@ from paimon_stream.catalogs.rest import RestStorage, path_of
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, id_in_name, snapshot_path
+from tests.simulation import rules
 from tests.simulation.faults import STORM, Fault, ProcessStorage
 from tests.simulation.in_flight import wait_until_chosen
 from tests.simulation.state import Violation
@@ -43,9 +44,9 @@ KINDS: Final = (REST, OLD_REST, JDBC)
 
 LOCK: Final = "jdbc.db.t"
 LOCK_SECONDS: Final = 480
-TAKEN = "a lock is its holder's"
-NO_VOID = "a server that compares bases takes no void snapshot"
-UNLOCKED = "snapshots are published under the lock"
+TAKEN = rules.HOLDERS_LOCK
+NO_VOID = rules.NO_VOID
+UNLOCKED = rules.UNDER_LOCK
 
 Status = tuple[int, dict[str, Any]]
 

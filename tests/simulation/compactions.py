@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import ManifestEntry
 from tests.kits.commits import FIELDS
+from tests.simulation import rules
 from tests.simulation.rewriting import pieces_of
 from tests.simulation.state import State, Violation
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 OURS = ("compactor", "second compactor", "stream")
-UNCHANGED = "a compaction changes no row"
+UNCHANGED = rules.COMPACTED
 
 
 def check_compaction(world: World, before: State | None, after: State) -> None:
@@ -78,7 +79,7 @@ def _check_levels(state: State) -> None:
         for one, other in pairwise(sorted(run)):
             if one[1] >= other[0]:
                 what = f"{one[2]} and {other[2]} of snapshot {state.id} share keys on level {level}"
-                raise Violation("no two files of a level share keys", what)
+                raise Violation(rules.LEVELS, what)
 
 
 def _check_order(world: World, place: tuple[bytes, int], before: State, after: State) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paimon_stream.format.index_manifest import DELETION_VECTORS
+from tests.simulation import rules
 from tests.simulation.state import State, Violation
 from tests.simulation.vectors import marked
 
@@ -18,7 +19,7 @@ KIND = "deletes"
 """Its name among those who take part."""
 
 OPTIONS = {"deletion-vectors.enabled": "true"}
-RULE = "a deleted row stays deleted, and no other row goes"
+RULE = rules.DELETES
 
 
 def check_deletes(world: World, before: State | None, state: State) -> None:

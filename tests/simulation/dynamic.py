@@ -21,6 +21,7 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.dynamic_buckets import Assigner
 from paimon_stream.write.routing import key_hashes
 from tests.kits.commits import FIELDS, data_file
+from tests.simulation import rules
 from tests.simulation.rewriting import pieces_of
 from tests.simulation.state import State, Violation
 
@@ -37,9 +38,9 @@ KEYS = (16, 400)
 are new.
 """
 
-ONE = "a key has one bucket"
-COMPLETE = "the index knows every key"
-CURRENT = "the index is that of the live files"
+ONE = rules.ONE_BUCKET
+COMPLETE = rules.INDEX_COMPLETE
+CURRENT = rules.INDEX_CURRENT
 
 
 def hashes_of(keys: list[int]) -> list[int]:
@@ -167,9 +168,7 @@ def _held(world: World, state: State) -> dict[tuple[bytes, int], set[int]]:
                 CURRENT, f"snapshot {state.id} has another {file.index_type} entry of {where}"
             )
         if file.file_name not in world.truth.archive.indexes:
-            raise Violation(
-                "everything is readable whole", f"snapshot {state.id} names {file.file_name}"
-            )
+            raise Violation(rules.WHOLE, f"snapshot {state.id} names {file.file_name}")
         content = world.truth.archive.indexes[file.file_name]
         found[where] = set(np.frombuffer(content, ">i4").tolist())
         if not file.file_size == len(content) == 4 * file.row_count == 4 * len(found[where]):
@@ -185,9 +184,7 @@ def _check_parts(world: World, state: State) -> None:
     for attempt in dict.fromkeys(_attempts(state)):
         missing = set(world.truth.parts[attempt].values()) - there
         if missing:
-            raise Violation(
-                "a batch is there as a whole", f"snapshot {state.id} lacks {sorted(missing)}"
-            )
+            raise Violation(rules.WHOLE_BATCH, f"snapshot {state.id} lacks {sorted(missing)}")
 
 
 def _attempts(state: State) -> Iterator[str]:

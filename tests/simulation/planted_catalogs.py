@@ -12,6 +12,7 @@ from paimon_stream.catalogs.jdbc import LockedStorage
 from paimon_stream.catalogs.rest import RestStorage
 from paimon_stream.commit.publish import Lost, Placed, Publisher
 from paimon_stream.storage.base import PutResult
+from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 from tests.simulation.catalogs import JDBC, REST, Locks
 
@@ -22,6 +23,9 @@ OTHERS = ("batch writer", "twin")
     "A commit that the server answers with `success: false` is lost, without a look at who has the id.",
     REST,
     *OTHERS,
+    rule=rules.WHOLE,
+    why="The snapshot landed although the answer said no, and the manifests of a lost attempt are deleted.",
+    seed=4,
 )
 def false_is_lost_without_a_look(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
@@ -35,7 +39,14 @@ def false_is_lost_without_a_look(patch: Patch) -> None:
     patch.setattr(Publisher, "put", put)
 
 
-@bug("A commit that is answered 503, 500 or not at all counts as refused.", REST, *OTHERS)
+@bug(
+    "A commit that is answered 503, 500 or not at all counts as refused.",
+    REST,
+    *OTHERS,
+    rule=rules.WHOLE,
+    why="The snapshot may have landed, and the manifests of a refused attempt are deleted.",
+    seed=4,
+)
 def no_answer_is_a_refusal(patch: Patch) -> None:
     def commit(self: RestStorage, body: dict[str, Any]) -> PutResult:
         try:
@@ -47,7 +58,14 @@ def no_answer_is_a_refusal(patch: Patch) -> None:
     patch.setattr(RestStorage, "_commit", commit)
 
 
-@bug("The bytes of the server's snapshot are compared with those that were sent.", REST, *OTHERS)
+@bug(
+    "The bytes of the server's snapshot are compared with those that were sent.",
+    REST,
+    *OTHERS,
+    rule=rules.WHOLE,
+    why="The server writes JSON in its own words, so our own snapshot counts as another's, and its manifests are deleted.",
+    seed=4,
+)
 def bytes_instead_of_the_nonce(patch: Patch) -> None:
     def read(self: RestStorage, path: str, *limit: int) -> bytes:
         found = rest._VERSION.fullmatch(path)
@@ -59,7 +77,15 @@ def bytes_instead_of_the_nonce(patch: Patch) -> None:
     patch.setattr(Publisher, "_is_ours", lambda self, content, staged: content == staged.content)
 
 
-@bug("A commit is sent with the base that the server has by then.", REST, "Java keeper", *OTHERS)
+@bug(
+    "A commit is sent with the base that the server has by then.",
+    REST,
+    "Java keeper",
+    *OTHERS,
+    rule=rules.NO_VOID,
+    why="The server is told that the snapshot was built on its latest, which the writer has never seen.",
+    seed=13,
+)
 def a_post_has_a_new_base(patch: Patch) -> None:
     def commit(self: RestStorage, body: dict[str, Any]) -> PutResult:
         latest = self._shown("LATEST")
@@ -81,27 +107,58 @@ def _reworded(patch: Patch, old: str, new: str) -> None:
     patch.setattr(Locks, "ask", ask)
 
 
-@bug("The release of a lock that has expired takes that of another.", JDBC, *OTHERS)
+@bug(
+    "The release of a lock that has expired takes that of another.",
+    JDBC,
+    *OTHERS,
+    rule=rules.HOLDERS_LOCK,
+    why="Who comes late deletes the row of the one who has the lock now.",
+    seed=2,
+)
 def the_lock_of_another_is_released(patch: Patch) -> None:
     _reworded(patch, " AND acquired_at = :at", "")
 
 
-@bug("A lock that has expired counts as held.", JDBC, *OTHERS)
+@bug(
+    "A lock that has expired counts as held.",
+    JDBC,
+    *OTHERS,
+    rule=rules.STREAMS_END,
+    why="Nobody ever takes over the lock of a dead holder, so no commit ends.",
+)
 def an_expired_lock_is_held(patch: Patch) -> None:
     _reworded(patch, "AND {age} > expire_time_seconds", "AND expire_time_seconds < 0")
 
 
-@bug("A lock that is held counts as expired.", JDBC, *OTHERS)
+@bug(
+    "A lock that is held counts as expired.",
+    JDBC,
+    *OTHERS,
+    rule=rules.HOLDERS_LOCK,
+    why="The row of a living holder is deleted.",
+)
 def a_held_lock_has_expired(patch: Patch) -> None:
     _reworded(patch, "AND {age} > expire_time_seconds", "AND expire_time_seconds > 0")
 
 
-@bug("A lock that another holds counts as taken.", JDBC, *OTHERS)
+@bug(
+    "A lock that another holds counts as taken.",
+    JDBC,
+    *OTHERS,
+    rule=rules.HOLDERS_LOCK,
+    why="Who believes that he has the lock deletes the row of its holder afterwards.",
+)
 def the_lock_of_another_is_ours(patch: Patch) -> None:
     _reworded(patch, "INSERT INTO", "INSERT OR IGNORE INTO")
 
 
-@bug("The lock is released before the snapshot is put.", JDBC, *OTHERS)
+@bug(
+    "The lock is released before the snapshot is put.",
+    JDBC,
+    *OTHERS,
+    rule=rules.UNDER_LOCK,
+    why="The put of the snapshot follows the release.",
+)
 def the_lock_is_released_too_early(patch: Patch) -> None:
     def put(self: LockedStorage, path: str, data: bytes) -> PutResult:
         if jdbc._PUBLISHED.fullmatch(path):

@@ -9,6 +9,7 @@ from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.snapshot_json import Snapshot
+from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 
 # -- what is published
@@ -19,6 +20,8 @@ from tests.simulation.bug import Patch, bug
     "A compaction does not look whether the files of its units are still live.",
     "compactor",
     "overwriter",
+    rule=rules.NO_FALSE_ALARM,
+    why="The unit's files are gone, so the check of every commit refuses it, and the job fails instead of leaving the unit out.",
     seed=4,
 )
 def units_are_not_looked_at_again(patch: Patch) -> None:
@@ -29,6 +32,8 @@ def units_are_not_looked_at_again(patch: Patch) -> None:
     "A compaction whose files somebody else has compacted adds its new files.",
     "compactor",
     "Java compactor",
+    rule=rules.ONCE,
+    why="Somebody else's file already has the rows of the files that are gone.",
 )
 def new_files_are_added_in_any_case(patch: Patch) -> None:
     def at(self: publish.CompactionSource, base: Any) -> Any:
@@ -42,7 +47,12 @@ def new_files_are_added_in_any_case(patch: Patch) -> None:
     patch.setattr(publish.CompactionSource, "at", at)
 
 
-@bug("A compaction commits as the next batch of the stream.", "compactor")
+@bug(
+    "A compaction commits as the next batch of the stream.",
+    "compactor",
+    rule=rules.NO_FALSE_ALARM,
+    why="A running stream finds its next batch under its own user, and takes that for a second run of itself.",
+)
 def a_compaction_is_a_commit_of_the_stream(patch: Patch) -> None:
     def request(**given: Any) -> Any:
         last: Snapshot = given["source"]._planned
@@ -53,7 +63,12 @@ def a_compaction_is_a_commit_of_the_stream(patch: Patch) -> None:
     patch.setattr(publish, "CommitRequest", request)
 
 
-@bug("A compaction names its old files in no DELETE.", "compactor")
+@bug(
+    "A compaction names its old files in no DELETE.",
+    "compactor",
+    rule=rules.ONCE,
+    why="The rows are in the old files and in the new one.",
+)
 def old_files_stay(patch: Patch) -> None:
     patch.setattr(Rewritten, "deleted", lambda self: [])
 
@@ -63,6 +78,8 @@ def old_files_stay(patch: Patch) -> None:
     "compactor",
     "Java writer",
     "batch writer",
+    rule=rules.COMPACTED,
+    why="The new file's numbers enclose the file of another, so rows of a bucket change their order.",
     seed=119,
 )
 def numbers_between_are_overlooked(patch: Patch) -> None:
@@ -75,7 +92,13 @@ def numbers_between_are_overlooked(patch: Patch) -> None:
     patch.setattr(publish, "_fits", fits)
 
 
-@bug("The rows of a fixed bucket are taken newest first.", "compactor", seed=10)
+@bug(
+    "The rows of a fixed bucket are taken newest first.",
+    "compactor",
+    rule=rules.COMPACTED,
+    why="The rows of a bucket change their order.",
+    seed=10,
+)
 def rows_change_places(patch: Patch) -> None:
     real = planning._blocks
     patch.setattr(planning, "_blocks", lambda files: real(files)[::-1])
@@ -86,6 +109,8 @@ def rows_change_places(patch: Patch) -> None:
     "compactor",
     "schema changer",
     "batch writer",
+    rule=rules.COMPACTED,
+    why="The new file has an older schema than rows in it.",
     seed=14,
 )
 def new_columns_are_lost(patch: Patch) -> None:
@@ -101,6 +126,8 @@ def new_columns_are_lost(patch: Patch) -> None:
     "The new files are removed although they may be published.",
     "compactor",
     "batch writer",
+    rule=rules.WHOLE,
+    why="The snapshot that refers to them may stand.",
     seed=126,
 )
 def new_files_go_in_doubt(patch: Patch) -> None:
@@ -116,7 +143,12 @@ def new_files_go_in_doubt(patch: Patch) -> None:
     patch.setattr(job._Part, "_publish", publish_part)
 
 
-@bug("The old files are removed as soon as the compaction is published.", "compactor")
+@bug(
+    "The old files are removed as soon as the compaction is published.",
+    "compactor",
+    rule=rules.WHOLE,
+    why="The snapshots before still refer to them.",
+)
 def old_files_go_at_once(patch: Patch) -> None:
     def publish_units(self: publish.CompactionSource, *given: Any) -> Any:
         snapshot, landed = real(self, *given)
@@ -135,6 +167,8 @@ def old_files_go_at_once(patch: Patch) -> None:
     "A file that only changes its level is removed with a unit that is given up.",
     "compactor",
     "batch writer",
+    rule=rules.WHOLE,
+    why="The file is no new one: the table refers to it.",
     seed=13,
 )
 def upgraded_files_go_with_their_unit(patch: Patch) -> None:
@@ -146,6 +180,8 @@ def upgraded_files_go_with_their_unit(patch: Patch) -> None:
     "compactor",
     "Java compactor",
     "expirer",
+    rule=rules.NO_FALSE_ALARM,
+    why="The job reports that a file of the table is missing, which others have replaced and expired.",
     seed=89,
 )
 def an_expired_file_is_damage(patch: Patch) -> None:

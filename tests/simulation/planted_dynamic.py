@@ -11,19 +11,33 @@ from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.stream import writer
 from paimon_stream.table.references import References
 from paimon_stream.write.dynamic_buckets import Assigner
+from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 from tests.simulation.dynamic import KIND
 
 
-@bug("Nobody compares the hash index when a snapshot is put.", KIND, "stream b", "batch writer")
+@bug(
+    "Nobody compares the hash index when a snapshot is put.",
+    KIND,
+    "stream b",
+    "batch writer",
+    rule=rules.INDEX_COMPLETE,
+    why="The later of two index files of a bucket replaces the other, and lacks its hashes.",
+    seed=1,
+)
 def indexes_are_not_compared(patch: Patch) -> None:
     patch.setattr(Sequences, "_check_index", lambda *given: None)
 
 
-@bug("A batch gets its buckets without the index that the table has.", KIND)
+@bug(
+    "A batch gets its buckets without the index that the table has.",
+    KIND,
+    rule=rules.INDEX_COMPLETE,
+    why="A new index file replaces that of the bucket, and has only the hashes of this batch.",
+)
 def the_index_is_not_read(patch: Patch) -> None:
     real = Sequences.next
-    patch.setattr(Sequences, "next", lambda *given: replace(real(*given), index=None))
+    patch.setattr(Sequences, "next", lambda *given, **how: replace(real(*given, **how), index=None))
 
 
 @bug(
@@ -32,7 +46,9 @@ def the_index_is_not_read(patch: Patch) -> None:
     "stream b",
     "batch writer",
     "overwriter",
-    seed=80,
+    rule=rules.INDEX_COMPLETE,
+    why="Its index files replace those that others have put there since, and lack their hashes.",
+    seed=104,
 )
 def prepared_files_keep_their_buckets(patch: Patch) -> None:
     def request(**named: Any) -> Any:
@@ -42,7 +58,12 @@ def prepared_files_keep_their_buckets(patch: Patch) -> None:
     patch.setattr(writer, "CommitRequest", request)
 
 
-@bug("The next index file of a bucket has only its new hashes.", KIND)
+@bug(
+    "The next index file of a bucket has only its new hashes.",
+    KIND,
+    rule=rules.INDEX_COMPLETE,
+    why="The next index file replaces the old one.",
+)
 def older_hashes_are_left_out(patch: Patch) -> None:
     real = Assigner.write
 
@@ -53,13 +74,26 @@ def older_hashes_are_left_out(patch: Patch) -> None:
     patch.setattr(Assigner, "write", write)
 
 
-@bug("An overwrite keeps the index entries of the partitions that it replaces.", KIND, "overwriter")
+@bug(
+    "An overwrite keeps the index entries of the partitions that it replaces.",
+    KIND,
+    "overwriter",
+    rule=rules.INDEX_CURRENT,
+    why="The buckets have no files any more.",
+    seed=1,
+)
 def index_entries_stay(patch: Patch) -> None:
     patch.setattr(OverwriteSource, "_indexes", lambda *given: [])
 
 
 @bug(
-    "Only the partitions that get new keys are compared.", KIND, "stream b", "overwriter", seed=100
+    "Only the partitions that get new keys are compared.",
+    KIND,
+    "stream b",
+    "overwriter",
+    rule=rules.INDEX_COMPLETE,
+    why="An overwrite took the index file of a bucket, and a batch of known keys adds files there.",
+    seed=114,
 )
 def known_keys_are_not_compared(patch: Patch) -> None:
     real = Sequences._check_index
@@ -72,13 +106,25 @@ def known_keys_are_not_compared(patch: Patch) -> None:
     )
 
 
-@bug("Expiry removes index files that later snapshots have, too.", KIND, "expirer")
+@bug(
+    "Expiry removes index files that later snapshots have, too.",
+    KIND,
+    "expirer",
+    rule=rules.WHOLE,
+    why="Later snapshots refer to them.",
+)
 def index_files_go_with_their_snapshot(patch: Patch) -> None:
     real = Cleaner._index_files
     patch.setattr(Cleaner, "_index_files", lambda self, name, kept: real(self, name, frozenset()))
 
 
-@bug("Removal of orphans does not know what an index manifest lists.", KIND, "orphan cleaner")
+@bug(
+    "Removal of orphans does not know what an index manifest lists.",
+    KIND,
+    "orphan cleaner",
+    rule=rules.WHOLE,
+    why="Snapshots refer to them.",
+)
 def index_files_are_orphans(patch: Patch) -> None:
     def read(self: References, snapshot: Any, **how: Any) -> None:
         self._add(snapshot.index_manifest)

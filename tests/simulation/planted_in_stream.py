@@ -10,6 +10,7 @@ from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.entries import FileKind
 from paimon_stream.stream.writer import StreamWriter
+from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 
 STREAM = "compacting stream"
@@ -33,7 +34,12 @@ def with_id(patch: Patch, step: int) -> None:
     patch.setattr(StreamWriter, "publish_compaction", publish)
 
 
-@bug("A compaction by a stream has the id of the batch that comes next.", STREAM)
+@bug(
+    "A compaction by a stream has the id of the batch that comes next.",
+    STREAM,
+    rule=rules.NO_FALSE_ALARM,
+    why="The running stream finds its next batch under its own user, and takes that for a second run of itself.",
+)
 def a_compaction_takes_the_next_id(patch: Patch) -> None:
     with_id(patch, 1)
 
@@ -41,12 +47,21 @@ def a_compaction_takes_the_next_id(patch: Patch) -> None:
 @bug(
     "A compaction by a stream has the id of an earlier batch, though a later one is published.",
     STREAM,
+    rule=rules.NO_FALSE_ALARM,
+    why="The newest snapshot of the stream has the id of an earlier batch, so the run takes its last batch for lost.",
 )
 def a_compaction_keeps_an_old_id(patch: Patch) -> None:
     with_id(patch, -1)
 
 
-@bug("The watched files do not learn what others have removed.", STREAM, "compactor", "overwriter")
+@bug(
+    "The watched files do not learn what others have removed.",
+    STREAM,
+    "compactor",
+    "overwriter",
+    rule=rules.ONCE,
+    why="It takes files for live that another compaction has replaced, and the new file has their rows once more.",
+)
 def removals_of_others_are_overlooked(patch: Patch) -> None:
     def take(self: WatchedFiles, entries: Any) -> None:
         real(self, [one for one in entries if one.kind is FileKind.ADD])
@@ -59,6 +74,8 @@ def removals_of_others_are_overlooked(patch: Patch) -> None:
     "The new files of a compaction by a stream are removed although they may be published.",
     STREAM,
     "batch writer",
+    rule=rules.WHOLE,
+    why="The snapshot that refers to them may stand.",
     seed=12,
 )
 def new_files_of_streams_go_in_doubt(patch: Patch) -> None:

@@ -16,6 +16,7 @@ from paimon_stream.stream import evidence
 from paimon_stream.table import references
 from paimon_stream.table.references import References
 from paimon_stream.table.snapshots import SnapshotStore
+from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -26,6 +27,8 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @bug(
     "An expiry takes what a rollback has removed for what another expiry took.",
+    rule=rules.STAYS,
+    why="An expiry goes on beside a rollback and takes the newest snapshot.",
     seed=20261123000134,
     newcomers=True,
 )
@@ -39,7 +42,12 @@ def what_is_gone_has_expired(patch: Patch) -> None:
     patch.setattr(Cleaner, "_look", look)
 
 
-@bug("Expiry takes the newest of the old snapshots first.", "expirer")
+@bug(
+    "Expiry takes the newest of the old snapshots first.",
+    "expirer",
+    rule=rules.CONTINUOUS,
+    why="Ids below the deleted one still stand.",
+)
 def expiry_from_the_wrong_end(patch: Patch) -> None:
     def groups(*given: Any) -> Any:
         found = [pair for group in real(*given) for pair in pairwise(group)]
@@ -49,17 +57,35 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
     patch.setattr(expire, "_groups", groups)
 
 
-@bug("Expiry overlooks tags.", "expirer", "tagger")
+@bug(
+    "Expiry overlooks tags.",
+    "expirer",
+    "tagger",
+    rule=rules.WHOLE,
+    why="A tag refers to the files that go.",
+)
 def expiry_overlooks_tags(patch: Patch) -> None:
     patch.setattr(Cleaner, "_tag_at", lambda *given: None)
 
 
-@bug("Expiry overlooks branches.", "expirer", "brancher")
+@bug(
+    "Expiry overlooks branches.",
+    "expirer",
+    "brancher",
+    rule=rules.WHOLE,
+    why="A branch refers to the files that go.",
+    seed=1,
+)
 def expiry_overlooks_branches(patch: Patch) -> None:
     patch.setattr(OtherBranches, "look", lambda *given: None)
 
 
-@bug("Expiry deletes metadata that the next snapshot uses.", "expirer")
+@bug(
+    "Expiry deletes metadata that the next snapshot uses.",
+    "expirer",
+    rule=rules.WHOLE,
+    why="The next snapshot refers to the manifests that go.",
+)
 def expiry_keeps_nothing(patch: Patch) -> None:
     patch.setattr(Cleaner, "_names_kept", lambda *given: frozenset())
 
@@ -69,6 +95,8 @@ def expiry_keeps_nothing(patch: Patch) -> None:
     "expirer",
     "rollback",
     "batch writer",
+    rule=rules.STAYS,
+    why="The expiry does not put the newest snapshot back.",
     within=1,
     newcomers=True,
     script=[
@@ -85,7 +113,15 @@ def an_id_created_again_passes_for_the_newest(patch: Patch) -> None:
 # ---------------------------------------------------------------------------------
 
 
-@bug("A rollback does not look again whether its target stands.", "expirer", "rollback", "tagger")
+@bug(
+    "A rollback does not look again whether its target stands.",
+    "expirer",
+    "rollback",
+    "tagger",
+    rule=rules.WHOLE,
+    why="Files of the target were deleted meanwhile.",
+    seed=15,
+)
 def a_rollback_does_not_look_again(patch: Patch) -> None:
     patch.setattr(rollback, "_refuse_gone", lambda *given: None)
     patch.setattr(rollback, "_wait_for_expiry", lambda *given: None)
@@ -93,7 +129,14 @@ def a_rollback_does_not_look_again(patch: Patch) -> None:
     patch.setattr(rollback, "refuse_broken", lambda *given: None)
 
 
-@bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)
+@bug(
+    "A tag is not taken back if its snapshot has expired meanwhile.",
+    "expirer",
+    "tagger",
+    rule=rules.WHOLE,
+    why="Files of the tagged snapshot were deleted meanwhile.",
+    seed=1,
+)
 def a_tag_without_a_second_look(patch: Patch) -> None:
     patch.setattr(tags, "_why_not_whole", lambda *given: None)
 
@@ -103,6 +146,9 @@ def a_tag_without_a_second_look(patch: Patch) -> None:
     "partition expirer",
     "batch writer",
     "stream b",
+    rule=rules.YOUNG_FILES,
+    why="A file that has just been written goes with its partition.",
+    seed=4,
 )
 def written_partitions_expire(patch: Patch) -> None:
     def at(self: OverwriteSource, *given: Any) -> Any:
@@ -113,13 +159,27 @@ def written_partitions_expire(patch: Patch) -> None:
     patch.setattr(OverwriteSource, "at", at)
 
 
-@bug("Any tag may go for a newer automatic one.", "automatic tagger", "tagger", "batch writer")
+@bug(
+    "Any tag may go for a newer automatic one.",
+    "automatic tagger",
+    "tagger",
+    "batch writer",
+    rule=rules.USERS_TAGS,
+    why="A user's tag counts as an old automatic one.",
+)
 def all_tags_are_automatic(patch: Patch) -> None:
     real = TagNames.time_of
     patch.setattr(TagNames, "time_of", lambda self, name: real(self, name) or EPOCH)
 
 
-@bug("The files of a deleted tag go although snapshots need them.", "tagger", "overwriter", seed=6)
+@bug(
+    "The files of a deleted tag go although snapshots need them.",
+    "tagger",
+    "overwriter",
+    rule=rules.WHOLE,
+    why="Snapshots refer to the files that go.",
+    seed=6,
+)
 def a_deleted_tag_takes_all(patch: Patch) -> None:
     patch.setattr(tags, "_nearest", lambda *given: [])
     patch.setattr(tags, "_roots_beside", lambda *given: [])
@@ -136,6 +196,8 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
     "tagger",
     "rollback",
     "expirer",
+    rule=rules.WHOLE,
+    why="A rollback has made the tag's snapshot the newest meanwhile.",
     within=1,
     newcomers=True,
     script=[
@@ -158,12 +220,23 @@ def a_deleted_tag_is_not_looked_after(patch: Patch) -> None:
     patch.setattr(Cleaner, "_is_wanted", lambda *given: False)
 
 
-@bug("A rollback believes a tag that an expiry may have overlooked.", seed=1174)
+@bug(
+    "A rollback believes a tag that an expiry may have overlooked.",
+    rule=rules.WHOLE,
+    why="An expiry had not seen the tag, and deleted its files.",
+    seed=1174,
+)
 def a_rollback_believes_any_tag(patch: Patch) -> None:
     patch.setattr(rollback, "_refuse_half_expired", lambda *given: None)
 
 
-@bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback")
+@bug(
+    "A rollback does not wait for an expiry, and leaves no pin.",
+    "expirer",
+    "rollback",
+    rule=rules.ACKNOWLEDGED,
+    why="A writer does not see that a rollback is under way, and reports a snapshot that lies above its target.",
+)
 def a_rollback_without_a_pin(patch: Patch) -> None:
     patch.setattr(rollback, "pin_target", lambda *given: ("tag/tag-none", False))
     patch.setattr(rollback._Rollback, "_look", lambda self: None)
@@ -173,24 +246,51 @@ def a_rollback_without_a_pin(patch: Patch) -> None:
 # -------------------------------------------------------------------------------------------
 
 
-@bug("Orphan removal overlooks journals.", "orphan cleaner", seed=8)
+@bug(
+    "Orphan removal overlooks journals.",
+    "orphan cleaner",
+    rule=rules.WHOLE,
+    why="A restarted run publishes the journalled files, which are gone.",
+    seed=9,
+)
 def orphans_overlook_journals(patch: Patch) -> None:
     patch.setattr(References, "_read_journals", lambda self: None)
     patch.setattr(checks, "missing_files", lambda *given, **when: [])
     patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
 
 
-@bug("Orphan removal takes files of any age.", "orphan cleaner", seed=11)
+@bug(
+    "Orphan removal takes files of any age.",
+    "orphan cleaner",
+    rule=rules.WHOLE,
+    why="The files of a commit under way go before it is published.",
+    seed=11,
+)
 def orphans_of_any_age(patch: Patch) -> None:
     patch.setattr(orphans, "_age", lambda *given: -1)
 
 
-@bug("Orphan removal overlooks tags.", "orphan cleaner", "tagger", "expirer", "overwriter", seed=1)
+@bug(
+    "Orphan removal overlooks tags.",
+    "orphan cleaner",
+    "tagger",
+    "expirer",
+    "overwriter",
+    rule=rules.WHOLE,
+    why="A tag refers to the files that go.",
+    seed=1,
+)
 def orphans_overlook_tags(patch: Patch) -> None:
     patch.setattr(references, "_ROOTS", tuple(one for one in references._ROOTS if one[0] != "tag"))
 
 
-@bug("Orphan removal overlooks snapshots other than the newest.", "orphan cleaner", "overwriter")
+@bug(
+    "Orphan removal overlooks snapshots other than the newest.",
+    "orphan cleaner",
+    "overwriter",
+    rule=rules.WHOLE,
+    why="Older snapshots refer to the files that go.",
+)
 def orphans_know_one_snapshot(patch: Patch) -> None:
     def roots(storage: Any) -> Any:
         found = [one for one in real(storage) if one.folder == "snapshot"]
@@ -202,6 +302,8 @@ def orphans_know_one_snapshot(patch: Patch) -> None:
 
 @bug(
     "A snapshot that is no part of the table is tagged.",
+    rule=rules.WHOLE,
+    why="Its maker removes the snapshot with its files.",
     seed=20261123021034,
     within=1,
     newcomers=True,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from paimon_stream.errors import PaimonStreamError
 from tests.simulation.cast import world_of
@@ -13,6 +15,7 @@ from tests.simulation.catalogs import answering
 from tests.simulation.choices import Script
 from tests.simulation.limits import DISTURBED, Limit
 from tests.simulation.rewriting import rewriting
+from tests.simulation.rules import NO_REASON, PYTHON_ERROR
 from tests.simulation.shrink import shrink
 from tests.simulation.state import Violation
 from tests.simulation.world import World
@@ -22,8 +25,9 @@ MakeWorld = Callable[[int, "Script | None"], World]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A schedule that was run. `rule` is the auditor that failed, None if all is well; `limit` says
-    why the schedule ended early.
+    """A schedule that was run. `rule` is the rule that was broken, None if all is well, and
+    `PYTHON_ERROR` if the code or the simulation is broken; `limit` says why the schedule ended
+    early.
     """
 
     seed: int
@@ -54,15 +58,12 @@ def run(
         if world.disturbed and not strict:
             return Outcome(seed, world, limit=DISTURBED)
         return Outcome(seed, world, broken.rule, str(broken))
-    except (
-        PaimonStreamError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
-        return Outcome(seed, world, type(error).__name__, f"{type(error).__name__}: {error}")
+    except PaimonStreamError as error:
+        return Outcome(seed, world, NO_REASON, f"{NO_REASON}: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001  whatever it is, the test says it
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__} in {Path(at.filename).name}:{at.lineno}: {error}"
+        return Outcome(seed, world, PYTHON_ERROR, what)
     return Outcome(seed, world)
 
 

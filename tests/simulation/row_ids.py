@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paimon_stream.format.entries import FileSource
+from tests.simulation import rules
 from tests.simulation.state import State, Violation
 
 KIND = "row tracking"
@@ -10,7 +11,7 @@ KIND = "row tracking"
 
 OPTIONS = {"row-tracking.enabled": "true"}
 
-RULE = "a row has an id of its own"
+RULE = rules.ROW_IDS
 
 
 def check_row_ids(state: State) -> None:

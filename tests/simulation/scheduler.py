@@ -31,6 +31,9 @@ LONGEST_MILLIS = 50 * MINUTE
 more.
 """
 
+APART = (0, 0, -149_000, 149_000)
+"""By how much clocks are wrong that are less than five minutes apart, in milliseconds."""
+
 JUMPS = (0, 90_000, -90_000, 20 * MINUTE, -20 * MINUTE, 5 * HOUR, -5 * HOUR)
 """What a clock is wrong by after a jump, in milliseconds."""
 
@@ -98,13 +101,13 @@ class Process:
     putting: Any = None
     number: int = 0
     under_lock: int = 0
+    began_in_peace: bool = False
     _greenlet: greenlet | None = None
     _stopped: greenlet | None = None  # the one of its greenlets that is in front of an operation
 
     def __post_init__(self) -> None:
-        self.clock = ProcessClock(
-            self.world, self.world.choices.pick((0, 0, 0, 0, -90_000, 90_000))
-        )
+        skews = APART if self.world.history else (0, 0, 0, 0, -90_000, 90_000)
+        self.clock = ProcessClock(self.world, self.world.choices.pick(skews))
         self.runtime = Runtime(clock=self.clock, rng=self.world.dice, ids=self.world.ids)
         self.plain = ProcessStorage(self)
         self.storage = storage_of(self, self.plain)

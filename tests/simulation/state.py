@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from paimon_stream.format.entries import IndexManifestEntry, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
+from tests.simulation.rules import RULES
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -17,9 +18,10 @@ Token = tuple[str, int]
 
 
 class Violation(AssertionError):
-    """Something that must never happen has happened. `rule` names the auditor."""
+    """Something that must never happen has happened. `rule` is one of `rules.py`."""
 
     def __init__(self, rule: str, what: str) -> None:
+        assert rule in RULES, rule
         super().__init__(f"{rule}: {what}")
         self.rule = rule
 

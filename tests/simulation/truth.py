@@ -8,14 +8,17 @@ it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from paimon_stream.format.snapshot_json import CommitKind, decode_snapshot
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.branch import branch_folder
 from paimon_stream.table.layout import id_in_name, snapshot_path
+from tests.simulation import rules
 from tests.simulation.actors.writers import PartitionExpirer
 from tests.simulation.archive import Archive
 from tests.simulation.catalogs import NO_VOID, REST
@@ -50,6 +53,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+BRANCH = "branch"
+"""How a snapshot comes into a branch that is being made."""
+
+
 @dataclass
 class Truth:
     """The state of the table, kept up to date with each change.
@@ -60,9 +67,12 @@ class Truth:
     dropped. `voided` are the batches in snapshots that lay beside the line and were removed, with
     the number of that upset. `unsure` are the tags whose makers ended before they could take them
     back. `parts` has the files of each attempt to write a batch of a table with dynamic buckets.
+    `noted` are the batches that a rollback or fast forward of this package took. A branch has a
+    truth of its own, and `prefix` is its folder.
     """
 
     world: World
+    prefix: str = ""
     head: State | None = None
     there: dict[int, State] = field(default_factory=dict)
     beside: dict[int, Process] = field(default_factory=dict)
@@ -84,14 +94,47 @@ class Truth:
     drops: int = 0
     archive: Archive = field(default_factory=Archive)
     parts: dict[str, dict[int, str]] = field(default_factory=dict)
+    noted: set[Token] = field(default_factory=set)
 
     def of_next_table(self) -> Truth:
         """The truth of the table that is created at this place after a drop."""
-        kept = {"states": self.states, "archive": self.archive, "parts": self.parts}
-        return Truth(self.world, drops=self.drops + 1, upsets=self.upsets + 1, **kept)
+        kept: dict[str, Any] = {
+            "states": self.states,
+            "archive": self.archive,
+            "parts": self.parts,
+        }
+        if self.prefix:
+            kept["paths"] = self.paths  # the branches of a table share its files
+        return Truth(self.world, self.prefix, drops=self.drops + 1, upsets=self.upsets + 1, **kept)
+
+    def of_branch(self, name: str) -> Truth:
+        """The truth of a branch that does not exist yet."""
+        kept: dict[str, Any] = {
+            "states": self.states,
+            "archive": self.archive,
+            "parts": self.parts,
+        }
+        return Truth(self.world, branch_folder(name), paths=self.paths, **kept)
+
+    def copied(self, paths: set[str]) -> Truth:
+        """The truth as it is now, for a copy of the table that has these paths."""
+        kept = {
+            one.name: copy.copy(getattr(self, one.name))
+            for one in fields(self)
+            if one.name not in ("world", "states", "archive", "parts", "head")
+        }
+        return replace(self, **(kept | {"paths": paths}))
+
+    def put_back(self, kept: Truth, paths: set[str]) -> Truth:
+        """The truth of the table that is put back from a copy, after what is true now."""
+        restored = kept.copied(paths)
+        restored.upsets, restored.drops = self.upsets + 1, self.drops
+        return restored
 
     def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
         """Makes a change, and records what it did."""
+        if verb == "write" and path in self.paths and _is_snapshot(path):
+            self._check_may_replace(process, path)
         result = effect()
         if verb == "put" and result is PutResult.EXISTS:
             return result
@@ -106,7 +149,22 @@ class Truth:
                 self.archive.files[name] = self.world.disk.read(path)
         elif folder == "index" and verb != "delete":
             self.archive.indexes[name] = self.world.disk.read(path)
-        elif folder == "snapshot":
+        elif folder == "branch":
+            self._branch(verb, path)
+            branch, _, below = name.partition("/")
+            truth = self.world.branches.get(branch.removeprefix("branch-"))
+            if truth is not None:
+                truth._record(process, verb, below)
+        else:
+            self._record(process, verb, path)
+        if verb == "delete":
+            self._suspect_users_of(process, path)
+        return result
+
+    def _record(self, process: Process, verb: str, path: str) -> None:
+        """What a change of a snapshot or tag did. The path begins in the folder of the branch."""
+        folder, _, name = path.partition("/")
+        if folder == "snapshot":
             snapshot_id = id_in_name(name, "snapshot-")
             if snapshot_id is not None:
                 if verb == "delete":
@@ -115,15 +173,15 @@ class Truth:
                     self._made(process, self.state_at(path))
         elif folder == "tag":
             self._tag(process, verb, path)
-        elif folder == "branch":
-            self._branch(verb, path)
-        if verb == "delete":
-            self._suspect_users_of(process, path)
-        return result
+
+    def _check_may_replace(self, process: Process, path: str) -> None:
+        """Only an engine without an atomic rename writes over a snapshot that is there."""
+        if not getattr(process.actor, "replaces", False):
+            raise Violation(rules.NOT_REPLACED, f"{process.name} writes over {path}")
 
     def state_at(self, path: str) -> State:
         """The snapshot in a file, with what it refers to."""
-        snapshot = decode_snapshot(self.world.disk.read(path), path)
+        snapshot = decode_snapshot(self.world.disk.read(self.prefix + path), path)
         return self.archive.state(snapshot, self.world.table.layout)
 
     # -- acknowledgement --------------------------------------------------------------------------
@@ -157,9 +215,7 @@ class Truth:
         if missing and self.world.disturbed and self._is_torn():
             raise Limit(ROLLBACK_UNDER_WAY)
         if missing:
-            raise Violation(
-                "acknowledged rows are there", f"batches {sorted(missing)} are not in the table"
-            )
+            raise Violation(rules.ACKNOWLEDGED, f"batches {sorted(missing)} are not in the table")
 
     def _is_torn(self) -> bool:
         """Whether a rollback has not removed all yet, and somebody has built on what it was about
@@ -176,6 +232,10 @@ class Truth:
         self.there[state.id] = state
         state.made_by, state.slept = process, process.upsets != self.upsets
         state.upsets = self.upsets
+        if process.actor.brings:  # from another branch, where it is the same snapshot
+            state = self.there[state.id] = self.states.get(state.nonce, state)
+            self._moved_to(state, process.actor.brings, noted=process.actor.notes)
+            return
         self.states[state.nonce] = state
         process.putting = state
         known = self.history.get(state.nonce)
@@ -186,7 +246,7 @@ class Truth:
             return
         if known is not None and process.may_expire and not process.may_roll_back:
             raise Violation(
-                "nothing comes back",
+                rules.NOTHING_BACK,
                 f"{process.name} puts snapshot {state.id} back, not the newest",
             )
         if known is not None and process.may_roll_back:  # a rollback brings back what had expired
@@ -255,9 +315,7 @@ class Truth:
         ):
             if process.dead or process.error is not None:
                 raise Limit(NEVER_PUT_BACK)
-            raise Violation(
-                "nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest"
-            )
+            raise Violation(rules.STAYS, f"{process.name} deletes snapshot {lost.id}, the newest")
         if process is expirer:  # it is back, perhaps by another rollback
             lost = self.there_again = None
         newest = max(self.there, default=0)
@@ -270,7 +328,7 @@ class Truth:
                 what = (
                     f"{process.name} reports snapshot {newest}, which lies beside the table's line"
                 )
-                raise Violation("acknowledged rows are there", what)
+                raise Violation(rules.ACKNOWLEDGED, what)
             raise Limit(SLEEPER_ENDED)
 
     def _check_age(self, state: State, maker: Process) -> None:
@@ -285,10 +343,12 @@ class Truth:
         gone = (one.file for name, one in self.head.live.items() if name not in state.live)
         young = [one.file_name for one in gone if (one.creation_time or 0) > oldest]
         if young:
-            raise Violation("young files stay", f"snapshot {state.id} lacks {young}")
+            raise Violation(rules.YOUNG_FILES, f"snapshot {state.id} lacks {young}")
 
-    def _moved_to(self, state: State | None, reason: str) -> None:
-        """Another state is the newest. What it lacks was removed."""
+    def _moved_to(self, state: State | None, reason: str, *, noted: bool = False) -> None:
+        """Another state is the newest. What it lacks was removed. `noted`: by somebody who notes
+        which snapshots he removes.
+        """
         old = set(self.head.written) if self.head is not None else set()
         new = set(state.written) if state is not None else set()
         if (
@@ -309,15 +369,16 @@ class Truth:
             self._check_age(state, state.made_by)
         if reason == "overwrite" and state is not None and old - new:
             if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
-                raise Violation(
-                    "nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}"
-                )
+                raise Violation(rules.STAYS, f"snapshot {state.id} lacks {sorted(old - new)}")
         elif old - new or reason != "overwrite":
             self.upsets += 1
         for token in tokens(old - new) - tokens(new):
             self.taken[token] = reason
+            if noted:
+                self.noted.add(token)
         for token in tokens(new):
             self.taken.pop(token, None)
+            self.noted.discard(token)
         if state is not None and not state.order:
             before = self.head.order if self.head is not None else ()
             kept = dict.fromkeys(name for name in before if name in new)
@@ -329,7 +390,7 @@ class Truth:
 
     def _gone(self, process: Process, snapshot_id: int) -> None:
         state = self.there.pop(snapshot_id, None)
-        if state is None:
+        if state is None or process.actor.brings == BRANCH:
             return
         if process.may_expire and process.drops != self.drops:
             raise Limit(EXPIRY_OF_DROPPED)
@@ -354,10 +415,11 @@ class Truth:
             voided = state.made_by is process and process.busy
             if not (process.may_roll_back or voided):
                 raise Violation(
-                    "nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest"
+                    rules.STAYS, f"{process.name} deletes snapshot {state.id}, the newest"
                 )
             line = [one for one in self.there if one not in self.beside and one < snapshot_id]
-            self._moved_to(self.there[max(line)] if line else None, "rollback")
+            newest = self.there[max(line)] if line else None
+            self._moved_to(newest, "rollback", noted=process.actor.notes)
         elif process.may_roll_back:
             return  # it began to remove the newest before others went on
         elif not process.may_expire and state.made_by is process:
@@ -367,20 +429,18 @@ class Truth:
             if process.may_expire and (self.upsets > process.upsets or pinned):
                 raise Limit(EXPIRY_SLEPT)
             raise Violation(
-                "ids are continuous",
+                rules.CONTINUOUS,
                 f"{process.name} deletes {snapshot_id} of {sorted(self.there)}",
             )
         elif not process.may_expire:
             raise Violation(
-                "nothing vanishes", f"{process.name} deletes snapshot {snapshot_id} of the line"
+                rules.STAYS, f"{process.name} deletes snapshot {snapshot_id} of the line"
             )
 
     def _once(self, state: State) -> None:
         """No batch is in a snapshot twice."""
         if len(set(state.written)) < len(state.written):
-            raise Violation(
-                "rows are there at most once", f"snapshot {state.id} has {sorted(state.written)}"
-            )
+            raise Violation(rules.ONCE, f"snapshot {state.id} has {sorted(state.written)}")
         seen: dict[Token, str] = {}
         for name in state.written:
             token, attempt = token_of(name), name.partition(".")[0]
@@ -396,7 +456,7 @@ class Truth:
                 ):
                     raise Limit(REPLACED_BELOW)
                 twice = [one for one in state.written if token_of(one) == token]
-                raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
+                raise Violation(rules.ONCE, f"snapshot {state.id} has {twice}")
             if token is not None:
                 seen[token] = attempt
 
@@ -455,3 +515,8 @@ class Truth:
                 if slept and key[0] == "snapshot":  # it slept between its look and this
                     raise Limit(TAG_DELETER_SLEPT)
                 self._suspect(key, state)
+
+
+def _is_snapshot(path: str) -> bool:
+    folder, _, name = path.partition("/")
+    return folder == "snapshot" and id_in_name(name, "snapshot-") is not None

@@ -11,6 +11,7 @@ import numpy as np
 from paimon_stream.format.deletion_vectors import Positions, deleted_positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
+from tests.simulation import rules
 from tests.simulation.rewriting import pieces_of, unmarked
 from tests.simulation.state import State, Violation
 
@@ -21,7 +22,7 @@ KIND = "deletion vectors"
 """Its name among those who take part."""
 
 OPTIONS = {"deletion-vectors.enabled": "true"}
-RULE = "readers see each key once"
+RULE = rules.EACH_KEY_ONCE
 
 
 def check_vectors(world: World, state: State) -> None:
@@ -55,9 +56,7 @@ def marked(world: World, state: State, entry: ManifestEntry) -> Positions:
             if index.file.index_type == DELETION_VECTORS and one.data_file == entry.file.file_name:
                 name = index.file.file_name
                 if name not in world.truth.archive.indexes:
-                    raise Violation(
-                        "everything is readable whole", f"snapshot {state.id} names {name}"
-                    )
+                    raise Violation(rules.WHOLE, f"snapshot {state.id} names {name}")
                 return deleted_positions(
                     world.truth.archive.indexes[name], one, entry.file.row_count, name
                 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paimon_stream.table.layout import snapshot_path
+from tests.simulation import rules
 from tests.simulation.limits import LATE_PUT, TAG_OF_ROLLBACK, TAGGED_SLEEPER, UNSURE_TAG, Limit
 from tests.simulation.state import State, Violation
 
@@ -29,7 +30,7 @@ def is_whole(truth: Truth, key: Key, state: State) -> bool:
     limit = _limit(truth, key, state)
     if limit is not None:
         raise Limit(limit)
-    raise Violation("everything is readable whole", f"{key[0]} {key[1]} lacks {sorted(missing)}")
+    raise Violation(rules.WHOLE, f"{key[0]} {key[1]} lacks {sorted(missing)}")
 
 
 def _limit(truth: Truth, key: Key, state: State) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.memory import MemoryStorage
@@ -24,6 +26,15 @@ from tests.simulation.truth import Truth
 STEPS = 60
 
 
+@dataclass
+class TableCopy:
+    """The files of a table by folder and name, and what was true of it and of its branches."""
+
+    folders: dict[str, Any]
+    truth: Truth
+    branches: dict[str, Truth]
+
+
 @dataclass(eq=False)
 class World:
     """A table and its actors. `log` has the steps in words, `late` the puts that are on their way.
@@ -36,7 +47,8 @@ class World:
     `dynamic` buckets, the table has a hash index. With `tracked`, its rows have ids. With
     `vectors`, compactions mark rows by deletion vectors. With `deletes`, deleters do, and `asked`
     has the positions in each file whose rows they wanted to delete. With `partitions_expire`,
-    partitions expire by the age of their files. `catalog` is the kind of catalog that the table is
+    partitions expire by the age of their files. In a `history` nothing fails, and what the actors
+    do to the table's history is whole. `catalog` is the kind of catalog that the table is
     in. With `data_tokens`, its store is opened by a token.
     """
 
@@ -71,6 +83,7 @@ class World:
     deletes: bool = False
     asked: dict[str, set[int]] = field(default_factory=dict)
     partitions_expire: bool = False
+    history: bool = False
     catalog: str = ""
     data_tokens: bool = False
     verdict: Exception | None = None
@@ -83,6 +96,7 @@ class World:
         made = simulated(self.seed)
         self.dice, self.ids = made.rng, made.ids
         self.locks: Locks | None = None
+        self.branches: dict[str, Truth] = {}
 
     def now_millis(self) -> int:
         return self.millis
@@ -99,6 +113,7 @@ class World:
     def recreate(self) -> None:
         """Somebody drops the table, and creates it again."""
         self.disk.clear()
+        self.branches.clear()
         self.truth = self.truth.of_next_table()
         self.millis += 5 * MINUTE  # more than the clocks of two machines differ
         self.late.clear()
@@ -119,6 +134,29 @@ class World:
         assert made is not None
         self.table = made
         self.truth.paths.update(self.all_paths())
+
+    def exists(self, branch: str) -> bool:
+        """Whether there is such a branch."""
+        return any(
+            path.startswith(self.branches[branch].prefix + "schema/") for path in self.truth.paths
+        )
+
+    def copied(self) -> TableCopy:
+        """A copy of the table's folder, and what is true of it."""
+        paths = set(self.truth.paths)
+        branches = {name: one.copied(paths) for name, one in self.branches.items()}
+        folders = copy.deepcopy(self.disk._store.folders)
+        return TableCopy(folders, self.truth.copied(paths), branches)
+
+    def put_back(self, kept: TableCopy) -> None:
+        """Puts the table's folder back as it was."""
+        paths = set(kept.truth.paths)
+        self.disk._store.folders = copy.deepcopy(kept.folders)
+        self.truth = self.truth.put_back(kept.truth, paths)
+        self.branches = {
+            name: one.put_back(kept.branches[name], paths) for name, one in self.branches.items()
+        }
+        self.late.clear()
 
     def all_paths(self) -> list[str]:
         return [
@@ -163,7 +201,8 @@ class World:
     def check(self) -> None:
         """What must hold after every step."""
         self.truth.check_whole()
-        self.truth.check_acknowledged()
+        for truth in (self.truth, *self.branches.values()):
+            truth.check_acknowledged()
         head = self.truth.head
         if self.keyed and head is not None and head is not self._summed:
             check_sums(self, head)
@@ -186,8 +225,8 @@ class World:
                 return
             process = actor.process
             assert process is not None
-            process.begun_millis = self.millis
-            process.drops, process.upsets = self.truth.drops, self.truth.upsets
+            process.begun_millis, process.began_in_peace = self.millis, self.peaceful
+            process.drops, process.upsets = actor.truth.drops, actor.truth.upsets
             process.start(work)
             if actor.takes_away and not self.careless:
                 self._stop_writers(actor)
@@ -278,7 +317,7 @@ class World:
         self.truth.change(process, verb, path, effect)
         self.truth.late.add(path)
         if process.dead or not process.busy:
-            self.truth.writer_ended(process)
+            process.actor.truth.writer_ended(process)
 
     def end(self) -> None:
         """Ends all processes."""

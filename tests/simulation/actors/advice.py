@@ -9,12 +9,13 @@ from functools import partial
 
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.stream.recommit import RecommitReport, recommit
+from tests.simulation import rules
 from tests.simulation.actors.base import Work
 from tests.simulation.actors.maintenance import Restorer
 from tests.simulation.scheduler import MINUTE
 from tests.simulation.state import Violation
 
-RULE = "advice works"
+RULE = rules.ADVICE
 NEVER = "never"
 """Instead of an option: the stream must not go on in this table."""
 

@@ -9,20 +9,38 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from paimon_stream.commit.report import Phase
-from paimon_stream.errors import PaimonStreamError
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    CorruptMetadata,
+    DeletedFiles,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+)
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_storage
 from paimon_stream.table.table import Table, load_table
 from tests.kits.commits import FIELDS, data_file
 from tests.kits.faults import Killed
+from tests.simulation import rules
 from tests.simulation.dynamic import written
+from tests.simulation.state import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
+    from tests.simulation.truth import Truth
     from tests.simulation.world import World
 
 Work = Callable[[], object]
+
+FAILURES = (CommitUnknown, StorageError)
+"""What anybody gets where the storage or the network fails."""
+BESIDE_OTHERS = (CommitContended, CorruptMetadata, DeletedFiles, NotFound)
+"""What anybody gets where others work on the table meanwhile."""
 
 
 @dataclass(eq=False)
@@ -43,11 +61,29 @@ class Actor:
     no matter of this package.
     """
     without_faults: ClassVar[bool] = False
+    expects: ClassVar[tuple[type[PaimonStreamError], ...]] = ()
+    """The errors of its work that `FAILURES` and `BESIDE_OTHERS` do not have."""
+    notes: ClassVar[bool] = False
+    """Whether it notes which snapshots it removes, so that their streams must stop."""
+    brings: ClassVar[str] = ""
+    """How the snapshots that it puts come into the table or branch, if they were in another one."""
+    branch: str = field(default="", init=False)
+    """The branch that it works on; the table itself if it is empty."""
     by_server: ClassVar[bool] = False
     """Whether the server of a REST catalog does this work, on its own files."""
 
     def __post_init__(self) -> None:
         """Actors with more to remember begin here."""
+
+    @property
+    def truth(self) -> Truth:
+        """What is true of the branch that it works on."""
+        return self.world.branches[self.branch] if self.branch else self.world.truth
+
+    def storage(self) -> Storage:
+        """The storage of that branch, for the present process."""
+        storage = self.ready().storage
+        return branch_storage(storage, self.branch) if self.branch else storage
 
     def begin(self) -> Work | None:
         """The next piece of work, or None if there is nothing to do."""
@@ -104,7 +140,7 @@ class Actor:
         """Takes the outcome of the work. Returns it in words."""
         process = self.process
         assert process is not None
-        self.world.truth.writer_ended(process)
+        self.truth.writer_ended(process)
         error = process.error
         if process.dead:
             assert error is None or isinstance(error, (Killed, PaimonStreamError)), repr(error)
@@ -115,14 +151,25 @@ class Actor:
             return "is done"
         if not isinstance(error, PaimonStreamError):
             raise error
+        if not self._has_reason(error):
+            raise Violation(rules.NO_REASON, f"{self.name}: {error!r}")
         self.failed(error)
         return f"gets {type(error).__name__}"
+
+    def _has_reason(self, error: PaimonStreamError) -> bool:
+        """Whether something in this schedule explains the error."""
+        process = self.ready()
+        if process.drops != self.truth.drops:
+            return True  # the table was dropped beside it
+        if isinstance(error, (*BESIDE_OTHERS, *self.expects)):
+            return True
+        return isinstance(error, FAILURES) and not process.began_in_peace
 
     # -- files ------------------------------------------------------------------------------------
 
     def table(self) -> Table:
         """The table as this process finds it now."""
-        return load_table(self.ready().storage)
+        return load_table(self.storage())
 
     def messages(
         self,
@@ -155,7 +202,7 @@ class Actor:
         name = f"{user}-{'x' if batch is None else batch}-{self.world.files}"
         partitioned, keyed = bool(table.schema.partition_keys), bool(table.schema.primary_keys)
         partition = serialize([FIELDS[1].type], [dt]) if partitioned else EMPTY_ROW
-        self.ready().storage.write(table.layout.data_file(partition, 0, name), b"rows")
+        self.storage().write(table.layout.data_file(partition, 0, name), b"rows")
         file = data_file(name, rows, first)
         if self.world.compacted:
             file = replace(file, schema_id=table.schema.id)

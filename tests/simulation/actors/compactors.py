@@ -18,6 +18,7 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, load_table
+from tests.simulation import rules
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.actors.java import TRIES, JavaCommitter
 from tests.simulation.rewriting import compacted, merged, pieces_of
@@ -52,6 +53,7 @@ class Compactor(Actor):
 
     kind = "compactor"
     writes = True
+    expects = (CommitConflict, FormatError)
 
     @property
     def exposed(self) -> bool:
@@ -75,7 +77,7 @@ class Compactor(Actor):
             error.context.get("path")
         )
         if damaged or isinstance(error, CommitConflict):
-            raise Violation("no false alarm", f"{self.name}: {error!r}")
+            raise Violation(rules.NO_FALSE_ALARM, f"{self.name}: {error!r}")
 
 
 class SecondCompactor(Compactor):

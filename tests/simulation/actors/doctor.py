@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, PaimonStreamError, ReplayError
 from paimon_stream.runtime import Runtime
+from tests.simulation import rules
 from tests.simulation.limits import SLEEPER_UNREADABLE, Limit
 from tests.simulation.state import State, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.actors.streams import Stream
 
-RULE = "the doctor is right"
+RULE = rules.DOCTOR
 
 
 def diagnose(stream: Stream) -> Diagnosis | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from paimon_stream.commit.plan import Changes, with_row_ids
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
@@ -131,6 +132,18 @@ class JavaCommitter(Actor):
             return there is not None and there.nonce == snapshot.nonce
 
 
+def added(message: CommitMessage) -> ManifestEntry:
+    """The change that adds the only file of a message."""
+    (file,) = message.new_files
+    return ManifestEntry(
+        kind=FileKind.ADD,
+        partition=message.partition,
+        bucket=message.bucket,
+        total_buckets=message.total_buckets,
+        file=file,
+    )
+
+
 class JavaWriter(JavaCommitter):
     kind = "Java writer"
     writes = True
@@ -156,15 +169,8 @@ class JavaWriter(JavaCommitter):
             )
             if latest_id is not None and latest is None:
                 continue
-            file = message.new_files[0]
-            entry = ManifestEntry(
-                kind=FileKind.ADD,
-                partition=message.partition,
-                bucket=message.bucket,
-                total_buckets=message.total_buckets,
-                file=file,
-            )
-            snapshot = self.commit(latest, table, [entry], file.row_count, CommitKind.APPEND)
+            rows = message.new_files[0].row_count
+            snapshot = self.commit(latest, table, [added(message)], rows, CommitKind.APPEND)
             if snapshot is not None:
                 return snapshot
         raise CommitContended("Java gives up")

@@ -16,6 +16,7 @@ from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
 from paimon_stream.options import Options
+from tests.simulation import rules
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.state import Violation
 
@@ -101,7 +102,7 @@ class AutomaticTagger(Actor):
         for name in result.deleted:
             if not name.isdigit():
                 raise Violation(
-                    "tags of users stay", f"{self.name} deletes tag {name}, which is not automatic"
+                    rules.USERS_TAGS, f"{self.name} deletes tag {name}, which is not automatic"
                 )
 
 
@@ -110,6 +111,7 @@ class Restorer(Actor):
 
     kind = "rollback"
     may_roll_back = True
+    notes = True
     another = False
     """Whether the error said that the target of the interrupted rollback cannot be read."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paimon_stream.read.scan import plan_scan
+from tests.simulation import rules
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.state import Violation
 
@@ -24,7 +25,7 @@ class Reader(Actor):
         state = self.world.truth.states.get(scan.snapshot.nonce)
         names = {entry.file.file_name for entry in scan.files}
         if state is None or names != set(state.live):
-            raise Violation("readers see states that existed", f"{self.name} sees {sorted(names)}")
+            raise Violation(rules.READERS, f"{self.name} sees {sorted(names)}")
         for entry in scan.files:
             path = self.world.table.layout.data_file(
                 entry.partition, entry.bucket, entry.file.file_name
@@ -33,9 +34,7 @@ class Reader(Actor):
                 truth = self.world.truth
                 stands = truth.there.get(state.id) is state and state.id not in truth.beside
                 if stands:
-                    raise Violation(
-                        "readers see states that existed", f"{path} of snapshot {state.id} is gone"
-                    )
+                    raise Violation(rules.READERS, f"{path} of snapshot {state.id} is gone")
                 return
 
 

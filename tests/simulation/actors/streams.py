@@ -19,6 +19,7 @@ from paimon_stream.errors import (
     HistoryUnknown,
     NotFound,
     PaimonStreamError,
+    ReplayError,
     SequenceConflict,
     SharedCheckpoint,
     TableReplaced,
@@ -31,6 +32,7 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.removals import read_removals
+from tests.simulation import rules
 from tests.simulation.actors.advice import (
     NEVER,
     Recommit,
@@ -84,7 +86,8 @@ Reports = dict[str, CommitReport]
 class Stream(Actor):
     """A driver. Two of them on one checkpoint are twins. Its batch function calls the sinks `names`
     one after another; one sink needs no name. `answers` are the options that the operator gives to
-    each sink, by its commit user.
+    each sink, by its commit user. With `loses_answers` its driver sometimes dies before Spark has
+    recorded a batch that is done. A `quiet` one has rows in few batches.
     """
 
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint("a"))
@@ -92,8 +95,11 @@ class Stream(Actor):
     overwrites: bool = False
     names: tuple[str, ...] = ("",)
     compacts: bool = False
+    loses_answers: bool = False
+    quiet: bool = False
     kind = "stream"
     writes = True
+    expects = (ReplayError, CommitLost, SequenceConflict, UnsupportedFeature)
 
     def __post_init__(self) -> None:
         self.writers: dict[str, StreamWriter] = {}
@@ -112,12 +118,14 @@ class Stream(Actor):
         self.run_options: dict[str, str] = {}
         self.diagnosis: Diagnosis | None = None
         self.starts = False
+        self.dies = False
         self.whole = False
         self.began_with = 0
         self.retired = False
         self.command: Recommit | None = None
         self.tried: set[str] = set()
         self.rolled_back = False
+        self.left: set[Token] = set()
         self.skipped: set[Token] = (
             set()
         )  # another sink of the stream does not have what he moved past
@@ -159,7 +167,7 @@ class Stream(Actor):
         )
 
     def begin(self) -> Work | None:
-        if self.retired:
+        if self.retired or (self.branch and not self.world.exists(self.branch)):
             return None
         if (
             not self.writers
@@ -182,11 +190,13 @@ class Stream(Actor):
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
         if any(ON_TABLE_CHANGE in given for given in self.answers.values()):
-            self.checkpoint.known_drops = self.world.truth.drops
+            self.checkpoint.known_drops = self.truth.drops
         self.owed = self.tellable()
-        self.upsets = self.world.truth.upsets
-        heard = self.world.truth.drops <= self.checkpoint.heard_drops
-        self.dropped = not heard and self.checkpoint.done_before(self.at) is not None
+        self.upsets = self.truth.upsets
+        heard = self.truth.drops <= self.checkpoint.heard_drops
+        done = self.checkpoint.done_before(self.at) is not None
+        self.dropped = not heard and done and not self._has_all_rows()
+        self.dies = self.loses_answers and self.world.choices.once_in(4)
         asks = self.world.asks_doctor and self.names == ("",)
         self.whole = asks and self.starts and self.checkpoint.planned >= 0
         self.starts = False
@@ -221,7 +231,7 @@ class Stream(Actor):
             answers = dict.fromkeys(sorted(self.answers.get(user, ())), "continue")
             self.run_options = options | answers
             self.writers[user] = StreamWriter(
-                storage=process.storage,
+                storage=self.storage(),
                 identity=WriterIdentity(
                     user=user,
                     query_id=self.checkpoint.query,
@@ -244,7 +254,7 @@ class Stream(Actor):
         try:
             report = self.batch()
         except PaimonStreamError as error:
-            check_refused(self.name, diagnosis, error, self.world.truth.head)
+            check_refused(self.name, diagnosis, error, self.truth.head)
             raise
         self.diagnosis = None
         check_admitted(self.name, diagnosis)
@@ -272,7 +282,17 @@ class Stream(Actor):
     @property
     def has_rows(self) -> bool:
         """A batch without rows leaves no trace, so the next run asks again."""
-        return self.at % 5 != 4
+        return self._rows_of(self.at)
+
+    def _rows_of(self, batch: int) -> bool:
+        """Whether that batch has rows."""
+        return batch % 4 == 3 if self.quiet else batch % 5 != 4
+
+    def _has_all_rows(self) -> bool:
+        """Whether the table has all batches before this one, though it is another table."""
+        live = self.truth.head.tokens() if self.truth.head is not None else set()
+        before = [one for one in range(self.at) if self._rows_of(one)]
+        return all((row, one) in live for row in self.rows for one in before)
 
     def batch_of(self, user: str, writer: StreamWriter) -> CommitReport:
         """One batch of one sink, as spark/batch.py does it."""
@@ -310,22 +330,26 @@ class Stream(Actor):
             self.check_rollback_stands(result)
         if not isinstance(result, dict):
             return
-        truth, answered = self.world.truth, any(self.answers.values())
+        truth, answered = self.truth, any(self.answers.values())
         still = (
             self.owed & self.tellable()
         )  # before and after: an expiry may have hidden it meanwhile
         if still and not answered:
             truth.excuse_sleepers()
             raise Violation(
-                "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
+                rules.LOSSES_REPORTED, f"{self.name} goes on with {self.at} after {sorted(still)}"
             )
         if self.dropped and not answered and truth.drops > self.checkpoint.heard_drops:
             truth.excuse_sleepers()
             if self.checkpoint.done_skew > 5 * MINUTE:
                 raise Limit(CLOCK_HID_DROP)
             raise Violation(
-                "losses are reported", f"{self.name} goes on with {self.at} in another table"
+                rules.LOSSES_REPORTED, f"{self.name} goes on with {self.at} in another table"
             )
+        if self.dies:
+            self.ready().kill()
+            self.killed()
+            return
         for user, report in result.items():
             if self.has_rows:
                 truth.acknowledge((stream_of(user), self.at), self.ready())
@@ -347,7 +371,7 @@ class Stream(Actor):
 
     def failed(self, error: PaimonStreamError) -> None:
         self.writers, self.last = {}, {}
-        truth = self.world.truth
+        truth = self.truth
         if (
             self.command is not None
         ):  # then the batch is lost, and the operator lets the stream continue
@@ -376,7 +400,7 @@ class Stream(Actor):
             known = truth.upsets == self.checkpoint.known_upsets and not self.skipped
             if known and not (self.checkpoint.shared or self.checkpoint.tampered):
                 truth.excuse_sleepers()
-                raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+                raise Violation(rules.NO_FALSE_ALARM, f"{self.name}, batch {self.at}: {error}")
             self.repair = asks_for_repair(error)
             lost = (
                 stream_of(user),
@@ -406,22 +430,20 @@ class Stream(Actor):
         elif isinstance(error, (SharedCheckpoint, DuplicateWriter, CheckpointRewound)):
             others = self.checkpoint.shared or self.checkpoint.tampered
             if not (others or self.user in self.world.landed):
-                raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+                raise Violation(rules.NO_FALSE_ALARM, f"{self.name}, batch {self.at}: {error}")
             if isinstance(error, CheckpointRewound) and self.checkpoint.name == "copy":
                 self.retired = (
                     True  # no other copy is left to try, so he ends the second of the two queries
                 )
         elif isinstance(error, CheckpointReset):
-            raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+            raise Violation(rules.NO_FALSE_ALARM, f"{self.name}, batch {self.at}: {error}")
 
     def check_rollback_stands(self, report: RecommitReport) -> None:
         """What a rollback took is not committed again, if the rollback could note it."""
         brought_back = self.rolled_back and not report.found
         self.rolled_back = False
         if brought_back:
-            raise Violation(
-                "what a rollback took stays away", f"{self.name}: {report} is there again"
-            )
+            raise Violation(rules.ROLLBACK_STANDS, f"{self.name}: {report} is there again")
 
     def answer(self, user: str, option: str | None) -> None:
         """Gives that option to a sink from the next start on."""
@@ -440,22 +462,41 @@ class Stream(Actor):
         known = self.checkpoint
         known.known_upsets, known.known_drops = self.upsets, self.ready().drops
         self.skipped.clear()
-        for token in [one for one in self.world.truth.taken if one[0] in self.rows]:
-            if self.world.truth.taken[token] != "overwrite":
-                self.world.truth.acked.discard(token)
+        self.left = set()
+        for token in [one for one in self.truth.taken if one[0] in self.rows]:
+            if self.truth.taken[token] != "overwrite":
+                self.truth.acked.discard(token)
 
     def tellable(self) -> set[Token]:
         """The acknowledged batches of this run that were taken away, if the run can know: the
         snapshot of its last batch is gone and no expiry explains that, or another one has its id.
         """
-        truth, rows = self.world.truth, set()
+        truth, rows = self.truth, set()
         for user, last in self.last.items() if truth.head is not None else ():
             there = truth.there.get(last.id)
             expired = there is None and truth.head is not None and truth.head.id > last.id
             if not expired and (there is None or there.nonce != last.nonce):
                 rows.add(stream_of(user))
-        return {
+        told = {
             one
             for one, why in truth.taken.items()
             if one in truth.acked and one[0] in rows and why in ("rollback", "replaced")
         }
+        noted = truth.noted if self.world.history else set()
+        return told | {one for one in noted & truth.acked if one[0] in self.rows} | self._behind()
+
+    def moved_to(self, branch: str) -> None:
+        """Points the stream to a branch, which may lack batches that it has written."""
+        if self.process is not None:
+            self.process.kill()
+        self.killed()
+        self.left, self.branch = self.truth.acked, branch
+        self.checkpoint.known_upsets, self.checkpoint.known_drops = -1, self.truth.drops
+
+    def _behind(self) -> set[Token]:
+        """The acknowledged batches that the branch lacks to which the stream was pointed, if one of
+        its snapshots stands there.
+        """
+        own = [one for one in self.truth.there.values() if one.snapshot.commit_user == self.user]
+        live = self.truth.head.tokens() if own and self.truth.head is not None else self.left
+        return {one for one in self.left - live if one[0] in self.rows}

@@ -14,6 +14,7 @@ from paimon_stream.errors import (
     DeletedFiles,
     HistoryUnknown,
     PaimonStreamError,
+    SequenceConflict,
     TableRolledBack,
 )
 from paimon_stream.format.commit_message import CommitMessage
@@ -35,6 +36,7 @@ class Writer(Actor):
     """A writer without a journal: only their age protects its files."""
 
     writes = True
+    expects = (CommitLost, TableRolledBack, SequenceConflict)
 
     @property
     def exposed(self) -> bool:
@@ -44,7 +46,7 @@ class Writer(Actor):
         """What commits under this user, in the present process."""
         process = self.ready()
         return TableCommit(
-            replace(table, storage=process.storage), user, runtime=process.runtime, observer=self
+            replace(table, storage=self.storage()), user, runtime=process.runtime, observer=self
         )
 
     def numbered(
@@ -102,7 +104,8 @@ class HastyKeeper(BatchWriter):
         process = self.ready()
         return expire_snapshots(
             replace(
-                self.table(), storage=process.plain if self.world.locks is None else process.storage
+                self.table(),
+                storage=self.storage() if self.world.locks is None else process.storage,
             ),
             retain_max=1,
             retain_min=1,
@@ -117,6 +120,7 @@ class Committer(Writer):
     """
 
     kind = "committer"
+    expects = (*Writer.expects, HistoryUnknown)
 
     def __post_init__(self) -> None:
         self.number = 0
