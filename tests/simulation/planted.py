@@ -11,7 +11,7 @@ from typing import Any
 from paimon_stream.api import doctor
 from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
-from paimon_stream.errors import CommitUnknown, Unavailable
+from paimon_stream.errors import Unavailable
 from paimon_stream.storage.base import Bundle, PutResult
 from paimon_stream.stream import dead_attempts, evidence, ledger, recommit, writer
 from paimon_stream.stream.claims import Claims, RunFence
@@ -462,15 +462,30 @@ def a_staging_is_too_old_at_once(patch: Patch) -> None:
     seed=9,
 )
 def files_are_deleted_in_doubt(patch: Patch) -> None:
-    def give_up(self: StreamWriter, *given: Any) -> Any:
+    """A store that gives no answer to the commit rarely deletes a file right after that. So the
+    files go where the first put has no answer.
+    """
+    messages: dict[object, Any] = {}
+
+    def prepare(self: StreamWriter, *given: Any) -> Any:
+        messages[_process(self.table.storage)] = self, given[2].entry.messages
+        return commit(self, *given)
+
+    def publish(self: SnapshotStore, snapshot: Any, content: bytes) -> PutResult:
         try:
-            return real(self, *given)
-        except CommitUnknown:
-            self.discard(given[2].entry.messages)
+            return put(self, snapshot, content)
+        except Unavailable:
+            if (writing := messages.get(_process(self.storage))) is not None:
+                writing[0].discard(writing[1])
             raise
 
-    real = StreamWriter._publish
-    patch.setattr(StreamWriter, "_publish", give_up)
+    commit, put = StreamWriter._publish, SnapshotStore.publish
+    patch.setattr(StreamWriter, "_publish", prepare)
+    patch.setattr(SnapshotStore, "publish", publish)
+
+
+def _process(storage: Any) -> object:
+    return storage._process
 
 
 # -- the journal and what dead attempts left
