@@ -9,6 +9,7 @@ not change the files: keep reading them, and give a new form a new version numbe
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,19 @@ from paimon_stream.format.snapshot_json import Marks, encode_snapshot
 from paimon_stream.maintenance.branches import create_branch, delete_branch
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import branch_note, branch_storage
+from paimon_stream.storage.branch import branch_note, branch_storage, older_branch_note
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import BatchSummary, Claims, RegisteredWriter, previous_of
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
-from paimon_stream.table.lineage import rolled_back
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.persisted import values
 from tests.persisted.archive import own_files, releases, stored_own_files
 from tests.persisted.values import Values
+
+OLDER_NOTE = re.compile(r"\b_paimon_stream/(branch|expiring)-")
+"""The names that notes had until their form got a dot (exactly-once.md)."""
 
 RELEASES = pytest.mark.parametrize("release", releases(), ids=lambda release: release.name)
 
@@ -60,7 +64,12 @@ def test_the_same_values_give_the_bytes_of_the_newest_release() -> None:
     values.NEWEST.write(storage)
     wanted = stored_own_files(releases()[-1])
     assert len(wanted) == 20
-    assert own_files(storage) == wanted
+    written = own_files(storage)
+    newer = {path for path in written if "/removed." in path}
+    assert len(newer) == sum(bool(part.rolled_back) for _, part in parts_of(releases()[-1]))
+    assert {path: written[path] for path in written if path not in newer} == {
+        OLDER_NOTE.sub(r"_paimon_stream/\1.", path): data for path, data in wanted.items()
+    }
     assert values.NEWEST.properties == stored_properties(releases()[-1])
 
 
@@ -100,7 +109,10 @@ def test_claims_of_each_release_hold(release: Path) -> None:
 @RELEASES
 def test_notes_of_rollbacks_of_each_release_are_read(release: Path) -> None:
     for storage, expected in parts_of(release):
-        assert rolled_back(storage) == tuple(expected.rolled_back)
+        found = read_removals(storage)
+        nonces = [removed.snapshot and removed.snapshot.nonce for removed in found.removed]
+        assert nonces == list(expected.rolled_back)
+        assert not found.doubts
 
 
 @RELEASES
@@ -117,8 +129,9 @@ def test_branches_that_a_release_began_to_make_or_delete_are_completed(release: 
     stored, names = storage_of(release), values.OF_FOLDER[release.name].branches
     table = values.table_with_killed_branches()
     for name, text in names.items():
-        assert stored.read(branch_note(name)) == text.encode()
-        table.storage.write(branch_note(name), stored.read(branch_note(name)))
+        assert stored.read(older_branch_note(name)) == text.encode()
+        table.storage.delete(branch_note(name))
+        table.storage.write(older_branch_note(name), stored.read(older_branch_note(name)))
         create = text.startswith("create")
         tag = values.TAG if text.endswith(values.TAG) else None
         other = None if tag or not create else values.TAG
@@ -128,6 +141,7 @@ def test_branches_that_a_release_began_to_make_or_delete_are_completed(release: 
             assert create_branch(table, name, tag).found
         else:
             assert delete_branch(table, name).found
+        assert not table.storage.exists(older_branch_note(name))
         assert not table.storage.exists(branch_note(name))
 
 
@@ -152,7 +166,7 @@ def test_snapshot_properties_of_each_release_are_understood(release: Path) -> No
 
 @RELEASES
 def test_each_own_file_names_its_version(release: Path) -> None:
-    notes = [branch_note(name) for name in values.OF_FOLDER[release.name].branches]
+    notes = [older_branch_note(name) for name in values.OF_FOLDER[release.name].branches]
     for path, data in stored_own_files(release).items():
         if path in notes:
             continue  # its text is all that it has

@@ -42,8 +42,6 @@ STOPS: dict[str, tuple[type[ReplayError], ...]] = {
     "others-outage": (),
     "others-outage-damaged": (HistoryUnknown,),
 }
-# States in which the stream still goes on, although an error must stop it.
-NOT_YET = {"expired", "expired-damaged", "expired-emptied", "others-outage-damaged"}
 HOLES = {state for state in STATES if not state.startswith(("outage", "others"))}
 """The states in which batch 1 was taken back."""
 
@@ -81,10 +79,8 @@ def test_each_archive_has_all_states(stopped: Killed) -> None:
 
 @pytest.mark.parametrize(("stopped", "state"), cases(*(state for state in STATES if STOPS[state])))
 def test_a_stream_does_not_go_on_over_rows_that_may_be_gone(
-    stopped: Killed, state: str, tmp_path: Path, request: pytest.FixtureRequest
+    stopped: Killed, state: str, tmp_path: Path
 ) -> None:
-    if state in NOT_YET:
-        request.applymarker(pytest.mark.xfail(strict=True, raises=pytest.fail.Exception))
     restart = Restart(unpacked(stopped, state, tmp_path), STREAMS[stopped.stream], LATER)
     assert restart.first_batch == 2
     before = restart.table().snapshots()

@@ -30,13 +30,14 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import create_branch, delete_branch
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_folder, branch_note, branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity, previous_commit
 from paimon_stream.stream.recommit import _NONCE as RECOMMITTED
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
-from paimon_stream.table.lineage import note_rolled_back
+from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.table import Table, create_table
 from tests.kits.faults import Fault, FaultyStorage, Killed
 
@@ -292,9 +293,18 @@ class Values:
             for entry in entries:
                 Journal(storage, user).write(entry)
         if self.rolled_back:
-            newest, *older = self.rolled_back
-            note_rolled_back(storage, older)
-            note_rolled_back(storage, [newest])
+            notes = RemovalNotes(storage, simulated(0), "rollback", BASE)
+            notes.announce(
+                [
+                    Removed(
+                        snapshot=SnapshotRef(id=BASE.id + 1, nonce=nonce),
+                        user=IDENTITY.user,
+                        identifier=8,
+                    )
+                    for nonce in self.rolled_back
+                ]
+            )
+            notes.complete()
         for oldest, following in self.expiring:
             ExpiringNotes(storage).write(oldest, following)
         for name in self.branches:
