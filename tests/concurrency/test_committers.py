@@ -16,6 +16,7 @@ from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench
 from tests.kits.places import some
+from tests.kits.seeds import examples
 
 pytestmark = [pytest.mark.store, pytest.mark.s3]
 
@@ -121,7 +122,7 @@ def test_one_user_with_one_identifier_is_published_once_in_every_order() -> None
 
 @pytest.mark.parametrize("min_count", ["1", "2"])
 def test_two_committers_that_both_merge_manifests_agree_in_every_order(min_count: str) -> None:
-    for order in some(list(orders_of_two())[::3]):
+    for order in some(list(orders_of_two())[:: examples(7, 3)]):
         bench = Bench(options={"manifest.merge-min-count": min_count})
         for number in range(3):
             message = bench.message(f"old-{number}")
@@ -135,7 +136,7 @@ def test_two_committers_that_both_merge_manifests_agree_in_every_order(min_count
 
 
 def test_sequence_numbers_of_one_bucket_never_repeat_in_any_order() -> None:
-    for order in some(list(orders_of_two())[::3]):
+    for order in some(list(orders_of_two())[:: examples(7, 3)]):
         bench = Bench(options={"bucket": "2", "bucket-key": "id"})
         actors = [
             Actor(bench, bench.request(0, [bench.message(user)], user=user, renumber=True))
@@ -149,7 +150,7 @@ def test_sequence_numbers_of_one_bucket_never_repeat_in_any_order() -> None:
 
 
 def test_three_committers_two_of_one_user_in_many_orders() -> None:
-    for order in some(orders_of_three(120)):
+    for order in some(orders_of_three(examples(40, 120))):
         bench = Bench(options={"bucket": "2", "bucket-key": "id"})
         names = (("me", "a"), ("me", "b"), ("you", "c"))
         actors = [

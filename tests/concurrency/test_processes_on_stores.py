@@ -37,7 +37,7 @@ def proxy(s3_server: StoreServer) -> Iterator[FaultProxy]:
         yield proxy
 
 
-CROWDS = [(4, 1, 25, False), (4, 1, 5, True)]
+CROWDS = [(3, 1, 5, True)]
 if MANY:
     CROWDS = [(8, 1, 100, False), (4, 16, 50, False), (4, 1, 100, True)]
 
@@ -91,7 +91,7 @@ def test_two_drivers_on_one_checkpoint(
     options = s3_server.options(proxy)
     noticed = []
     with Crowd(2) as crowd:
-        for _ in range(examples(5, 20)):
+        for _ in range(examples(3, 20)):
             tasks = [(stream.location, options, driver, stream.next_batch, 4) for driver in (1, 2)]
             ends = crowd.run(drive, tasks)
             noticed += [error for _, error in ends if error]

@@ -15,6 +15,7 @@ from paimon_stream.errors import BucketCountChanged, CommitConflict, DeletedFile
 from tests.concurrency.test_committers import Actor, orders_of_two
 from tests.kits.commits import Bench
 from tests.kits.places import WHOLE, some
+from tests.kits.seeds import examples
 from tests.unit.commit.test_checks import append, keys
 
 pytestmark = [pytest.mark.store, pytest.mark.s3]
@@ -126,7 +127,7 @@ PAIRS = [
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: " and ".join(one.__name__ for one in pair))
 def test_in_many_orders_the_table_is_what_one_after_the_other_leaves(pair: Sequence[Any]) -> None:
     seen: set[tuple[str, ...]] = set()
-    for order in some(list(orders_of_two())[:: 4 if pair in PAIRS[:2] else 9]):
+    for order in some(list(orders_of_two())[:: examples(12, 4 if pair in PAIRS[:2] else 9)]):
         bench = grown()
         users = ("a", "b")
         requests = [what(bench, user) for what, user in zip(pair, users, strict=True)]
@@ -166,7 +167,7 @@ def settle(what: Any, user: str, actor: Actor, live: set[str], published: Sequen
 
 
 def test_two_compactions_of_other_files_with_overlapping_keys_never_both_come_in() -> None:
-    for order in some(list(orders_of_two())[::9]):
+    for order in some(list(orders_of_two())[:: examples(18, 9)]):
         bench = Bench(options={"bucket": "1"}, keys=("id",))
         for name in "ab":
             append(bench, name)
@@ -185,7 +186,7 @@ def test_two_compactions_of_other_files_with_overlapping_keys_never_both_come_in
 
 
 def test_an_append_for_the_old_bucket_count_never_follows_the_overwrite_that_changed_it() -> None:
-    for order in some(list(orders_of_two())[::9]):
+    for order in some(list(orders_of_two())[:: examples(18, 9)]):
         bench = Bench(options={"bucket": "4", "bucket-key": "id"})
         append(bench, "old")
         requests = [
