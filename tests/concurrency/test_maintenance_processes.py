@@ -21,6 +21,7 @@ HARMLESS = {"abort", "orphans", "tag"}
 NAMES = [name for name in COMMANDS if name != "append"]
 PAIRS = [pair for pair in combinations_with_replacement(NAMES, 2) if not set(pair) <= HARMLESS]
 PAIRS += [("stream", name) for name in NAMES]
+OFTEN = PAIRS[::12]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,11 @@ def meetings(
     hall.close()
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+@pytest.mark.parametrize(
+    "pair",
+    [pytest.param(pair, marks=() if pair in OFTEN else pytest.mark.full) for pair in PAIRS],
+    ids=" and ".join,
+)
 def test_two_processes_that_meet_leave_everything_whole_and_report_the_truth(
     pair: tuple[str, str], meetings: dict[tuple[str, str], Future[int]]
 ) -> None:

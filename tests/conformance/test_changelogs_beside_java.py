@@ -25,7 +25,7 @@ from tests.conformance.test_random_merging_beside_java import (
 )
 from tests.kits.compaction import WAYS, changelog
 from tests.kits.keyed import commit_changes
-from tests.kits.params import each_once, kept_if
+from tests.kits.params import each_once, few
 from tests.kits.random_tables import Definition, batches, looking_up
 from tests.kits.seeds import seeds
 
@@ -108,7 +108,7 @@ def levels(found: tuple[Any, ...]) -> list[int]:
     return sorted({level for level, _, _ in found[0]})
 
 
-@pytest.mark.parametrize("group", kept_if(lambda group: group == 0, range(3)))
+@pytest.mark.parametrize("group", few(range(3), lambda group: group == 0))
 def test_we_and_java_make_the_same_of_copies_of_a_table(
     group: int, tmp_path: Path, java: Any
 ) -> None:

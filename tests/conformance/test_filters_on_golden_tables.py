@@ -18,6 +18,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.read import rows as reading
 from tests.kits.filters import assert_same, random_filter
+from tests.kits.params import one_in
 from tests.kits.seeds import examples
 
 HERE = Path(__file__).parent.parent / "golden"
@@ -33,7 +34,7 @@ def test_there_are_tables() -> None:
     assert len(TABLES) > 50
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", one_in(4, TABLES))
 def test_random_filters_keep_what_a_full_read_keeps(name: str) -> None:
     table = PaimonTable.load(str(HERE / name))
     whole = table.to_arrow()
@@ -43,7 +44,7 @@ def test_random_filters_keep_what_a_full_read_keeps(name: str) -> None:
         assert_same(table.to_arrow(filter=where), whole.filter(where), str(where))
 
 
-@pytest.mark.parametrize("case", ["all_types", "all_types_avro", "all_types_orc"])
+@pytest.mark.parametrize("case", one_in(3, ["all_types", "all_types_avro", "all_types_orc"]))
 def test_every_value_of_every_type_is_found_where_it_is_a_bound(case: str) -> None:
     table = PaimonTable.load(str(HERE / case / "db.db" / "t"))
     whole = table.to_arrow()
@@ -98,7 +99,7 @@ def row(one: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", one_in(2, [True, False]))
 def test_row_groups_that_java_wrote_are_skipped(
     keyed: bool, tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ import pytest
 from tests.kits.seeds import MANY
 from tests.kits.tables import append
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 
 Rows = list[dict[str, Any]]
 UTC = dt.timezone.utc

@@ -20,7 +20,6 @@ from paimon_stream import CommitReport, PaimonSink, PaimonTable
 from paimon_stream.cli.app import cli
 from paimon_stream.errors import CommitLost, PaimonStreamError
 from tests.kits.java_catalogs import java_with_s3
-from tests.kits.params import kept_if
 from tests.kits.spark_jobs import ROWS_PER_FILE, Job
 from tests.kits.stores import StoreServer
 from tests.servers.fault_proxy import FaultProxy, Rule
@@ -116,10 +115,8 @@ def shop(spark_session: SparkSession, tmp_path: Path, s3_server: StoreServer) ->
     return Shop(Job(spark_session, tmp_path), location, options)
 
 
-@pytest.mark.parametrize(
-    "seen",
-    kept_if(lambda seen: seen != "at a restart", ["by the running stream", "at a restart"]),
-)
+@pytest.mark.full
+@pytest.mark.parametrize("seen", ["by the running stream", "at a restart"])
 def test_java_replaces_our_commit_and_the_rows_come_back(
     shop: Shop, held_java: HeldJava, seen: str
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paimon_stream import PaimonTable
-from tests.kits.params import kept_if
+from tests.kits.params import few
 
 COLUMNS = [("id", "INT NOT NULL"), ("p", "INT NOT NULL"), ("v", "STRING")]
 KEPT = {
@@ -49,7 +49,7 @@ def files(table: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "producer", kept_if(lambda producer: producer != "none", ["none", "lookup", "append"])
+    "producer", few(["none", "lookup", "append"], lambda producer: producer != "none")
 )
 def test_both_engines_keep_the_same_files_and_go_on_with_what_the_other_left(
     java: Any, tmp_path: Path, producer: str

@@ -16,7 +16,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import InvalidData
 from tests.kits.merging import COLUMNS, ENGINES, Change, changes
-from tests.kits.params import each_once, kept_if
+from tests.kits.params import each_once, few, one_in
 from tests.kits.reading import java_rows, wire_rows
 from tests.kits.seeds import examples
 
@@ -57,7 +57,7 @@ def _counted(rows: list[list[Any]], unordered: int | None) -> Counter[str]:
     return Counter(map(repr, rows))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", one_in(3, ENGINES))
 def test_every_engine_gives_the_rows_that_java_reads(
     engine: str, tmp_path: Path, java: Any
 ) -> None:
@@ -78,7 +78,7 @@ def test_every_engine_gives_the_rows_that_java_reads(
 LOOKED_UP = [name for name in ENGINES if "merge-engine" in ENGINES[name][0]]
 
 
-@pytest.mark.parametrize("engine", kept_if(lambda engine: engine in LOOKED_UP[::3], LOOKED_UP))
+@pytest.mark.parametrize("engine", few(LOOKED_UP, lambda engine: engine in LOOKED_UP[::3]))
 def test_with_lookup_every_engine_gives_the_rows_of_several_levels_that_java_reads(
     engine: str, tmp_path: Path, java: Any
 ) -> None:
@@ -117,7 +117,7 @@ KEYS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("type_", KEYS)
+@pytest.mark.parametrize("type_", one_in(3, KEYS))
 def test_keys_of_every_type_are_found_again(type_: str, tmp_path: Path, java: Any) -> None:
     """Changes of composite keys, the type's column first and last, as a dict keeps them."""
     random, path, rows = Random(type_), tmp_path / "db.db" / "t", {}

@@ -17,6 +17,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import check_table_kind, load_table
+from tests.kits.params import few
 from tests.kits.reading import append, assert_rows, java_rows, wire_rows
 
 HERE = Path(__file__).parent.parent / "golden"
@@ -141,10 +142,11 @@ def test_orc_with_local_time_zones_is_not_written_while_java_shifts_it(golden: G
 # -- the steps of a case, taken by our writer -----------------------------------------------------
 
 REPLAYED = [case for case in APPEND if not case.startswith("overwritten")]
+REPLAYED_OFTEN = [case for case in REPLAYED if case != "many_commits"][::3]
 OF_ONE_RUN = {"fileName", "fileSize", "creationTime", "minValues", "maxValues"}
 
 
-@pytest.mark.parametrize("case", REPLAYED)
+@pytest.mark.parametrize("case", few(REPLAYED, lambda case: case in REPLAYED_OFTEN))
 def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
     case: str, tmp_path: Path, java: Any
 ) -> None:

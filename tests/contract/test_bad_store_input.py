@@ -12,7 +12,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.errors import InvalidOption, PaimonStreamError, PermissionDenied
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.stores import SECRETS, StoreServer
 from tests.servers.fault_proxy import FaultProxy, Rule
 

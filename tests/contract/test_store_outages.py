@@ -19,7 +19,7 @@ from paimon_stream.runtime import SimulatedClock, system
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_client import probe_atomic_create
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.stores import Outage, StoreServer, opened
 from tests.servers.fault_proxy import FaultProxy, Rule
 

@@ -12,7 +12,8 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.errors import PermissionDenied
-from tests.kits.seeds import MANY, few
+from tests.kits.params import few
+from tests.kits.seeds import MANY
 from tests.kits.stores import StoreServer
 from tests.servers.fault_proxy import FaultProxy, Rule
 

@@ -24,7 +24,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed, Moment
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.azure_and_gcs]
 

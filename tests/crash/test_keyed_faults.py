@@ -27,8 +27,8 @@ from paimon_stream.table.table import Table, create_table, load_table
 from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.keyed import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
+from tests.kits.params import few
 from tests.kits.places import following, new_storage
-from tests.kits.seeds import few
 
 pytestmark = pytest.mark.store
 

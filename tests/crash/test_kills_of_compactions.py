@@ -14,7 +14,7 @@ from paimon_stream import PaimonTable
 from tests.crash.test_kills import ROWS_PER_FILE, Job, files_on_disk, live_files
 from tests.crash.test_kills_of_sums import add_numbers
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 WINDOWS = [
     ("while the units are rewritten", "rewriting", False),

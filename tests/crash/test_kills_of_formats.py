@@ -21,7 +21,7 @@ from paimon_stream import PaimonTable
 pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
 from tests.crash.format_child import HOOK
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 HERE = Path(__file__).parent
 FILES = 5

@@ -14,7 +14,7 @@ import pytest
 from paimon_stream import PaimonTable
 from tests.crash.test_kills import ROWS_PER_FILE, Job, files_on_disk, live_files
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def add_numbers(job: Job, number: int) -> None:

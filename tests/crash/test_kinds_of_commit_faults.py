@@ -25,8 +25,8 @@ from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed
+from tests.kits.params import few
 from tests.kits.places import emptied, following
-from tests.kits.seeds import few
 
 pytestmark = [pytest.mark.store, pytest.mark.s3]
 

@@ -21,9 +21,10 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS as ALL_FAULTS
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, tried
+from tests.kits.params import few
 from tests.kits.places import WHOLE, following
 from tests.kits.races import Meanwhile, Stopped
-from tests.kits.seeds import MANY, few
+from tests.kits.seeds import MANY
 
 pytestmark = pytest.mark.store
 

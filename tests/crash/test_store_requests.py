@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.runtime import simulated
-from tests.kits.seeds import MANY, examples, few
+from tests.kits.params import few
+from tests.kits.seeds import MANY, examples
 from tests.kits.store_streams import QUICK, OtherReader, RowStream
 from tests.kits.stores import KINDS, Outage, StoreServer
 from tests.servers.fault_proxy import Rule

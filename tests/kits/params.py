@@ -1,4 +1,6 @@
-"""Which values of a parametrized test `make test` runs. The others are `full`: `make test-full` runs them."""
+"""Which cases of a parametrized test `make test` runs. The others are `full`: `make test-full` runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,23 @@ from typing import Any
 import pytest
 
 
-def kept_if(keep: Callable[[Any], bool], values: Iterable[Any]) -> list[Any]:
-    """The values for `pytest.mark.parametrize`; those that are not to be kept are `full`."""
+def few(cases: Iterable[Any], chosen: Callable[..., bool]) -> list[Any]:
+    """The cases of a parametrized test. Those that are not `chosen` are `full`. A case of several
+    parameters is a tuple, and `chosen` gets them one by one.
+    """
     return [
-        value if keep(value) else pytest.param(value, marks=pytest.mark.full) for value in values
+        pytest.param(*values, marks=() if chosen(*values) else pytest.mark.full)
+        for values in (case if isinstance(case, tuple) else (case,) for case in cases)
     ]
+
+
+def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
+    """The cases of a parametrized test that are all of one kind. The first of each `step` of them
+    runs in `make test`.
+    """
+    every = list(cases)
+    chosen = every[::step]
+    return few(every, lambda *values: (values if len(values) > 1 else values[0]) in chosen)
 
 
 def each_once(*axes: Iterable[Any], keep: Callable[..., bool] = lambda *_: False) -> list[Any]:

@@ -1,13 +1,15 @@
 """Where the tables of tests are: in memory, or in a store, with TEST_STORE=s3, azure or gcs.
 
-On a store, tests that try every case try some of them, one in TEST_STEP, because each takes seconds
-there. Which ones, is a matter of the test's turn.
+A test that lets something happen at any operation tries one operation in TEST_STEP: one in four in
+memory, all of them with TEST_SEEDS=many, and fewer on a store, where each takes seconds. Which ones
+depends on the test alone, so a run that fails can be repeated.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final, TypeVar
@@ -22,10 +24,12 @@ from tests.servers.gcs_moto import GcsProxy
 T = TypeVar("T")
 
 STORE: Final = os.environ.get("TEST_STORE", "")
-STEP: Final = int(os.environ.get("TEST_STEP", "7" if MANY else "41")) if STORE else 1
+STEP: Final = int(
+    os.environ.get("TEST_STEP", ("7" if MANY else "41") if STORE else ("1" if MANY else "4"))
+)
 WHOLE: Final = STEP == 1
 """Whether every case is tried."""
-_TURNS: Final = itertools.count()
+_TURNS: Final[Counter[str]] = Counter()
 
 
 def new_storage(**how: object) -> Storage:
@@ -35,15 +39,20 @@ def new_storage(**how: object) -> Storage:
 
 def following(at: int) -> int:
     """The number of the case after `at`. The first is that after 0."""
-    if STEP > 1 and at == 0:
-        return 1 + next(_TURNS) * 7 % STEP
-    return at + STEP
+    return at + STEP if at else 1 + _turn(STEP)
 
 
 def some(cases: Iterable[T]) -> Sequence[T]:
-    """The cases to try."""
+    """The cases to try: all of them in memory, where none takes long."""
     every = list(cases)
-    return every[next(_TURNS) * 7 % min(STEP, len(every)) :: STEP] if STEP > 1 else every
+    return every[_turn(min(STEP, len(every))) :: STEP] if STORE else every
+
+
+def _turn(step: int) -> int:
+    """With which case of so many a test begins. Each time that it asks, with another one."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    _TURNS[test] += 1
+    return (zlib.crc32(test.encode()) + 7 * _TURNS[test]) % step
 
 
 def emptied(storage: Storage) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
-from typing import Any, Final
-
-import pytest
+from typing import Final
 
 MANY: Final = os.environ.get("TEST_SEEDS") == "many"
 
@@ -24,16 +22,6 @@ def seeds(few: int, many: int) -> range:
 def examples(few: int, many: int) -> int:
     """The number of examples for a property test with hypothesis."""
     return many if MANY else few
-
-
-def few(cases: Iterable[Any], chosen: Callable[..., bool]) -> list[Any]:
-    """The cases of a parametrized test. Those that are not `chosen` run in `make test-full` only.
-    A case of several parameters is a tuple, and `chosen` gets them one by one.
-    """
-    return [
-        pytest.param(*one, marks=() if chosen(*one) else pytest.mark.full)
-        for one in (case if isinstance(case, tuple) else (case,) for case in cases)
-    ]
 
 
 def tries(few: int, seconds: int) -> Iterator[int]:

@@ -16,7 +16,7 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 TABLE = Path(__file__).parent.parent / "golden" / "all_types" / "db.db" / "t"
 SCHEMA = (TABLE / "schema" / "schema-0").read_bytes()

@@ -32,13 +32,13 @@ OFTEN = frozenset(
         "vectors of other files are lost",
     }
 )
-"""These run with every change, one for each kind of rule; the others run with the long tests."""
+"""These run with every change, one for each kind of rule."""
 
 
 @pytest.mark.parametrize(
     "bug",
     [
-        pytest.param(bug, id=bug.name, marks=() if bug.name in OFTEN else pytest.mark.long)
+        pytest.param(bug, id=bug.name, marks=() if bug.name in OFTEN else pytest.mark.full)
         for bug in BUGS
     ],
 )

@@ -37,6 +37,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
+from tests.kits.params import each_once, one_in
 from tests.kits.streams import At, PowerCut, Stream
 from tests.servers.rest_double import TOKEN, RestDouble
 
@@ -528,14 +529,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("strict", "fault"), each_once([True, False], FAULTS))
 def test_a_commit_with_a_lost_answer_counts_once(
-    table: PaimonTable, server: RestDouble, faults: list[Any], strict: bool
+    table: PaimonTable, server: RestDouble, strict: bool, fault: str
 ) -> None:
     server.strict = strict
     table.append(ROWS)
-    server.faults += faults
+    server.faults += FAULTS[fault]
     report = table.append(ROWS)
     assert server.faults == []
     assert (report.snapshot_id, table.to_arrow().num_rows) == (2, 2)
@@ -557,7 +557,7 @@ def test_what_a_process_forgets_of_its_commits_does_not_matter(
     assert [one["id"] for one in server.table("db.t").seen] == [1, 2]
 
 
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("strict", one_in(2, [True, False]))
 def test_threads_may_share_a_table(cat: PaimonCatalog, server: RestDouble, strict: bool) -> None:
     server.strict = strict
     options = {"commit.max-retries": "100", "commit.timeout": "5 min"}
@@ -605,11 +605,15 @@ GATEWAY: Any = (404, "<html>")
 RENAMED: Any = (404, {"resourceType": "TABLE", "resourceName": "t", "message": "gone", "code": 404})
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3, 4])
 @pytest.mark.parametrize(
-    "answer", [GATEWAY, RENAMED, (401, None)], ids=["gateway", "renamed", "401"]
+    ("nth", "answer", "posted"),
+    each_once(
+        [1, 2, 3, 4],
+        [GATEWAY, RENAMED, (401, None)],
+        ["done", "lost", "repeated by a proxy"],
+        keep=lambda nth, answer, posted: nth == 1,
+    ),
 )
-@pytest.mark.parametrize("posted", ["done", "lost", "repeated by a proxy"])
 def test_a_look_that_is_refused_after_a_commit_deletes_nothing(
     table: PaimonTable, server: RestDouble, nth: int, answer: Any, posted: str
 ) -> None:
@@ -710,9 +714,15 @@ def rest_bench(server: RestDouble) -> RestBench:
     return RestBench(server)
 
 
-@pytest.mark.parametrize("fault", ["", "lose", "late", "mute", "503"])
-@pytest.mark.parametrize("phase", [one for one in Phase if one is not Phase.DISCARDED])
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "phase", "strict"),
+    each_once(
+        ["", "lose", "late", "mute", "503"],
+        [phase for phase in Phase if phase is not Phase.DISCARDED],
+        [True, False],
+        keep=lambda fault, phase, strict: phase is Phase.PUBLISHED and strict,
+    ),
+)
 def test_a_stream_that_is_killed_writes_each_batch_once(
     server: RestDouble, rest_bench: RestBench, phase: Phase, fault: str, strict: bool
 ) -> None:

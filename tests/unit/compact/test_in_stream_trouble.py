@@ -21,6 +21,7 @@ from paimon_stream.storage.local import LocalStorage
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live
 from tests.kits.faults import Fault, FaultyStorage, Moment
+from tests.kits.places import following
 from tests.unit.compact.test_in_stream import changes, expected, keyed, rows, run
 
 FULL = {"changelog-producer": "full-compaction"}
@@ -117,7 +118,7 @@ def test_a_restart_whose_first_batch_has_no_rows_gives_nothing_up(tmp_path: Path
 def test_a_read_that_fails_once_keeps_no_bucket_invisible(tmp_path: Path) -> None:
     at = behind = 0
     while True:
-        at += 1
+        at = following(at)
         table = keyed(tmp_path / str(at), **{"merge-engine": "first-row"})
         stream = CompactedStream(table)
         run(stream, 2)

@@ -23,6 +23,7 @@ from paimon_stream.table.table import Table
 from tests.kits.commits import Bench
 from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.places import following
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -225,7 +226,7 @@ def test_after_a_failure_at_any_operation_the_next_run_creates_the_same_tags(
 ) -> None:
     at, fired = 0, True
     while fired:
-        at += 1
+        at = following(at)
         table = made([0, DAY, 2 * DAY], **{"tag.num-retained-max": "2"})
         faulty = FaultyStorage(table._table.storage, [Fault(at=at, **fault)])
         try:

@@ -50,6 +50,7 @@ from paimon_stream.table.table import load_table
 from tests.kits.attempts import attempts
 from tests.kits.faults import FAULTS
 from tests.kits.maintained import TEMPLATE, Case, built, tried
+from tests.kits.params import each_once
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
 
@@ -437,11 +438,12 @@ def test_main_becomes_what_the_branch_is() -> None:
     audit(case)
 
 
-@pytest.mark.parametrize("fault", KILLS.values(), ids=KILLS.keys())
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("name", "shared"), each_once(KILLS, [True, False]))
 def test_a_fast_forward_that_failed_anywhere_is_completed_by_the_next(
-    fault: dict[str, object], shared: bool
+    name: str, shared: bool
 ) -> None:
+    fault = KILLS[name]
+
     def make() -> Case:
         case, branch = made("kept" if shared else None)
         if shared:

@@ -51,7 +51,7 @@ from tests.kits.commits import Bench, forget_removals
 from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.maintained import paths, tried
-from tests.kits.places import new_storage
+from tests.kits.places import following, new_storage
 from tests.kits.races import Meanwhile
 from tests.kits.seeds import MANY
 
@@ -291,7 +291,7 @@ def test_the_expiry_of_a_table_never_waits_for_that_of_another() -> None:
 def test_a_branch_that_is_made_during_an_expiry_keeps_what_it_refers_to() -> None:
     at, met, kept = 0, True, 0
     while met:
-        at += 1
+        at = following(at)
         bench = grown(4)
         bench.committer().commit(bench.request(9, [bench.compaction("f0", "f1", into="big")]))
         held = bench.metadata_of(3)
@@ -676,7 +676,7 @@ def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(
 ) -> None:
     at, met = 0, True
     while met:
-        at += 1
+        at = following(at)
         bench = grown(4)
 
         def overtake(bench: Bench = bench) -> None:
@@ -697,7 +697,7 @@ def test_an_expiry_that_stood_still_leaves_the_target_of_a_rollback() -> None:
     """
     at, met = 0, True
     while met:
-        at += 1
+        at = following(at)
         clock = SimulatedClock()
         bench = grown(5, MemoryStorage(clock=clock))
 
@@ -836,6 +836,7 @@ table.append(pa.table({"id": pa.array([1], pa.int64())}))
 """
 
 
+@pytest.mark.full
 def test_a_process_that_commits_once_and_ends_lets_its_expiry_end(tmp_path: Path) -> None:
     """Otherwise a table to which such processes write would keep every snapshot."""
     table = tmp_path / "db.db" / "t"

@@ -25,6 +25,7 @@ from paimon_stream.maintenance.manifest_compaction import (
 from paimon_stream.storage.base import Storage
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.places import following
 from tests.kits.races import Meanwhile
 
 NAMES = [f"live-{n}" for n in range(3)]
@@ -137,7 +138,7 @@ def test_it_is_whole_or_absent_wherever_it_fails(fault: dict[str, object]) -> No
     at = 0
     fired = True
     while fired:
-        at += 1
+        at = following(at)
         bench = grown()
         storage = FaultyStorage(bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
         try:
@@ -182,7 +183,7 @@ def test_a_paused_compaction_whose_snapshot_id_has_expired_leaves_no_snapshot() 
     at = 0
     happened = True
     while happened:
-        at += 1
+        at = following(at)
         bench = grown()
 
         def overtake(bench: Bench = bench) -> None:

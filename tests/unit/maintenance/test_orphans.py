@@ -33,6 +33,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal, JournalEntry
 from tests.kits.commits import Bench, data_file
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.places import following
 from tests.kits.races import Meanwhile
 from tests.kits.streams import At, Stream
 
@@ -423,7 +424,7 @@ def test_no_live_file_goes_whenever_others_commit_expire_tag_or_roll_back(
     at = 0
     happened = True
     while happened:
-        at += 2
+        at = following(at)
         scene = grown(options={"manifest.merge-min-count": "2"})
         Journal(scene.storage, "me").write(entry(scene, "prepared"))
         scene.litter("bucket-0/litter")
@@ -452,10 +453,10 @@ FAULTS = [{"moment": Moment.BEFORE, "stop": False}, {"moment": Moment.AFTER, "st
 def test_a_cleaner_that_fails_or_dies_anywhere_leaves_the_table_whole(
     fault: dict[str, object],
 ) -> None:
-    at = -1 if fault["stop"] else 0
+    at = 0
     fired = True
     while fired:
-        at += 2
+        at = following(at)
         scene = grown(options={"manifest.merge-min-count": "2"})
         journal = Journal(scene.storage, "me")
         journal.write(entry(scene, "prepared"))

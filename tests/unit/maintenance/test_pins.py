@@ -33,6 +33,7 @@ from tests.kits.commits import Bench
 from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, tried
+from tests.kits.places import following
 from tests.kits.races import Meanwhile
 
 NOTHING = dt.timedelta(0)
@@ -158,7 +159,7 @@ def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was
     """
     at, met, broken = 0, True, 0
     while met:
-        at += 1
+        at = following(at)
         case = Case.make()
         bench, tag = case.bench, read_tags(case.bench.storage)["kept"]
         case.expire_to(6)

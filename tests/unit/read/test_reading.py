@@ -511,6 +511,7 @@ def test_rows_pass_through_in_bounded_memory(tmp_path: Path) -> None:
     assert most < 12 * 2**20  # the rows are 21 MB, one file of them 2 MB
 
 
+@pytest.mark.full
 def test_files_of_a_bucket_that_overlap_are_merged_in_bounded_memory(tmp_path: Path) -> None:
     """Eight files of level 0 that have the same keys: what Arrow holds at a time is some rows of
     each.

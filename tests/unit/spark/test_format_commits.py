@@ -78,6 +78,7 @@ def data_files(of: PaimonTable) -> int:
     return len(list(Path(of.location).rglob("data-*")))
 
 
+@pytest.mark.full
 def test_rows_of_a_key_in_several_tasks_rank_by_task(tmp_path: Path, java: Any) -> None:
     made = table(tmp_path, keyed=True)
     for batch in range(2):

@@ -15,6 +15,7 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from tests.kits.commits import Bench, java_latest
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.places import following
 from tests.kits.streams import Stream
 
 
@@ -74,7 +75,7 @@ def test_at_every_point_where_a_rollback_to_an_expired_tag_is_killed_all_engines
 ):
     fired, at = True, 0
     while fired:
-        at += 1
+        at = following(at)
         stream = grown(12, tag_at=5, expired=7)
         bench = stream.bench
         storage = FaultyStorage(bench.storage, [Fault(at=at, moment=Moment.AFTER, stop=True)])
