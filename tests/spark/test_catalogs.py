@@ -14,8 +14,6 @@ from paimon_stream import PaimonSink, catalog, errors
 from tests.kits.spark_jobs import Job
 from tests.servers.rest_double import RestDouble
 
-pytestmark = pytest.mark.spark35
-
 SECRET = "s3cr3t-never-shown"
 
 
@@ -35,6 +33,7 @@ def named(spark_session: SparkSession, job: Job) -> Iterator[Job]:
     spark_session.conf.unset("spark.sql.catalog.shop_paimon2.warehouse")
 
 
+@pytest.mark.spark35
 def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(
     named: Job, caplog: object
 ) -> None:
@@ -189,6 +188,7 @@ def test_a_sink_does_not_merge_schemas_of_a_rest_catalog(served: RestDouble, job
     assert served.table("shop.narrow").seen == []
 
 
+@pytest.mark.full
 def test_a_data_source_finds_a_table_of_a_rest_catalog(served: RestDouble, job: Job) -> None:
     if not hasattr(job.spark, "dataSource"):
         pytest.skip("data sources in Python need pyspark 4.0")

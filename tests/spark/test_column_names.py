@@ -7,9 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.kits.seeds import few
 from tests.kits.spark_jobs import Job
-
-pytestmark = pytest.mark.spark35
 
 COLUMNS = [
     ("user.id", "BIGINT NOT NULL"),
@@ -36,7 +35,10 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.spark35
+@pytest.mark.parametrize(
+    "kind", few(KINDS, lambda kind: kind in ("partitioned and gathered", "primary key"))
+)
 def test_columns_of_any_name_are_written_by_driver_and_tasks_in_streams_and_batches(
     job: Job, kind: str
 ) -> None:

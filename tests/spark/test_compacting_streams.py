@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
+from tests.kits.seeds import few
 from tests.kits.spark_jobs import Job
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
@@ -74,7 +75,9 @@ KINDS: list[tuple[dict[str, str], list[tuple[str, int, str]]]] = [
 
 
 @pytest.mark.parametrize(
-    ("options", "second"), KINDS, ids=[next(iter(reversed(one.values()))) for one, _ in KINDS]
+    ("options", "second"),
+    few(KINDS, lambda options, second: "deletion-vectors.enabled" in options),
+    ids=[next(iter(reversed(one.values()))) for one, _ in KINDS],
 )
 def test_rows_and_changelog_are_there_when_the_batch_ends_and_java_reads_both(
     job: Job, java: Any, options: dict[str, str], second: list[tuple[str, int, str]]

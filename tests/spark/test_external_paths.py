@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.kits.seeds import few
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 
 
-@pytest.mark.parametrize("bucket", ["2", "-1", "-2"])
+@pytest.mark.parametrize("bucket", few(["2", "-1", "-2"], lambda bucket: bucket == "2"))
 def test_all_ways_of_a_stream_write_to_the_external_paths(
     job: Job, kinds: Any, bucket: str
 ) -> None:

@@ -23,8 +23,7 @@ from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption,
 from paimon_stream.spark.datasource import register
 from paimon_stream.spark.datasource_read import reader_of, schema_of
 from paimon_stream.table.manifests import ManifestStore
-
-pytestmark = pytest.mark.spark4
+from tests.kits.seeds import few
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = [
@@ -44,6 +43,8 @@ CASES = [
     "compaction/partial_update",
     "compaction/deletion_vectors",
 ]
+SHOWN = {"all_types", "evolved", "pk_updates", "compaction/deletion_vectors"}
+"""The cases of `make test`."""
 
 
 def path_of(case: str) -> str:
@@ -95,7 +96,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few(CASES, SHOWN.__contains__))
 def test_tasks_read_every_row_of_java_s_tables(case: str) -> None:
     options = {"path": path_of(case), "split-size": "1 kb"}
     found, splits = batches_of(options)
@@ -117,7 +118,8 @@ def frame(spark: SparkSession, path: str, **options: str) -> DataFrame:
     return spark.read.format("paimon_stream").options(**named).load(path)
 
 
-@pytest.mark.parametrize("case", ["all_types", "pk_updates"])
+@pytest.mark.spark4
+@pytest.mark.parametrize("case", ["all_types", pytest.param("pk_updates", marks=pytest.mark.full)])
 def test_spark_takes_the_batches_of_every_type(spark_session: SparkSession, case: str) -> None:
     read = frame(spark_session, path_of(case))
     whole = PaimonTable.load(path_of(case)).to_arrow()
@@ -128,6 +130,7 @@ def test_spark_takes_the_batches_of_every_type(spark_session: SparkSession, case
     )
 
 
+@pytest.mark.spark4
 def test_options_choose_snapshot_columns_and_partitions(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ def test_wrong_options_are_refused_by_name(
         schema_of({"path": path_of("append_plain"), **options})
 
 
+@pytest.mark.spark4
 def test_a_schema_of_other_types_is_refused(spark_session: SparkSession) -> None:
     table = PaimonTable.load(path_of("append_plain"))
     name = table.schema.fields[0].name

@@ -13,8 +13,6 @@ import paimon_stream
 from paimon_stream.format.snapshot_json import CommitKind
 from tests.kits.spark_jobs import TIMEOUT_SECONDS, Job
 
-pytestmark = pytest.mark.spark4
-
 pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
 
 
@@ -47,6 +45,7 @@ def failing(job: Job, *arguments: Any, **options: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.spark4
 def test_a_table_gets_each_batch_once_and_a_replay_writes_no_file(job: Job, java: Any) -> None:
     job.create(partition_keys=["day"])
     job.add_files(2)
@@ -100,6 +99,7 @@ def test_each_batch_of_complete_mode_replaces_the_table(job: Job, java: Any) -> 
     )
 
 
+@pytest.mark.full
 def test_both_doors_share_a_checkpoint(job: Job, java: Any) -> None:
     job.create(
         primary_keys=["id"],
@@ -135,6 +135,7 @@ def test_a_batch_that_is_refused_leaves_no_file(job: Job) -> None:
     assert job.data_files() == files
 
 
+@pytest.mark.spark4
 def test_the_error_of_a_task_is_shown_and_the_files_of_the_others_go(job: Job) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING NOT NULL")])
     job.write_source(0, pa.table({"id": list(range(8)), "day": ["a"] * 8}))

@@ -15,8 +15,6 @@ from paimon_stream.spark.active_session import open_beside_spark
 from paimon_stream.spark.hadoop_options import hadoop_options
 from paimon_stream.spark.sink import SinkSettings
 
-pytestmark = pytest.mark.spark35
-
 SECRET = "s3cr3t-never-shown"
 GIVEN = {
     "fs.s3a.access.key": "AKIDTESTONLY",
@@ -36,6 +34,7 @@ def session(spark_session: SparkSession) -> Iterator[SparkSession]:
         configuration.unset(name)
 
 
+@pytest.mark.spark35
 def test_what_was_set_is_read_and_hadoops_defaults_are_not(session: SparkSession) -> None:
     found = hadoop_options(session)
     assert found.items() >= GIVEN.items()
@@ -47,6 +46,7 @@ def test_what_was_set_is_read_and_hadoops_defaults_are_not(session: SparkSession
         session.conf.unset("fs.gs.auth.type")
 
 
+@pytest.mark.spark35
 def test_no_log_of_py4j_has_the_secrets(
     session: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,6 +19,7 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_cache import MAX_SEQUENCE
 from tests.kits.keyed import COLUMNS as CHANGED
 from tests.kits.keyed import ENGINES, some_changes
+from tests.kits.seeds import few
 from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user
@@ -73,7 +74,7 @@ def test_the_newest_row_of_a_key_stays_and_deletes_take_it_away(job: Job, java: 
     assert query.lastProgress is None or len(job.identifiers()) == 2
 
 
-@pytest.mark.spark35
+@pytest.mark.full
 def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: Any) -> None:
     job.create(
         [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")],
@@ -92,7 +93,10 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
 
 
 @pytest.mark.spark35
-@pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED])
+@pytest.mark.parametrize(
+    "phase",
+    few([Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED], lambda phase: phase is Phase.STAGED),
+)
 def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     job: Job, java: Any, phase: Phase
 ) -> None:
@@ -113,7 +117,9 @@ def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     assert job.identifiers() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.PUBLISHED])
+@pytest.mark.parametrize(
+    "phase", [pytest.param(Phase.JOURNALED, marks=pytest.mark.full), Phase.PUBLISHED]
+)
 def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Phase) -> None:
     keyed(job, [("id", "BIGINT NOT NULL"), ("count", "BIGINT")], **SUMS)
     job.add_files(3)
@@ -127,7 +133,7 @@ def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Ph
     assert merged(job, java) == [(0, 9), (1, 9)]
 
 
-@pytest.mark.spark35
+@pytest.mark.full
 def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> None:
     job.create(
         [("day", "STRING NOT NULL"), ("count", "BIGINT")],
@@ -142,6 +148,7 @@ def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> 
     seen_by_user(text, errors.UnsupportedFeature, "the sink upserts", "mode='complete'")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["by two", "sums in groups"])
 def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(
     job: Job, java: Any, engine: str
@@ -206,7 +213,7 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
 
 
 @pytest.mark.spark35
-@pytest.mark.parametrize("bucket_key", ["k", "n"])
+@pytest.mark.parametrize("bucket_key", ["k", pytest.param("n", marks=pytest.mark.full)])
 def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     job: Job, java: Any, bucket_key: str
 ) -> None:
@@ -245,7 +252,9 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
 
 
 @pytest.mark.spark35
-@pytest.mark.parametrize(("shuffle", "files"), [("auto", 2), ("none", 10)])
+@pytest.mark.parametrize(
+    ("shuffle", "files"), [("auto", 2), pytest.param("none", 10, marks=pytest.mark.full)]
+)
 def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(
     job: Job, java: Any, shuffle: str, files: int
 ) -> None:
@@ -350,17 +359,29 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
     ("options", "kind", "message"),
     [
         ({"deletion-vectors.enabled": "true", **OFF}, errors.UnsupportedFeature, "invisible"),
-        ({"merge-engine": "first-row", **OFF}, errors.UnsupportedFeature, "invisible"),
-        ({"changelog-producer": "lookup", **OFF}, errors.UnsupportedFeature, "changelog"),
-        (
+        pytest.param(
+            {"merge-engine": "first-row", **OFF},
+            errors.UnsupportedFeature,
+            "invisible",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            {"changelog-producer": "lookup", **OFF},
+            errors.UnsupportedFeature,
+            "changelog",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
             {"changelog-producer": "full-compaction", **OFF},
             errors.UnsupportedFeature,
             "Set paimon-stream.compact to auto",
+            marks=pytest.mark.full,
         ),
-        (
+        pytest.param(
             {"merge-engine": "aggregation", "fields.day.aggregate-function": "hll_sketch"},
             errors.UnsupportedFeature,
             "hll_sketch",
+            marks=pytest.mark.full,
         ),
     ],
     ids=lambda given: next(iter(given.values())) if isinstance(given, dict) else "",
@@ -380,12 +401,15 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
 
 @pytest.mark.parametrize(
     ("option", "value", "message", "kept"),
-    [
-        ("deletion-vectors.enabled", "true", "invisible", "b"),
-        ("merge-engine", "first-row", "invisible", "a"),
-        ("changelog-producer", "lookup", "changelog", "b"),
-        ("changelog-producer", "full-compaction", "changelog", "b"),
-    ],
+    few(
+        [
+            ("deletion-vectors.enabled", "true", "invisible", "b"),
+            ("merge-engine", "first-row", "invisible", "a"),
+            ("changelog-producer", "lookup", "changelog", "b"),
+            ("changelog-producer", "full-compaction", "changelog", "b"),
+        ],
+        lambda option, value, message, kept: value in ("first-row", "lookup"),
+    ),
 )
 def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_once(
     job: Job,
@@ -440,6 +464,7 @@ def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(
             ]
 
 
+@pytest.mark.full
 def test_java_makes_one_changelog_of_what_both_write(job: Job, java: Any) -> None:
     keyed(job, bucket="1", **{"changelog-producer": "lookup", "write-only": "true"})
     changes(job, (1, "a"), (2, "b"), operations="cc")
@@ -478,6 +503,7 @@ def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, j
     ]
 
 
+@pytest.mark.full
 def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(
     job: Job, java: Any
 ) -> None:
@@ -509,6 +535,7 @@ def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(
     ]  # of equal numbers the older file has the row
 
 
+@pytest.mark.full
 def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, java: Any) -> None:
     keyed(job, bucket="1", **{"sequence.field": "day"})
     changes(job, (1, "b"), (2, "b"))
@@ -523,6 +550,7 @@ def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, j
     assert merged(job, java) == [(1, "c"), (2, "b")]
 
 
+@pytest.mark.full
 def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(
     job: Job, java: Any
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
 
 
+@pytest.mark.full
 def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     cells = [

@@ -14,8 +14,6 @@ from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user
 
-pytestmark = pytest.mark.spark35
-
 COLUMNS = (("day", "STRING"), ("count", "BIGINT"), ("last", "BIGINT"))
 
 
@@ -41,6 +39,7 @@ def after(files: int) -> list[tuple[str, int, int]]:
 # ----------------------------------------------------------------------------------
 
 
+@pytest.mark.spark35
 def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
     job.create(COLUMNS, partition_keys=["day"])
     job.add_files(3)
@@ -56,7 +55,9 @@ def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
     assert sorted(job.load().to_arrow(snapshot_id=1)["count"].to_pylist()) == [3, 3]
 
 
-@pytest.mark.parametrize("phase", [Phase.STAGED, Phase.PUBLISHED])
+@pytest.mark.parametrize(
+    "phase", [Phase.STAGED, pytest.param(Phase.PUBLISHED, marks=pytest.mark.full)]
+)
 def test_a_killed_batch_in_complete_mode_takes_effect_once(job: Job, phase: Phase) -> None:
     job.create(COLUMNS)
     job.add_files(2)
@@ -81,6 +82,7 @@ def test_a_killed_batch_in_complete_mode_takes_effect_once(job: Job, phase: Phas
     assert result(job) == after(3)
 
 
+@pytest.mark.full
 def test_an_empty_result_clears_the_table_and_is_not_replayed(job: Job) -> None:
     job.create(COLUMNS)
     job.add_files(2)
@@ -120,6 +122,7 @@ def ids(job: Job) -> list[tuple[str | None, int]]:
     return sorted((str(row["day"]), row["id"]) for row in job.rows())
 
 
+@pytest.mark.spark35
 def test_a_dataframe_is_appended_and_overwrites_as_session_and_table_say(job: Job) -> None:
     table = job.create(partition_keys=["day"], options={"bucket": "2", "bucket-key": "id"})
 

@@ -16,8 +16,6 @@ from paimon_stream.commit.report import Phase
 from tests.kits.spark_jobs import Job, copy_folder, forget
 from tests.spark.test_sink import seen_by_user
 
-pytestmark = pytest.mark.spark35
-
 
 class Failure(Exception):
     """What a test lets happen."""
@@ -34,6 +32,7 @@ class FailAt:
             raise Failure(phase.value)
 
 
+@pytest.mark.spark35
 def test_a_batch_that_spark_replays_is_not_written_again(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -59,8 +58,15 @@ def cut_plans(spark_session: SparkSession) -> Iterator[None]:
     spark_session.conf.unset("spark.sql.maxPlanStringLength")
 
 
+@pytest.mark.spark35
 @pytest.mark.usefixtures("cut_plans")
-@pytest.mark.parametrize("done", [True, False], ids=["committed", "prepared"])
+@pytest.mark.parametrize(
+    "done",
+    [
+        pytest.param(True, id="committed"),
+        pytest.param(False, id="prepared", marks=pytest.mark.full),
+    ],
+)
 def test_a_replayed_batch_of_a_stateful_query_still_feeds_its_state(job: Job, done: bool) -> None:
     job.create([("key", "BIGINT")])
     job.add_files(3)
@@ -79,7 +85,10 @@ def test_a_replayed_batch_of_a_stateful_query_still_feeds_its_state(job: Job, do
     assert sorted(row["key"] for row in job.rows()) == list(range(6))
 
 
-@pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.STAGED])
+@pytest.mark.spark35
+@pytest.mark.parametrize(
+    "phase", [pytest.param(Phase.JOURNALED, marks=pytest.mark.full), Phase.STAGED]
+)
 def test_files_that_a_failed_run_had_prepared_are_committed_not_written_again(
     job: Job, phase: Phase
 ) -> None:
@@ -94,6 +103,7 @@ def test_files_that_a_failed_run_had_prepared_are_committed_not_written_again(
     assert job.identifiers() == [0, 1]
 
 
+@pytest.mark.full
 def test_without_reuse_they_are_written_again_and_the_old_ones_removed(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -105,7 +115,9 @@ def test_without_reuse_they_are_written_again_and_the_old_ones_removed(job: Job)
     assert len(job.data_files()) == 1
 
 
-@pytest.mark.parametrize("phase", [Phase.PUBLISHED, Phase.FINISHED])
+@pytest.mark.parametrize(
+    "phase", [Phase.PUBLISHED, pytest.param(Phase.FINISHED, marks=pytest.mark.full)]
+)
 def test_a_batch_that_failed_after_it_was_public_is_not_written_again(
     job: Job, phase: Phase
 ) -> None:
@@ -117,6 +129,7 @@ def test_a_batch_that_failed_after_it_was_public_is_not_written_again(
     assert job.ids() == list(range(12))
 
 
+@pytest.mark.full
 def test_a_wiped_checkpoint_is_noticed(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -129,6 +142,7 @@ def test_a_wiped_checkpoint_is_noticed(job: Job) -> None:
     assert job.ids() == sorted([*range(12), *range(12)])
 
 
+@pytest.mark.full
 def test_a_named_user_with_a_new_checkpoint_is_noticed_not_swallowed(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -138,6 +152,7 @@ def test_a_named_user_with_a_new_checkpoint_is_noticed_not_swallowed(job: Job) -
     assert job.ids() == list(range(12))
 
 
+@pytest.mark.full
 def test_a_named_query_with_a_new_checkpoint_is_noticed(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -147,6 +162,7 @@ def test_a_named_query_with_a_new_checkpoint_is_noticed(job: Job) -> None:
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.full
 def test_a_rewound_checkpoint_is_noticed(job: Job) -> None:
     job.create()
     job.add_files(3)
@@ -158,6 +174,7 @@ def test_a_rewound_checkpoint_is_noticed(job: Job) -> None:
     assert job.ids() == list(range(18))
 
 
+@pytest.mark.full
 def test_of_two_copies_of_a_checkpoint_the_second_is_noticed(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -170,6 +187,7 @@ def test_of_two_copies_of_a_checkpoint_the_second_is_noticed(job: Job) -> None:
     assert job.ids() == list(range(18))
 
 
+@pytest.mark.full
 def test_a_table_created_anew_under_the_stream_is_noticed(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -181,6 +199,7 @@ def test_a_table_created_anew_under_the_stream_is_noticed(job: Job) -> None:
     assert job.load().latest_snapshot() is None
 
 
+@pytest.mark.spark35
 def test_the_error_in_a_plain_thread_says_how_to_keep_its_query(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -211,6 +230,7 @@ def test_the_error_in_a_plain_thread_says_how_to_keep_its_query(job: Job) -> Non
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.full
 def test_a_naive_sink_doubles_what_ours_does_not(job: Job) -> None:
     """The same steps on a sink that appends every batch it gets, as those of the peers do."""
     job.create()

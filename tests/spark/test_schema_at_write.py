@@ -108,6 +108,7 @@ def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(
     assert [int(row["id"]) for row in rows] == list(range(24))
 
 
+@pytest.mark.full
 def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for(job: Job) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING"), ("note", "STRING")])
     job.add_files(2)
@@ -129,6 +130,7 @@ def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for
     ]
 
 
+@pytest.mark.full
 def test_a_column_that_java_dropped_is_refused_while_rows_have_it_and_comes_back_where_asked(
     job: Job, java: Any
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_column_that_java_dropped_is_refused_while_rows_have_it_and_comes_back
     assert [row["day"] for row in rows] == [None] * 6 + [f"d{n % 2}" for n in range(6, 12)]
 
 
+@pytest.mark.full
 def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: Any) -> None:
     job.create(options={"bucket": "2", "bucket-key": "id"})
     job.add_files(2)
@@ -169,6 +172,7 @@ def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: 
     assert job.ids() == list(range(12))
 
 
+@pytest.mark.full
 def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
     job.create(
         [("id", "BIGINT"), ("day", "STRING NOT NULL")], options={"bucket": "1", "bucket-key": "id"}
@@ -195,6 +199,7 @@ def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
     assert job.load().schema.id == 0 and not job.data_files() and not job.identifiers()
 
 
+@pytest.mark.full
 def test_a_column_that_is_too_wide_names_the_option_that_widens(job: Job) -> None:
     job.create([("id", "INT"), ("day", "STRING")])
     job.add_files(1)
@@ -205,7 +210,6 @@ def test_a_column_that_is_too_wide_names_the_option_that_widens(job: Job) -> Non
     assert types_of(job)["id"] == "BIGINT" and schema_ids(job) == [1]
 
 
-@pytest.mark.spark35
 def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) -> None:
     job.create([("id", "BIGINT")])
     job.add_files(1)
@@ -220,6 +224,7 @@ def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) ->
     assert types_of(job) == {"id": "BIGINT", "day": "STRING"}
 
 
+@pytest.mark.full
 def test_a_replayed_batch_finds_its_schema_there(job: Job) -> None:
     job.create([("id", "BIGINT")])
     job.add_files(1)
@@ -314,7 +319,7 @@ def test_members_of_structs_match_by_name_at_any_depth_and_what_lacks_is_null(
     assert caught.value.context["columns"] == ("r.z", "r.e")
 
 
-@pytest.mark.spark35
+@pytest.mark.full
 def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job: Job) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING"), ("v", "DECIMAL(20, 2)"), ("d", "DOUBLE")])
     job.schema = "id bigint, day string, v decimal(5,2), d float"
@@ -359,7 +364,6 @@ def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is
     )
 
 
-@pytest.mark.spark35
 def test_batch_writes_add_and_widen_columns_where_asked_to(job: Job, java: Any) -> None:
     table = job.create([("id", "INT"), ("day", "STRING")], partition_keys=["day"])
     one, two = (

@@ -14,8 +14,6 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.stream.claims import BatchSummary
 from tests.kits.spark_jobs import Job
 
-pytestmark = pytest.mark.spark35
-
 NO_PY4J_CAUSE = (
     "direct cause of the following exception",
     "During handling of the above exception",
@@ -35,6 +33,7 @@ def seen_by_user(text: str, kind: type[errors.PaimonStreamError], *parts: str) -
 # -- batches become snapshots -------------------------------------------------------------------
 
 
+@pytest.mark.spark35
 @pytest.mark.spark4
 def test_each_batch_becomes_one_snapshot_of_its_query(job: Job) -> None:
     job.create()
@@ -82,7 +81,10 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     assert metrics["lastDeltaRecordsAppended"] == 6
 
 
-@pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("write_only", "left"),
+    [("false", [3, 4]), pytest.param("true", [1, 2, 3, 4], marks=pytest.mark.full)],
+)
 def test_batches_expire_old_snapshots_unless_other_jobs_do(
     job: Job, write_only: str, left: list[int]
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_query_on_a_clock_writes_what_arrives(job: Job) -> None:
     assert job.identifiers() == [0, 1, 2]
 
 
+@pytest.mark.spark35
 @pytest.mark.spark4
 def test_a_restarted_query_goes_on_with_the_same_sink(job: Job) -> None:
     job.create()
@@ -133,6 +136,7 @@ def test_a_batch_without_rows_makes_no_snapshot(job: Job) -> None:
     assert [report.outcome for report in job.reports] == ["empty", "committed"]
 
 
+@pytest.mark.spark35
 @pytest.mark.spark4
 def test_each_batch_is_one_spark_action(job: Job) -> None:
     job.create()
@@ -165,6 +169,7 @@ def test_there_is_a_report_and_one_log_line_for_each_batch(
     assert [line.paimon_batch for line in lines] == [0, 1]
 
 
+@pytest.mark.spark35
 @pytest.mark.spark4
 def test_the_session_keeps_its_limit_of_bytes_per_arrow_batch(job: Job) -> None:
     job.create()
@@ -200,6 +205,7 @@ def both(first: PaimonSink, second: PaimonSink) -> Any:
     return write
 
 
+@pytest.mark.full
 def test_two_named_sinks_in_one_query_both_write_the_table(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -209,7 +215,6 @@ def test_two_named_sinks_in_one_query_both_write_the_table(job: Job) -> None:
     assert users == {"one", "two"}
 
 
-@pytest.mark.spark4
 def test_two_sinks_without_names_in_one_query_are_refused(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -218,6 +223,7 @@ def test_two_sinks_without_names_in_one_query_are_refused(job: Job) -> None:
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.full
 def test_one_sink_called_twice_for_a_batch_is_refused(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -244,7 +250,6 @@ def test_one_sink_in_two_queries_writes_for_both(job: Job) -> None:
 # -- hooks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.spark4
 def test_before_commit_sees_the_messages_and_may_veto(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -265,8 +270,11 @@ def test_before_commit_sees_the_messages_and_may_veto(job: Job) -> None:
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.spark35
 @pytest.mark.spark4
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize(
+    "stop", [KeyboardInterrupt, pytest.param(SystemExit, marks=pytest.mark.full)]
+)
 def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(
     job: Job, stop: type[BaseException]
 ) -> None:
@@ -302,6 +310,7 @@ def test_an_on_commit_that_fails_after_each_batch_is_logged_once_and_changes_not
 # -- what is wrong is said ----------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_null_in_a_not_null_column_names_table_batch_column_and_count(job: Job) -> None:
     job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
     job.add_files(2)
@@ -311,6 +320,7 @@ def test_null_in_a_not_null_column_names_table_batch_column_and_count(job: Job) 
     assert job.ids() == list(range(6))
 
 
+@pytest.mark.spark35
 @pytest.mark.spark4
 def test_a_failed_task_leaves_no_files_of_the_others(job: Job) -> None:
     job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
@@ -327,6 +337,7 @@ def test_a_failed_task_leaves_no_files_of_the_others(job: Job) -> None:
     assert job.load().latest_snapshot() is None
 
 
+@pytest.mark.full
 def test_columns_that_do_not_fit_are_refused_before_any_work(job: Job) -> None:
     job.create([("id", "INT"), ("day", "STRING"), ("shop", "STRING NOT NULL")])
     job.add_files(1)
@@ -338,7 +349,7 @@ def test_columns_that_do_not_fit_are_refused_before_any_work(job: Job) -> None:
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
 
 
-@pytest.mark.spark4
+@pytest.mark.spark35
 def test_a_query_that_updates_rows_is_refused(job: Job) -> None:
     job.create([("day", "STRING"), ("count", "BIGINT")])
     job.add_files(1)
@@ -387,6 +398,7 @@ def test_wrong_arguments_are_refused_when_the_sink_is_made() -> None:
         PaimonSink("t", options={"s3.secret-key": "x"})
 
 
+@pytest.mark.spark35
 def test_a_sink_pickles_without_what_it_remembers(job: Job) -> None:
     job.create()
     job.add_files(1)

@@ -18,8 +18,6 @@ from paimon_stream.spark.small_batch import partitions_of
 from tests.kits.spark_jobs import Job
 from tests.spark.test_sink import seen_by_user
 
-pytestmark = pytest.mark.spark35
-
 OFF = {"paimon-stream.small-batch": "off"}
 AUTO = {"paimon-stream.small-batch": "auto"}
 TOO_MANY = 25_000
@@ -60,7 +58,10 @@ def read_back(job: Job, java: Any) -> tuple[list[Any], dict[Any, int]]:
     return rows, buckets
 
 
-@pytest.mark.parametrize("kind", ["partitions and buckets", "primary key"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("partitions and buckets", marks=pytest.mark.full), "primary key"],
+)
 def test_the_driver_writes_what_the_tasks_would(job: Job, java: Any, kind: str) -> None:
     keyed = kind == "primary key"
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING NOT NULL"), ("at", "INT")]
@@ -87,6 +88,7 @@ def test_a_burst_goes_to_the_tasks_and_each_row_is_there_once(job: Job) -> None:
     assert len(set(job.ids())) == TOO_MANY
 
 
+@pytest.mark.spark35
 def test_the_partitions_of_a_batch_are_counted_whatever_was_made_of_it(job: Job) -> None:
     counted: list[tuple[int | None, int]] = []
 
@@ -116,6 +118,7 @@ def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) ->
     assert len(job.ids()) == 12 + 12
 
 
+@pytest.mark.full
 def test_rows_that_cannot_be_written_are_reported_alike(job: Job) -> None:
     job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
     job.add_files(1)

@@ -18,8 +18,6 @@ import pytest
 from tests.kits.stores import StoreServer
 from tests.servers.fault_proxy import Rule
 
-pytestmark = pytest.mark.spark35
-
 HERE = Path(__file__).parent
 SECRETS = ("s3cr3t-never-shown", "AKIDTESTONLY", "t0ken-never-shown")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paimon_stream import PaimonSink, PaimonTable
+from tests.kits.seeds import few
 from tests.kits.spark_jobs import COLUMNS, ROWS_PER_FILE, Job
-from tests.kits.stores import SECRETS, StoreServer
+from tests.kits.stores import KINDS, SECRETS, StoreServer
 from tests.spark.test_keyed_sink import changes
 
 
+@pytest.mark.parametrize("store_server", few(KINDS, lambda kind: kind == "s3"), indirect=True)
 def test_a_stream_to_a_store_continues_after_a_restart(job: Job, store_server: StoreServer) -> None:
     location, options = store_server.place()
     table = PaimonTable.create(location, COLUMNS, storage_options=options)
@@ -44,6 +48,7 @@ def test_python_workers_write_straight_to_the_store(job: Job, s3_server: StoreSe
         assert sum(entry.method == "PUT" and "/bucket-0/" in entry.path for entry in proxy.log) == 8
 
 
+@pytest.mark.full
 def test_keys_keep_their_dynamic_buckets_in_a_store(job: Job, s3_server: StoreServer) -> None:
     location, options = s3_server.place()
     small = {"dynamic-bucket.target-row-num": "3"}

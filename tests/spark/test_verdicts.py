@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
 from paimon_stream.commit.report import Phase
+from tests.kits.seeds import few
 from tests.kits.spark_audit import (
     At,
     SecondDriver,
@@ -42,7 +43,10 @@ def continuing(option: str) -> dict[str, str]:
 
 
 @pytest.mark.spark35
-@pytest.mark.parametrize("options", [{}, BUCKETED, {"paimon-stream.journal": "false"}])
+@pytest.mark.parametrize(
+    "options",
+    few([{}, BUCKETED, {"paimon-stream.journal": "false"}], lambda options: options is BUCKETED),
+)
 def test_a_replayed_batch_is_there_once(job: Job, java: Any, options: dict[str, str]) -> None:
     own = {key: value for key, value in options.items() if key.startswith("paimon-stream.")}
     job.create(partition_keys=["day"], options={k: v for k, v in options.items() if k not in own})
@@ -60,6 +64,7 @@ def test_a_replayed_batch_is_there_once(job: Job, java: Any, options: dict[str, 
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+@pytest.mark.full
 def test_a_batch_replayed_after_others_wrote_is_there_once(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -84,8 +89,11 @@ BEFORE_PUBLISHING = [
 ]
 
 
-@pytest.mark.spark35
-@pytest.mark.parametrize("phase", BEFORE_PUBLISHING, ids=lambda phase: phase.value)
+@pytest.mark.parametrize(
+    "phase",
+    few(BEFORE_PUBLISHING, lambda phase: phase is Phase.STAGED),
+    ids=[phase.value for phase in BEFORE_PUBLISHING],
+)
 def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(
     job: Job, java: Any, phase: Phase
 ) -> None:
@@ -109,6 +117,7 @@ def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "phase", [Phase.BATCH_STARTED, Phase.JUDGED, Phase.STAGED], ids=lambda p: p.value
 )
@@ -128,6 +137,7 @@ def test_two_drivers_that_begin_together_write_the_first_batch_once(
     assert java_ids(java, job) == ids_of(0)
 
 
+@pytest.mark.full
 def test_a_second_driver_that_comes_after_publishing_finds_the_batch_committed(
     job: Job, java: Any
 ) -> None:
@@ -143,7 +153,6 @@ def test_a_second_driver_that_comes_after_publishing_finds_the_batch_committed(
 # -- checkpoints copied, rewound, wiped ---------------------------------------------------------
 
 
-@pytest.mark.spark35
 def test_a_copied_checkpoint_may_not_write_what_its_original_wrote(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -157,6 +166,7 @@ def test_a_copied_checkpoint_may_not_write_what_its_original_wrote(job: Job, jav
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.full
 def test_a_copy_taken_while_a_batch_ran_replays_it_as_a_restart_would(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -170,8 +180,10 @@ def test_a_copy_taken_while_a_batch_ran_replays_it_as_a_restart_would(job: Job, 
     assert java_ids(java, job) == ids_of(0, 1)
 
 
-@pytest.mark.spark35
-@pytest.mark.parametrize("user", [None, "etl"], ids=["unnamed", "named"])
+@pytest.mark.parametrize(
+    "user",
+    [pytest.param(None, id="unnamed"), pytest.param("etl", id="named", marks=pytest.mark.full)],
+)
 def test_a_wiped_checkpoint_stops_until_an_operator_decides(
     job: Job, java: Any, user: str | None
 ) -> None:
@@ -196,6 +208,7 @@ def test_a_wiped_checkpoint_stops_until_an_operator_decides(
     assert java_ids(java, job) == ids_of(0, 0, 1, 1, 2)
 
 
+@pytest.mark.full
 def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(
     job: Job, java: Any
 ) -> None:
@@ -208,8 +221,7 @@ def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(
     assert java_ids(java, job) == [-1, *ids_of(0)]
 
 
-@pytest.mark.spark35
-@pytest.mark.parametrize("back", [1, 2])
+@pytest.mark.parametrize("back", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_rewound_checkpoint_stops_until_an_operator_decides(
     job: Job, java: Any, back: int
 ) -> None:
@@ -242,7 +254,7 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(
 # -- our snapshots have expired -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
+@pytest.mark.parametrize("replayed", few([True, False], bool), ids=["replay", "new batch"])
 def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
     job: Job, java: Any, replayed: bool
 ) -> None:
@@ -262,6 +274,7 @@ def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
     assert java_ids(java, job) == [-1, *ids_of(0, 1, 2)]
 
 
+@pytest.mark.full
 def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -282,7 +295,7 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
 
 
-@pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
+@pytest.mark.parametrize("replayed", few([True, False], bool), ids=["replay", "new batch"])
 def test_without_the_journal_expired_snapshots_leave_doubt(
     job: Job, java: Any, replayed: bool
 ) -> None:
@@ -333,7 +346,11 @@ def test_a_table_replaced_while_the_stream_was_down_stops_it(job: Job, java: Any
 WHILE_RUNNING = [Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED]
 
 
-@pytest.mark.parametrize("phase", WHILE_RUNNING, ids=lambda phase: phase.value)
+@pytest.mark.parametrize(
+    "phase",
+    few(WHILE_RUNNING, lambda phase: phase is Phase.STAGED),
+    ids=[phase.value for phase in WHILE_RUNNING],
+)
 def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(
     job: Job, java: Any, phase: Phase
 ) -> None:
@@ -349,6 +366,7 @@ def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(
     assert java_ids(java, job) == ids_of(1)
 
 
+@pytest.mark.full
 def test_an_operator_may_let_a_running_stream_follow_its_table(job: Job, java: Any) -> None:
     job.create()
     job.add_files(3)
@@ -357,6 +375,7 @@ def test_an_operator_may_let_a_running_stream_follow_its_table(job: Job, java: A
     assert java_ids(java, job) == ids_of(1, 2)
 
 
+@pytest.mark.full
 def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -369,7 +388,13 @@ def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: 
 # -- the table was rolled back ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("refilled", [False, True], ids=["shorter", "ids taken again"])
+@pytest.mark.parametrize(
+    "refilled",
+    [
+        pytest.param(False, id="shorter"),
+        pytest.param(True, id="ids taken again", marks=pytest.mark.full),
+    ],
+)
 def test_a_table_rolled_back_while_the_stream_was_down_stops_it(
     job: Job, java: Any, refilled: bool
 ) -> None:
@@ -394,6 +419,7 @@ def test_a_table_rolled_back_while_the_stream_was_down_stops_it(
     assert java_ids(java, job) == sorted([*kept, *ids_of(2, 3)])
 
 
+@pytest.mark.full
 def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) -> None:
     job.create()
     java.write(job.table, [{"id": -1, "day": "x"}], commit_identifier=1)
@@ -405,6 +431,7 @@ def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) 
     assert java_ids(java, job) == [-1]
 
 
+@pytest.mark.full
 def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(
     job: Job, java: Any
 ) -> None:
@@ -420,7 +447,9 @@ def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(
 
 
 @pytest.mark.parametrize(
-    "phase", [Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED], ids=lambda p: p.value
+    "phase",
+    few([Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED], lambda phase: phase is Phase.STAGED),
+    ids=["batch-started", "written", "staged"],
 )
 def test_a_table_rolled_back_while_the_stream_runs_stops_it(
     job: Job, java: Any, phase: Phase
@@ -454,7 +483,7 @@ def both(first: Any, second: Any) -> Any:
     return write
 
 
-@pytest.mark.spark35
+@pytest.mark.full
 def test_two_sinks_without_names_are_refused_on_every_restart(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -466,6 +495,7 @@ def test_two_sinks_without_names_are_refused_on_every_restart(job: Job, java: An
     assert java_ids(java, job) == ids_of(0, 0, 1, 1), "each sink's rows once"
 
 
+@pytest.mark.full
 def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(
     job: Job, java: Any
 ) -> None:
@@ -480,7 +510,7 @@ def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
 
 
-@pytest.mark.parametrize("options", [{}, BUCKETED], ids=["no buckets", "buckets"])
+@pytest.mark.parametrize("options", few([{}, BUCKETED], bool), ids=["no buckets", "buckets"])
 def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
     job: Job, java: Any, options: dict[str, str]
 ) -> None:
@@ -500,6 +530,7 @@ def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
     assert outcomes(job)[3:5] == ["already committed", "committed"]
 
 
+@pytest.mark.full
 def test_two_new_named_sinks_of_which_one_was_faster_go_on_from_the_first_batch(
     job: Job, java: Any
 ) -> None:
@@ -515,7 +546,7 @@ def test_two_new_named_sinks_of_which_one_was_faster_go_on_from_the_first_batch(
     assert java_ids(java, job) == ids_of(0, 0)
 
 
-@pytest.mark.spark35
+@pytest.mark.full
 def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -531,7 +562,13 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
     assert len({snapshot["commitUser"] for snapshot in java.snapshots(job.table)}) == 2
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["one sink", "two sinks"])
+@pytest.mark.parametrize(
+    "shared",
+    [
+        pytest.param(True, id="one sink", marks=pytest.mark.full),
+        pytest.param(False, id="two sinks"),
+    ],
+)
 def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
     job: Job, java: Any, shared: bool
 ) -> None:
@@ -548,6 +585,7 @@ def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+@pytest.mark.full
 def test_a_commit_user_given_to_two_queries_at_once_writes_each_batch_once(
     job: Job, java: Any
 ) -> None:

@@ -19,8 +19,6 @@ from paimon_stream.spark.types import to_data_fields
 from tests.kits.spark_jobs import Job
 from tests.spark.test_write_job import ROWS, one_struct
 
-pytestmark = pytest.mark.spark35
-
 HERE = Path(__file__).parent
 MOST_GROWN = 256
 """MB that the driver's Python process may grow by: what it may collect, and as much again to write
@@ -32,6 +30,7 @@ wide they are.
 """
 
 
+@pytest.mark.full
 def test_wide_rows_are_written_by_a_jvm_of_1_gb(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / "wide_rows_child.py"), str(tmp_path)],

@@ -19,8 +19,6 @@ from paimon_stream.table.table import load_table
 from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec
 from tests.kits.spark_jobs import Job
 
-pytestmark = pytest.mark.spark35
-
 UTC = datetime.timezone.utc
 TYPES = {
     "id": st.LongType(),
@@ -68,6 +66,7 @@ def one_struct() -> st.StructType:
     )
 
 
+@pytest.mark.spark35
 def test_rows_of_every_type_are_read_back_by_spark_and_by_java(job: Job, java: Any) -> None:
     schema = one_struct()
     PaimonTable.create(str(job.table), schema, options={"bucket": "2", "bucket-key": "id"})
@@ -125,6 +124,7 @@ def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(jo
         assert answer == TaskFailure(error=error, partition_id=5)
 
 
+@pytest.mark.spark35
 def test_the_error_of_a_user_function_in_the_plan_stays_as_spark_raises_it(job: Job) -> None:
     job.create()
     job.add_files(1)
@@ -139,7 +139,15 @@ def test_the_error_of_a_user_function_in_the_plan_stays_as_spark_raises_it(job: 
     assert job.data_files() == set()
 
 
-@pytest.mark.parametrize(("limit", "wide"), [(None, False), (None, True), ("64m", False)])
+@pytest.mark.spark35
+@pytest.mark.parametrize(
+    ("limit", "wide"),
+    [
+        pytest.param(None, False, marks=pytest.mark.full),
+        pytest.param(None, True, marks=pytest.mark.full),
+        ("64m", False),
+    ],
+)
 def test_wide_rows_and_a_users_own_limit_are_written_like_any(
     job: Job, limit: str | None, wide: bool
 ) -> None:

@@ -5,7 +5,7 @@ processes.
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,6 +20,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
+from paimon_stream.compact import in_stream
 from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
@@ -252,13 +253,20 @@ def test_a_table_that_needs_its_compaction_gets_it_behind_the_batch(
 def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = KeyedRewriter.rewrite
+    rewrite, wait = KeyedRewriter.rewrite, in_stream.wait
+    is_waited_for, seconds = threading.Event(), list[float]()
 
-    def slowly(*given: Any) -> Any:
-        time.sleep(2)
-        return real(*given)
+    def rewrite_once_it_is_waited_for(*given: Any) -> Any:
+        assert is_waited_for.wait(60), "nobody waits for the compaction"
+        return rewrite(*given)
 
-    monkeypatch.setattr(KeyedRewriter, "rewrite", slowly)
+    def note_and_wait(futures: Any, left: float, until: str) -> Any:
+        seconds.append(left)
+        is_waited_for.set()
+        return wait(futures, left, until)
+
+    monkeypatch.setattr(KeyedRewriter, "rewrite", rewrite_once_it_is_waited_for)
+    monkeypatch.setattr(in_stream, "wait", note_and_wait)
     made = table(tmp_path, keyed=True, **{"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
     commit(made, answers(planned(made), rows(1)))
     driver._RUNS.clear()  # Spark ends a process that has been idle for a minute
@@ -266,6 +274,7 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
     then = json.loads(file.read_bytes())
     file.write_text(json.dumps({**then, "timeMillis": then["timeMillis"] - 60_000}))
     commit(made, answers(planned(made), rows(1), batch=1), 1)
+    assert seconds[0] > 2
     assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
 
 
