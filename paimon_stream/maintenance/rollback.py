@@ -328,9 +328,10 @@ def pin_target(
     table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
 ) -> tuple[str, bool]:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
-    target. Returns the pin's file, and whether it has replaced such a pin. Raises `NotFound` if the target is gone, `CommitContended` if
-    another rollback is under way or an expiry has not ended, `CorruptMetadata`, `StorageError`.
-    Then nothing was changed, except that interrupted rollbacks may have been given up (`NoSpace`).
+    target. Returns the pin's file, and whether it has replaced such a pin. Raises `NotFound` if the
+    target is gone, `CommitContended` if another rollback is under way or an expiry has not ended,
+    `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks
+    may have been given up (`NoSpace`).
     """
     storage, wanted = table.storage, target.snapshot
     pins = read_pins(storage)

@@ -661,10 +661,11 @@ def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
 def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
     """Is the table, or the branch, younger than the previous batch of this checkpoint? A register
     or a snapshot of ours is then that of a run on a copy of the checkpoint. Clocks differ by up to
-    five minutes, so a snapshot that is not five minutes younger than the batch shows nothing; nor does a table that
-    is not five minutes younger, if our query has registered in it. In a table that does not know
-    the query, no tolerance holds: a table that was created again within five minutes would be
-    taken for the one before. Returns whether an operator let the batch continue all the same.
+    five minutes, so a snapshot that is not five minutes younger than the batch shows nothing; nor
+    does a table that is not five minutes younger, if our query has registered in it. In a table
+    that does not know the query, no tolerance holds: a table that was created again within five
+    minutes would be taken for the one before. Returns whether an operator let the batch continue
+    all the same.
     """
     done, created = evidence.batch.previous_done_millis, evidence.made_millis
     if done is None or done >= created:

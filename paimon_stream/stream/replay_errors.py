@@ -73,8 +73,8 @@ class ReplayErrors(Refusals):
         self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
 
     def created_later(self, *, done_millis: int, created_millis: int) -> None:
-        """The table's first schema, or the branch, is younger than the checkpoint's last batch. The times (epoch
-        milliseconds) are of two clocks.
+        """The table's first schema, or the branch, is younger than the checkpoint's last batch. The
+        times (epoch milliseconds) are of two clocks.
         """
         seconds = (created_millis - done_millis) / 1000
         self.table_replaced(
