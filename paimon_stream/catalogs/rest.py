@@ -45,7 +45,7 @@ _CHANGING: Final = (
     "open_output",
 )
 _OWNED: Final = re.compile(
-    r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/branch-"
+    r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/(branch|removed)\."
 )
 _REMEMBERED: Final = 64
 COMMIT_SECONDS: Final = 60.0

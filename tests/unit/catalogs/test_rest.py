@@ -30,11 +30,14 @@ from paimon_stream.catalogs import rest
 from paimon_stream.catalogs.rest import RestClient
 from paimon_stream.cli import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.runtime import SimulatedClock, system
+from paimon_stream.runtime import SimulatedClock, simulated, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.uri import open_storage
+from paimon_stream.table.layout import user_folder
+from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
 from tests.kits.params import each_once, one_in
@@ -375,6 +378,7 @@ def test_an_external_table_publishes_its_files_itself(
         (lambda table: table.create_branch("x"), "make tags and branches by"),
         (lambda table: open_of(table).put_if_absent("schema/schema-1", b""), "alter_table"),
         (lambda table: open_of(table).write_all([("a", b""), ("tag/tag-x", b"")]), "make tags"),
+        (lambda table: announce_all(open_of(table)), "roll back"),
         (lambda table: open_of(table).delete("snapshot/snapshot-1"), "Expire"),
     ],
 )
@@ -387,6 +391,20 @@ def test_what_the_server_owns_is_not_changed_by_files(
     with pytest.raises(errors.UnsupportedFeature, match=cure):
         act(table)
     assert files_of(table) == before
+
+
+def announce_all(storage: Storage) -> None:
+    """Notes, as a rollback or fast forward does, that the newest snapshot is about to go."""
+    latest = SnapshotStore(storage).get(2)
+    notes = RemovalNotes(storage, simulated(0), "fast forward", SnapshotRef.of(latest))
+    notes.announce([Removed.of(latest)])
+
+
+def test_a_stream_may_have_a_name_that_begins_like_that_of_a_branch(table: PaimonTable) -> None:
+    storage = open_of(table)
+    folder = user_folder("branch-x")
+    storage.write(f"{folder}/writer", b"")
+    assert storage.exists(f"{folder}/writer")
 
 
 def open_of(table: PaimonTable) -> Storage:
