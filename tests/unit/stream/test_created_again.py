@@ -22,7 +22,7 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import manifest_path, snapshot_path
-from tests.kits.commits import Bench
+from tests.kits.commits import Bench, forget_removals
 from tests.kits.faults import Killed
 from tests.kits.streams import Stream
 
@@ -198,16 +198,28 @@ def test_a_rollback_is_noticed_even_if_lists_of_the_oldest_snapshot_are_gone(
     assert stream.batch().snapshot_id == 6
 
 
-def test_a_writer_without_stream_stops_where_lists_are_gone_that_would_show_a_rollback() -> None:
+@pytest.mark.parametrize(
+    ("noted", "error", "said"),
+    [
+        (False, HistoryUnknown, "whether snapshot 2, on which user 'me' has built, has expired or"),
+        (True, TableRolledBack, "snapshot 2, the last one that user 'me' has published, is gone"),
+    ],
+    ids=["by another engine", "noted"],
+)
+def test_a_writer_without_stream_stops_where_lists_are_gone_that_would_show_a_rollback(
+    noted: bool, error: type[PaimonStreamError], said: str
+) -> None:
     bench = Bench()
     others(bench, 1)
     writer = TableCommit(bench.table, "me", runtime=bench.runtime)
     writer.commit(0, [bench.message("a")])
     rollback_to(bench.table, 1, runtime=bench.runtime)
+    if not noted:
+        forget_removals(bench.storage)
     others(bench, 2)
     bench.expire(1)
     without_lists(bench, "delta list", 2)
-    with pytest.raises(HistoryUnknown, match="the id of snapshot 2, on which user 'me' has built"):
+    with pytest.raises(error, match=said):
         writer.commit(1, [bench.message("b")])
 
 
