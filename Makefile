@@ -4,10 +4,10 @@
 #   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
 #   make test         the tests, on the newest pyspark
 #   make test-costs   the tests, and then tables of their seconds; RECORDS=… prints those of an earlier run
-#   make test-long    the long ones: kills of real jobs, streams and scans beside Java
+#   make test-long    the long ones: kills of real jobs and streams beside Java
 #   make test-cluster streams to S3 on clusters of Spark, whose executors and driver are killed
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
-#   make test-spark4  the tests of the data source, of Connect and of the sink on pyspark 4.0 and 4.1
+#   make test-spark4  the tests of the data source, of Connect and of the sink on pyspark 4.0 and 4.1; SPARK4=0 picks one
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
@@ -45,6 +45,7 @@ ROUNDS ?= 1
 DROPPED ?= 2
 SNAPSHOTS ?= 3000
 MINUTES ?= 3
+SPARK4 ?= 0 1
 SEED ?=
 PAGE ?=
 LOADS35 ?= L1,L3,L4
@@ -60,9 +61,12 @@ define venv
 @echo "Setting up $(1); this takes a few minutes the first time."
 @rm -rf $(1)
 @"$(2)" -m venv $(1)
-@$(1)/bin/python -m pip install -q --disable-pip-version-check $(3)
+@$(1)/bin/python -m pip install -q --no-compile --disable-pip-version-check $(3)
 @touch $@
 endef
+
+# What the tests of another Spark need, without stores, catalogs and other readers.
+FEW_TESTS := -e '.[cli,spark]' hypothesis pytest pytest-spark pytest-xdist setuptools
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -71,10 +75,16 @@ help:
 	$(call venv,.venv,$(PYTHON),-e '.[demo$(comma)dev]',3.10 or later,PYTHON)
 
 .venv-spark35/.ready: pyproject.toml
-	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
+	$(call venv,.venv-spark35,$(PYTHON35),$(FEW_TESTS) 'pyspark==3.5.*',3.10 to 3.12,PYTHON35)
 
 .venv-spark40/.ready .venv-spark41/.ready: .venv-spark4%/.ready: pyproject.toml
-	$(call venv,.venv-spark4$*,$(PYTHON),-e '.[test]' 'pyspark[connect]==4.$*.*',3.10 or later,PYTHON)
+	$(call venv,.venv-spark4$*,$(PYTHON),$(FEW_TESTS) 'pyspark[connect]==4.$*.*',3.10 or later,PYTHON)
+
+# What all tests need. The pyspark that is there stays.
+.venv-spark35/.full .venv-spark40/.full .venv-spark41/.full: .venv-spark%/.full: .venv-spark%/.ready
+	@.venv-spark$*/bin/python -m pip freeze | grep -i '^pyspark==' >.venv-spark$*/pins.txt
+	@.venv-spark$*/bin/python -m pip install -q --no-compile --disable-pip-version-check -c .venv-spark$*/pins.txt -e '.[test]'
+	@touch $@
 
 .venv-lowest/.ready: pyproject.toml
 	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest pytest-xdist hypothesis mmh3 'moto[s3$(comma)server]',3.10 or 3.11,PYTHON_LOWEST)
@@ -132,9 +142,8 @@ test-cluster: java .venv/.ready jar
 test-spark35: java .venv-spark35/.ready jar
 	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "spark35 and not full")
 
-test-spark4: java .venv-spark40/.ready .venv-spark41/.ready jar
-	.venv-spark40/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full")
-	.venv-spark41/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full")
+test-spark4: java $(SPARK4:%=.venv-spark4%/.ready) jar
+	set -e; for minor in $(SPARK4); do .venv-spark4$$minor/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full"); done
 
 test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "lowest and not full")
@@ -149,7 +158,7 @@ torture: .venv/.ready
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of
 # the dependencies, so the oldest ones get as many as in test-lowest.
-test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-spark40/.ready .venv-spark41/.ready .venv-lowest/.ready jar
+test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.full .venv-spark40/.full .venv-spark41/.full .venv-lowest/.ready jar
 	@failed=; export TEST_SEEDS=many; \
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
 	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
@@ -189,7 +198,7 @@ examples: java .venv/.ready .venv-readers/.ready jar
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 # A benchmark that fails does not keep the others from running.
-bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-bench35/.ready jar
+bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.full .venv-bench35/.ready jar
 	@mkdir -p $(RESULTS); failed=; \
 	run() { name=$$1; shift; echo "== $$name"; $(VENV)/python benchmarks/$$name.py "$$@" || failed="$$failed $$name"; }; \
 	run streams --rounds $(ROUNDS) --dropped $(DROPPED) --starts $(ROUNDS) --json $(RESULTS)/1-streams.json; \
