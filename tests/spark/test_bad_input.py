@@ -647,13 +647,14 @@ def test_a_failing_on_commit_costs_a_warning_not_a_batch(
     assert [snapshot["id"] for snapshot in java.snapshots(job.table)] == [1, 2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("phase", "stop"),
     [
-        pytest.param(Phase.WRITTEN, KeyboardInterrupt, marks=pytest.mark.full),
-        pytest.param(Phase.STAGED, KeyboardInterrupt, marks=pytest.mark.full),
+        (Phase.WRITTEN, KeyboardInterrupt),
+        (Phase.STAGED, KeyboardInterrupt),
         (Phase.STAGED, SystemExit),
-        pytest.param(Phase.PUBLISHED, KeyboardInterrupt, marks=pytest.mark.full),
+        (Phase.PUBLISHED, KeyboardInterrupt),
     ],
 )
 def test_an_interrupt_anywhere_in_a_batch_ends_the_query_and_a_restart_finishes_it(

@@ -79,6 +79,7 @@ def test_a_data_source_finds_a_table_by_its_name_in_a_warehouse(job: Job) -> Non
         read.load("orders")
 
 
+@pytest.mark.full
 def test_streams_and_the_data_source_take_the_lock_of_a_jdbc_catalog(
     job: Job, caplog: object
 ) -> None:

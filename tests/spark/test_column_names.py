@@ -36,9 +36,7 @@ EXPRESSIONS = [
 
 
 @pytest.mark.spark35
-@pytest.mark.parametrize(
-    "kind", few(KINDS, lambda kind: kind in ("partitioned and gathered", "primary key"))
-)
+@pytest.mark.parametrize("kind", few(KINDS, lambda kind: kind == "partitioned and gathered"))
 def test_columns_of_any_name_are_written_by_driver_and_tasks_in_streams_and_batches(
     job: Job, kind: str
 ) -> None:

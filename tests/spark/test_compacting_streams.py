@@ -36,6 +36,7 @@ def runs(table: PaimonTable) -> int:
     return max(map(len, found.values()))
 
 
+@pytest.mark.full
 def test_a_stream_keeps_its_table_at_few_runs_and_java_goes_on_with_it(job: Job, java: Any) -> None:
     table = job.create(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
     (job.root / "source").mkdir()

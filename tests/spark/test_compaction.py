@@ -93,6 +93,7 @@ def test_an_error_on_an_executor_is_that_error(job: Job, tmp_path: Path) -> None
     assert len(table.files()) == 6 + 2
 
 
+@pytest.mark.full
 def test_ctrl_c_cancels_the_jobs_and_leaves_nothing_visible(job: Job, tmp_path: Path) -> None:
     table = made(str(tmp_path / "t"), days=8)
     before = live(table)
@@ -113,6 +114,7 @@ def test_ctrl_c_cancels_the_jobs_and_leaves_nothing_visible(job: Job, tmp_path: 
     )
 
 
+@pytest.mark.full
 def test_executors_get_the_options_of_the_storage(job: Job, s3_server: StoreServer) -> None:
     location, options = s3_server.place()
     table = made(location, options=options)

@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,6 @@ from pyspark.sql import SparkSession
 from paimon_stream import PaimonTable
 from paimon_stream.commit.report import Phase
 from tests.kits.kinds import faults
-from tests.kits.seeds import few
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 from tests.spark.test_replay import FailAt
@@ -41,13 +39,9 @@ def test_a_table_that_was_made_without_options_is_written(job: Job, kinds: Any) 
     assert not [one for one in job.load().verify().findings if one.severity != "info"]
 
 
-@pytest.mark.parametrize(
-    ("reuse", "phase"),
-    few(
-        product(["true", "false"], [Phase.CHECKED, Phase.STAGED, Phase.PUBLISHED]),
-        lambda reuse, phase: (reuse, phase) == ("true", Phase.STAGED),
-    ),
-)
+@pytest.mark.full
+@pytest.mark.parametrize("phase", [Phase.CHECKED, Phase.STAGED, Phase.PUBLISHED])
+@pytest.mark.parametrize("reuse", ["true", "false"])
 def test_a_batch_that_died_is_in_the_table_once(
     job: Job, kinds: Any, phase: Phase, reuse: str
 ) -> None:

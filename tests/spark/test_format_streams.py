@@ -87,6 +87,7 @@ def test_several_tasks_write_to_one_bucket_of_a_table_with_a_primary_key(
     assert job.load().verify().healthy
 
 
+@pytest.mark.full
 def test_each_batch_of_complete_mode_replaces_the_table(job: Job, java: Any) -> None:
     job.create([("day", "STRING"), ("count", "BIGINT")])
     job.add_files(2)
@@ -120,6 +121,7 @@ def test_both_doors_share_a_checkpoint(job: Job, java: Any) -> None:
     assert len({one.commit_user for one in appended}) == 1
 
 
+@pytest.mark.full
 def test_a_batch_that_is_refused_leaves_no_file(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -151,6 +153,7 @@ def test_the_error_of_a_task_is_shown_and_the_files_of_the_others_go(job: Job) -
     assert job.ids() == list(range(8))
 
 
+@pytest.mark.full
 def test_mistakes_are_named_before_a_task_runs(job: Job) -> None:
     job.create()
     job.add_files(1)

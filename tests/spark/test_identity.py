@@ -119,6 +119,7 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
         commit_user(plain, None, None, None)
 
 
+@pytest.mark.full
 def test_the_checkpoint_of_another_query_is_refused(
     spark_session: SparkSession, source: str, tmp_path: Path
 ) -> None:

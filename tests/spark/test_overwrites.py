@@ -55,9 +55,8 @@ def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
     assert sorted(job.load().to_arrow(snapshot_id=1)["count"].to_pylist()) == [3, 3]
 
 
-@pytest.mark.parametrize(
-    "phase", [Phase.STAGED, pytest.param(Phase.PUBLISHED, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("phase", [Phase.STAGED, Phase.PUBLISHED])
 def test_a_killed_batch_in_complete_mode_takes_effect_once(job: Job, phase: Phase) -> None:
     job.create(COLUMNS)
     job.add_files(2)

@@ -5,7 +5,6 @@ key, and Java's compaction and ours show the same rows.
 from __future__ import annotations
 
 import re
-from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from paimon_stream.commit.report import Phase
 from tests.kits import waiting as kit
-from tests.kits.seeds import few
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 from tests.spark.test_replay import FailAt
@@ -63,13 +61,9 @@ def test_all_ways_of_a_stream_make_rows_wait(
     assert shown(job, kinds) == sorted(expected.items())
 
 
-@pytest.mark.parametrize(
-    ("reuse", "phase"),
-    few(
-        product(["true", "false"], [Phase.CHECKED, Phase.STAGED, Phase.PUBLISHED]),
-        lambda reuse, phase: (reuse, phase) == ("true", Phase.STAGED),
-    ),
-)
+@pytest.mark.full
+@pytest.mark.parametrize("phase", [Phase.CHECKED, Phase.STAGED, Phase.PUBLISHED])
+@pytest.mark.parametrize("reuse", ["true", "false"])
 def test_a_batch_that_died_waits_once(job: Job, kinds: Any, phase: Phase, reuse: str) -> None:
     """Java writes and a compaction runs before the batch is run again."""
     create(job)

@@ -79,6 +79,7 @@ def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(
     assert sorted(ours, key=lambda row: row["id"]) == expected
 
 
+@pytest.mark.full
 def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(
     job: Job, java: Any
 ) -> None:

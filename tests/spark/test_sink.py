@@ -81,9 +81,10 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     assert metrics["lastDeltaRecordsAppended"] == 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("write_only", "left"),
-    [("false", [3, 4]), pytest.param("true", [1, 2, 3, 4], marks=pytest.mark.full)],
+    [("false", [3, 4]), ("true", [1, 2, 3, 4])],
 )
 def test_batches_expire_old_snapshots_unless_other_jobs_do(
     job: Job, write_only: str, left: list[int]
@@ -128,6 +129,7 @@ def test_a_restarted_query_goes_on_with_the_same_sink(job: Job) -> None:
     assert job.identifiers() == [0, 1]
 
 
+@pytest.mark.full
 def test_a_batch_without_rows_makes_no_snapshot(job: Job) -> None:
     job.create()
     job.add_files(2)

@@ -65,7 +65,7 @@ def is_not_of_spark(type_: DataType) -> bool:
             ("kinds/data_evolution", False),
             ("kinds/row_tracking", True),
         ],
-        lambda case, native: case in ("append_partitioned", "all_types", "pk_updates"),
+        lambda case, native: case in ("append_partitioned", "all_types"),
     ),
 )
 def test_each_way_gives_the_rows_of_java_s_tables(

@@ -446,9 +446,10 @@ def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "phase",
-    few([Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED], lambda phase: phase is Phase.STAGED),
+    [Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED],
     ids=["batch-started", "written", "staged"],
 )
 def test_a_table_rolled_back_while_the_stream_runs_stops_it(
