@@ -99,7 +99,8 @@ def _environments(project: str, makefile: str) -> list[tuple[str, ...]]:
             "`make test-spark4`",
             names,
             ", ".join(
-                f"4.{minor}" for minor in re.search(r"^SPARK4 ?\?= (.*)$", makefile, re.M)[1].split()
+                f"4.{minor}"
+                for minor in re.search(r"^SPARK4 ?\?= (.*)$", makefile, re.M)[1].split()
             ),
             "the tests of the data source, of Connect and of the sink",
         ),

@@ -33,7 +33,7 @@ ENOUGH = "enough batches"
 
 def visit(url: str, place: str, **facts: object) -> None:
     """Returns when the test lets it."""
-    urllib.request.urlopen(f"{url}/{place}?{urlencode(facts)}", timeout=300).read()
+    urllib.request.urlopen(f"{url}/{place}?{urlencode(facts)}", timeout=900).read()
 
 
 def parent_of(pid: int) -> int:

@@ -72,7 +72,7 @@ def test_of_many_processes_exactly_one_creates_each_file(storage: LocalStorage) 
     winners: dict[str, int] = {}
     open_workers = PROCESSES
     while open_workers:
-        message = won.get(timeout=60)
+        message = won.get(timeout=900)
         if message is None:
             open_workers -= 1
         else:
@@ -100,7 +100,7 @@ def run_child(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=900,
     )
 
 

@@ -136,7 +136,7 @@ def put_mark(server: StoreServer, key: str) -> None:
     )
     url = f"{server.server.url}/bucket/{key}"
     put = urllib.request.Request(url, b"", {"Authorization": signed}, method="PUT")
-    urllib.request.urlopen(put, timeout=30).read()
+    urllib.request.urlopen(put, timeout=900).read()
 
 
 def test_folders_of_more_than_a_page_are_listed_whole(s3_server: StoreServer) -> None:
@@ -329,7 +329,7 @@ def test_a_fork_after_the_store_was_used_is_an_error_and_not_a_hang(
         [sys.executable, "-W", "ignore", "-c", FORKS],
         input=pickle.dumps(storage),
         capture_output=True,
-        timeout=60,
+        timeout=900,
     )
     assert done.stdout.split() == [b"11", b"20"], done.stderr.decode()
 

@@ -72,7 +72,7 @@ class Job:
     def run(self, where: str, batch: int = -1) -> None:
         """Runs the job. It must die at the given point, or end well."""
         child = self.start(where, batch)
-        output, _ = child.communicate(timeout=240)
+        output, _ = child.communicate(timeout=900)
         wanted = 0 if where == "never" else -signal.SIGKILL
         assert child.returncode == wanted, (
             f"{where} in batch {batch}: {child.returncode}\n{output[-4000:]}"
@@ -161,7 +161,7 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
     wait_until_stopped(sleeper)
     job.run("never")
     os.kill(sleeper.pid, signal.SIGCONT)
-    output, _ = sleeper.communicate(timeout=240)
+    output, _ = sleeper.communicate(timeout=900)
     assert sleeper.returncode != 0
     assert "SharedCheckpoint" in output
     assert ids(java, job) == list(range(3 * ROWS_PER_FILE))
@@ -179,7 +179,7 @@ def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path,
         java.write(job.table, [{"id": -1 - identifier, "day": "d0"}], commit_identifier=identifier)
     java.expire_snapshots(job.table, retain_max=1)
     os.kill(sleeper.pid, signal.SIGCONT)
-    output, _ = sleeper.communicate(timeout=240)
+    output, _ = sleeper.communicate(timeout=900)
     assert sleeper.returncode == 0, output[-4000:]
     assert ids(java, job) == [-3, -2, -1, *rows_of(0)]
     assert (job.table / "snapshot" / "LATEST").read_text() == "4"

@@ -48,7 +48,7 @@ def run(root: Path, source: str, table: str, door: str, kill_at: str = "") -> No
         start_new_session=True,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert done.returncode == (-signal.SIGKILL if kill_at else 0), done.stderr[-3000:]

@@ -125,7 +125,7 @@ def _fight(folder: str, name: str, reads: int) -> Done:
     storage = LocalStorage(folder)
     rivals = Rivals(Case.on(storage, SimulatedClock(1_800_000_000_000)))
     rivals.case.bench.runtime = system()
-    _BARRIER.wait(60)
+    _BARRIER.wait(900)
     for _ in range(reads):
         storage.read("schema/schema-0")
     rivals.run(name)

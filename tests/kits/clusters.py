@@ -44,7 +44,7 @@ PACKAGE: Final = Path(paimon_stream.__file__).parent
 JOB: Final = Path(__file__).parents[1] / "cluster" / "job.py"
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 """The workers' hosts. Spark copies a slow task only to another host."""
-SECONDS: Final = 240
+SECONDS: Final = 900
 
 
 # -- Pythons

@@ -307,3 +307,5 @@ FAULTS: Final[dict[str, dict[str, Any]]] = {
     "killed after": {"moment": Moment.AFTER, "stop": True},
 }
 """The ways in which an operation fails, as arguments of `Fault`."""
+OFTEN_FAULTS: Final = ("refused", "killed after")
+"""The two that differ most: nothing has happened and the process goes on; all has, and it is gone."""

@@ -53,7 +53,7 @@ class Stopped:
         self._storage = Meanwhile(storage, at, self._stop)
         self._thread = threading.Thread(target=self._run, args=(work,))
         self._thread.start()
-        assert self._reached.wait(60)
+        assert self._reached.wait(900)
 
     @property
     def happened(self) -> bool:
@@ -63,12 +63,12 @@ class Stopped:
     def finish(self) -> None:
         """Lets the work continue, and waits for its end. It may be called again."""
         self._go_on.set()
-        self._thread.join(60)
+        self._thread.join(900)
         assert not self._thread.is_alive()
 
     def _stop(self) -> None:
         self._reached.set()
-        assert self._go_on.wait(60)
+        assert self._go_on.wait(900)
 
     def _run(self, work: Callable[[Storage], object]) -> None:
         try:

@@ -19,7 +19,7 @@ from paimon_stream import CommitReport, PaimonSink, PaimonTable
 
 COLUMNS = (("id", "BIGINT"), ("day", "STRING"))
 ROWS_PER_FILE = 6
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 900
 
 
 @dataclass

@@ -164,7 +164,7 @@ class OtherReader:
         """Ends the process."""
         assert self._child.stdin is not None
         self._child.stdin.close()
-        self._child.wait(30)
+        self._child.wait(900)
 
 
 _READER = """

@@ -76,7 +76,7 @@ def append(
     """Appends rows, one in each commit, with several writers at once."""
     written = Written()
     PaimonTable.load(location, storage_options=options).latest_snapshot()
-    _BARRIER.wait(120)
+    _BARRIER.wait(900)
 
     def write(number: int) -> None:
         table = PaimonTable.load(location, storage_options=options)
@@ -116,7 +116,7 @@ def drive(
     """
     stream = RowStream(Known("s3", options), None, store={}, location=location)  # type: ignore[arg-type]
     stream.next_batch, stream.runs = next_batch, 1000 * next_batch + 100 * driver
-    _BARRIER.wait(120)
+    _BARRIER.wait(900)
     try:
         for _ in range(batches):
             stream.batch(restarts=0)

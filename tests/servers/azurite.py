@@ -108,7 +108,7 @@ def _create_container(server: Azurite) -> None:
         urllib.request.Request(
             f"{server.url}{path}?restype=container", method="PUT", headers=headers
         ),
-        timeout=30,
+        timeout=900,
     ).read()
 
 

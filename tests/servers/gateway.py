@@ -42,7 +42,7 @@ class Gateway:
             ("POST", json.dumps([asdict(one) for one in rules]).encode()),
         ):
             urllib.request.urlopen(
-                urllib.request.Request(url, body, method=method), timeout=30
+                urllib.request.Request(url, body, method=method), timeout=900
             ).read()
 
     def _started(self) -> Server:

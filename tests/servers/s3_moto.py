@@ -38,13 +38,13 @@ class Moto(Server):
         signed = f"AWS4-HMAC-SHA256 Credential={self.access_key}/20200101/us-east-1/s3/aws4_request"
         url, headers = f"{self.url}/{BUCKET}", {"Authorization": signed}
         urllib.request.urlopen(
-            urllib.request.Request(url, method="PUT", headers=headers), timeout=30
+            urllib.request.Request(url, method="PUT", headers=headers), timeout=900
         ).read()
 
     def reset(self) -> None:
         """Removes everything. moto looks at all keys of a bucket for each list."""
         url = f"{self.url}/moto-api/reset"
-        urllib.request.urlopen(urllib.request.Request(url, b"", method="POST"), timeout=30).read()
+        urllib.request.urlopen(urllib.request.Request(url, b"", method="POST"), timeout=900).read()
         self.create_bucket()
 
 

@@ -209,6 +209,6 @@ def test_a_data_source_finds_a_table_of_a_rest_catalog(served: RestDouble, job: 
     job.add_files(2)
     stream = job.stream().writeStream.format("paimon_stream").options(**options)
     stream = stream.option("checkpointLocation", str(job.checkpoint)).trigger(availableNow=True)
-    stream.start("shop.orders").awaitTermination(120)
+    stream.start("shop.orders").awaitTermination(900)
     assert read.load("shop.orders").count() == 15
     assert len(served.table("shop.orders").seen) == 3

@@ -87,7 +87,7 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
     query = job.sink(mode="update").start(
         frame, checkpoint=str(job.checkpoint), trigger={"availableNow": True}
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(900)
     assert merged(job, java) == [("d0", 9, 16), ("d1", 9, 17)]
     assert job.identifiers() == [0, 1, 2]
 

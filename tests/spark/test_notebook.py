@@ -28,7 +28,7 @@ def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
         [sys.executable, "-c", f"{code}\n{shown}"],
         cwd=tmp_path,
         env=environment,
-        timeout=300,
+        timeout=900,
         check=True,
     )
     assert (

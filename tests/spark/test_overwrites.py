@@ -46,7 +46,7 @@ def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
     query = job.sink(mode="complete").start(
         counts(job), checkpoint=str(job.checkpoint), trigger={"availableNow": True}
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(900)
     assert result(job) == after(3)
     snapshots = job.load().snapshots()
     assert [one.commit_identifier for one in snapshots] == [0, 1, 2]

@@ -57,7 +57,7 @@ def test_checkpoints_of_killed_streams_go_on(
                 reports[name] = found
             queries.append(start(spark_session, stream, root, *([] if by_format else sinks)))
     for query in queries:
-        assert query.awaitTermination(120), "the query hangs"
+        assert query.awaitTermination(900), "the query hangs"
     rest = ["committed"] * (FILES - 1 - int(point[0]))
     for name, stream, root in restarted:
         for sink in stream.sinks if name in reports else ():

@@ -221,7 +221,7 @@ def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) ->
     query = job.sink(options=ADD).start(
         job.stream(), checkpoint=str(job.checkpoint), trigger={"availableNow": True}
     )
-    query.awaitTermination(120)
+    query.awaitTermination(900)
     assert types_of(job) == {"id": "BIGINT", "day": "STRING"}
 
 

@@ -71,7 +71,7 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     query = sink.start(
         job.stream(), checkpoint=str(job.checkpoint), trigger=trigger, query_name="n"
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(900)
     assert query.name == "n"
     assert job.ids() == list(range(12))
     assert sink.last_report == job.reports[-1]
@@ -244,7 +244,7 @@ def test_one_sink_in_two_queries_writes_for_both(job: Job) -> None:
         for name in ("ck1", "ck2")
     ]
     for query in queries:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(900)
     assert job.ids() == sorted([*range(12), *range(12)])
     assert len({snapshot.commit_user for snapshot in job.load().snapshots()}) == 2
 

@@ -61,7 +61,7 @@ def test_no_secret_is_written_or_printed(tmp_path: Path, s3_server: StoreServer)
             ],
             cwd=HERE.parents[1],
             capture_output=True,
-            timeout=300,
+            timeout=900,
         )
     assert child.returncode == 0, child.stderr.decode()[-4000:]
     assert child.stdout.decode().endswith("done\n")

@@ -558,7 +558,7 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
         for name in ("a", "b")
     ]
     for query in queries:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(900)
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
     assert len({snapshot["commitUser"] for snapshot in java.snapshots(job.table)}) == 2
 

@@ -37,7 +37,7 @@ def test_wide_rows_are_written_by_a_jvm_of_1_gb(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
     )
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"')]
     assert {one["case"]: one["rows"] for one in found} == {

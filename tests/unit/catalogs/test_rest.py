@@ -907,7 +907,7 @@ def test_threads_whose_token_is_refused_all_go_on(server: RestDouble, tokens: An
 
     class Refusing(MemoryStorage):
         def read(self, path: str, limit: int = 0) -> bytes:
-            together.wait(60)
+            together.wait(900)
             raise errors.PermissionDenied("ExpiredToken")
 
     assert key_of(storage) == "first"

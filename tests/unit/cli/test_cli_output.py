@@ -168,7 +168,7 @@ def test_a_pipe_gets_one_line_for_each_row_whatever_columns_says(golden: Golden)
         [sys.executable, "-m", "paimon_stream", "files", str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         env={**os.environ, "COLUMNS": "20"},
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -191,7 +191,7 @@ def on_a_terminal(width: int, *arguments: str) -> list[str]:
     )
     os.close(there)
     shown = b"".join(pieces(here))
-    assert process.wait(60) == 0
+    assert process.wait(900) == 0
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown.decode()).splitlines()
 
 
@@ -434,6 +434,7 @@ def test_what_a_table_knows_is_offered(golden: Golden) -> None:
     assert completed("bash", "paimon-stream snapshots /nowhere --user g", 4).strip() == ""
 
 
+@pytest.mark.full
 def test_bash_itself_completes_a_command(tmp_path: Path) -> None:
     bash = shutil.which("bash")
     assert bash is not None
@@ -449,7 +450,7 @@ def test_bash_itself_completes_a_command(tmp_path: Path) -> None:
         [bash, "--norc", "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
     assert (done.stdout, done.returncode) == ("compact compact-manifests\n", 0), done.stderr

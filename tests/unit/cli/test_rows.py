@@ -237,7 +237,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", '"id"\n')
 

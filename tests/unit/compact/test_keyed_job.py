@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from paimon_stream.table.table import load_table
 from tests.kits.compaction import Acting, data_files, live, problems, run
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.keyed import commit_changes, write_changes
+from tests.kits.params import few
 from tests.kits.seeds import examples
 
 COLUMNS = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT")]
@@ -246,6 +248,7 @@ except Exception as why:
 """
 
 
+@pytest.mark.full
 def test_a_bucket_with_more_runs_than_a_process_may_open_files_is_read_and_compacted(
     tmp_path: Path,
 ) -> None:
@@ -476,8 +479,10 @@ def test_a_file_that_only_changed_its_level_outlives_what_cleans_up(
 # -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", list(Moment))
-@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize(
+    ("moment", "stop"),
+    few(product(Moment, [False, True]), lambda moment, stop: stop == (moment is Moment.AFTER)),
+)
 def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: bool) -> None:
     """One bucket is rewritten by two picks, the other one only changes the level of its files."""
     table = made(tmp_path, files=0, **{"num-sorted-run.compaction-trigger": "2", "num-levels": "6"})
@@ -489,7 +494,7 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
     commit_changes(table, [("+I", {"k": 1, "dt": "d1", "v": 1})], 100)
     expected, place, at = rows(table), LocalStorage(table.location), 0
     while True:
-        at += examples(3, 1)
+        at += examples(9, 1)
         storage = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)])
         snapshots = table.latest_snapshot().id
         before, raised = data_files(table), None

@@ -22,7 +22,8 @@ from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.table import Table
 from tests.kits.commits import Bench
 from tests.kits.expiries import CountedAfterCommit
-from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.faults import FAULTS, OFTEN_FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.params import few
 from tests.kits.places import following
 
 HOUR = 3_600_000
@@ -220,15 +221,15 @@ def test_a_wrong_option_is_refused_at_creation(key: str, value: str, said: str) 
         )
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("name", few(FAULTS, lambda name: name in OFTEN_FAULTS))
 def test_after_a_failure_at_any_operation_the_next_run_creates_the_same_tags(
-    fault: dict[str, Any],
+    name: str,
 ) -> None:
     at, fired = 0, True
     while fired:
         at = following(at)
         table = made([0, DAY, 2 * DAY], **{"tag.num-retained-max": "2"})
-        faulty = FaultyStorage(table._table.storage, [Fault(at=at, **fault)])
+        faulty = FaultyStorage(table._table.storage, [Fault(at=at, **FAULTS[name])])
         try:
             create_automatic_tags(replace(table._table, storage=faulty))
         except (Killed, PaimonStreamError):

@@ -23,7 +23,8 @@ from paimon_stream.errors import (
 from paimon_stream.maintenance.delete_rows import delete_rows
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.vectors import VectorIndex
-from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.faults import FAULTS, OFTEN_FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.params import few
 from tests.kits.places import following
 
 VECTORS = {"deletion-vectors.enabled": "true", "compaction.min.file-num": "2"}
@@ -201,17 +202,17 @@ def with_storage(table: PaimonTable, storage: Storage) -> Callable[[], Any]:
     return lambda: replace(table._table, storage=storage)
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("name", few(FAULTS, lambda name: name in OFTEN_FAULTS))
 @pytest.mark.parametrize("options", [VECTORS, BUCKETS])
 def test_a_delete_that_failed_anywhere_is_done_or_not_and_can_be_repeated(
-    options: dict[str, str], fault: dict[str, Any]
+    options: dict[str, str], name: str
 ) -> None:
     at, fired = 0, True
     while fired:
         at = following(at)
         table = made(options, files=2)
         table.delete(pc.field("id") == 3)
-        storage = FaultyStorage(table._table.storage, [Fault(at=at, **fault)])
+        storage = FaultyStorage(table._table.storage, [Fault(at=at, **FAULTS[name])])
         failed: BaseException | None = None
         try:
             delete_rows(with_storage(table, storage), pc.field("id") < 12)

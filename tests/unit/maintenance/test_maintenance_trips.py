@@ -65,7 +65,7 @@ class Held(Bulk):
         alone = self.deleting.acquire(blocking=False)
         self.overlapped |= not alone
         if not self.deleted:
-            self.waited = self.enough.wait(20)
+            self.waited = self.enough.wait(900)
         self.deleted.append(path)
         super().delete(path)
         if alone:

@@ -220,7 +220,7 @@ def test_a_port_that_needs_a_right_is_one_clear_error():
         "except errors.InvalidOption as refused:\n    print(refused)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=True
     )
     assert "127.0.0.1:81: Permission denied. Give another port, of 1024 to 65535" in done.stdout
 

@@ -257,7 +257,7 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
     is_waited_for, seconds = threading.Event(), list[float]()
 
     def rewrite_once_it_is_waited_for(*given: Any) -> Any:
-        assert is_waited_for.wait(60), "nobody waits for the compaction"
+        assert is_waited_for.wait(900), "nobody waits for the compaction"
         return rewrite(*given)
 
     def note_and_wait(futures: Any, left: float, until: str) -> Any:

@@ -453,12 +453,12 @@ def stopped_before_its_put(bench: Bench) -> tuple[threading.Thread, threading.Ev
 
     def stop() -> None:
         reached.set()
-        assert go_on.wait(60)
+        assert go_on.wait(900)
 
     stream.start(At(Phase.STAGED, stop))
     thread = threading.Thread(target=stream.batch)
     thread.start()
-    assert reached.wait(60)
+    assert reached.wait(900)
     return thread, go_on
 
 
@@ -474,7 +474,7 @@ def test_an_attempt_with_the_files_of_a_published_one_does_not_remove_the_manife
 
     def overtake() -> None:
         go_on.set()
-        thread.join(60)
+        thread.join(900)
         others(bench, 1, 2)
         bench.expire(1)
 
