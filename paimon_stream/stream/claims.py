@@ -171,7 +171,9 @@ class RegisteredWriter:
     `schema_digest`, the digest of the first schema, distinguishes the table from a later one of the
     same name. From batch `journal_since` on, every commit was journalled, so a missing entry proves
     that a batch never reached its commit; None while the journal is off. `run` names the run that
-    wrote the register, None in those of older releases.
+    wrote the register, None in those of older releases. `given_up` are the batches over which an
+    operator let the stream go on although they are not in the table, as pairs of the first and the
+    last one, ascending: what was noted of them is not asked about again.
     """
 
     user: str
@@ -181,6 +183,7 @@ class RegisteredWriter:
     schema_digest: str
     journal_since: int | None
     run: str | None = None
+    given_up: tuple[tuple[int, int], ...] = ()
 
 
 # Attribute, JSON key, and what reads the value.
@@ -196,6 +199,13 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
         lambda value: None if value is None else json_text.integer(value),
     ),
     ("run", "run", json_text.optional_text),
+    (
+        "given_up",
+        "givenUp",
+        lambda value: tuple(
+            [(json_text.integer(first), json_text.integer(last)) for first, last in value]
+        ),
+    ),
 )
 
 
@@ -257,23 +267,34 @@ class Claims:
         return self._storage.exists(f"{user_folder(user)}/{_CLAIM}{escape_user(run_id)}")
 
     def register(
-        self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None
+        self,
+        schema_digest: str,
+        journal_since: int | None,
+        present: RegisteredWriter | None = None,
+        *,
+        given_up: tuple[tuple[int, int], ...] = (),
     ) -> None:
         """Records that this identity was judged and admitted, unless the register that is `present`
-        says the same.
+        says the same. The other parameters are as in `RegisteredWriter`.
         """
         known = {
             name: getattr(self._identity, name)
             for name in ("user", "query_id", "checkpoint", "query_name")
         }
         new = RegisteredWriter(
-            **known, schema_digest=schema_digest, journal_since=journal_since, run=self.run
+            **known,
+            schema_digest=schema_digest,
+            journal_since=journal_since,
+            run=self.run,
+            given_up=given_up,
         )
         if new != present:
             self._write(new)
 
     def _write(self, new: RegisteredWriter) -> None:
         body = {key: getattr(new, attribute) for attribute, key, _ in _FIELDS}
+        if not new.given_up:
+            del body["givenUp"]  # nearly all registers have none
         self._storage.write(f"{self._folder}/writer", json_text.encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
@@ -337,9 +358,10 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     if data is None:
         return None
     body = {
-        "run": None,
+        "run": None,  # older releases did not note the run
+        "givenUp": (),
         **json_text.decode_checksummed("writer", data, path),
-    }  # older releases did not note the run
+    }
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):
         return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
 

@@ -180,6 +180,24 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
+def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple[int, int], ...]:
+    """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
+    operator let this batch continue although the table has lost batches: these are all between the
+    newest one that the table has and this one. A batch below is still in the table, so a later
+    rollback of it stops the stream. What the checkpoint is going to run again is not given up any
+    more.
+    """
+    batch_id = evidence.batch.batch_id
+    known = tuple(
+        [(first, min(last, batch_id - 1)) for first, last in evidence.given_up if first < batch_id]
+    )
+    if not lost or isinstance(verdict, AlreadyCommitted):
+        return known
+    kept = -1 if verdict.own is None else verdict.own.batch_id
+    below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
+    return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
+
+
 def _why_not_reusable(
     table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
 ) -> str | None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from paimon_stream.format.snapshot_json import (
@@ -24,7 +25,7 @@ from paimon_stream.table.branch_identity import BranchIdentity
 from paimon_stream.table.fate import Answer, Fate, fate_of_batch, judge_notes
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
-from paimon_stream.table.removals import Removals, Removed
+from paimon_stream.table.removals import Removals
 from paimon_stream.table.snapshots import SnapshotStore
 
 _LOG = logging.getLogger(__name__)
@@ -115,9 +116,14 @@ def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) ->
     is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
     of the runs after it, which may have had no journal.
     """
-    if registered is None or (registered.run is not None and registered.run not in runs):
+    if registered is None or not _is_newest(registered, runs):
         return None
     return registered.journal_since
+
+
+def _is_newest(registered: RegisteredWriter, runs: Collection[str]) -> bool:
+    """Whether no later run than the register's had begun before these runs."""
+    return registered.run is None or registered.run in runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +169,21 @@ class Evidence:
         that is not known.
         """
         return vouched_since(self.registered, self.runs)
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """The batches that an operator has given up, as in `RegisteredWriter`. Those of another
+        table or query are none of this stream's.
+        """
+        one, query_id = self.registered, self.identity.query_id
+        if (
+            one is None
+            or one.schema_digest != self.schema_digest
+            or (None not in (one.query_id, query_id) and one.query_id != query_id)
+            or not _is_newest(one, self.runs)
+        ):
+            return ()
+        return one.given_up
 
     @property
     def knows_later(self) -> bool:
@@ -488,34 +509,42 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
     since, batch_id = evidence.journal_since, evidence.batch.batch_id
     if evidence.registered is None:
         refuse.checkpoint_ahead(own)
-    elif since is None or since > own.commit_identifier + 1:
-        noted = [
-            one
-            for one in evidence.removals().removed
-            if one.user == evidence.identity.user
-            and one.is_of_stream
-            and own.commit_identifier < (one.identifier or 0) < batch_id
-        ]
-        if noted:
-            _refuse_noted(evidence.removals(), noted[-1], refuse)
-        else:
-            _LOG.info(
-                "%s: batches %d to %d of commit user %r left no snapshot and no journal. They had no rows, or the "
-                "table was put back from an older copy, which nothing shows.",
-                refuse.location,
-                own.commit_identifier + 1,
-                batch_id - 1,
-                refuse.user,
-            )
+    elif (since is None or since > own.commit_identifier + 1) and not _refuse_noted(
+        evidence, own.commit_identifier, refuse
+    ):
+        _LOG.info(
+            "%s: batches %d to %d of commit user %r left no snapshot and no journal. They had no rows, or the "
+            "table was put back from an older copy, which nothing shows.",
+            refuse.location,
+            own.commit_identifier + 1,
+            batch_id - 1,
+            refuse.user,
+        )
 
 
-def _refuse_noted(removals: Removals, removed: Removed, refuse: ReplayErrors) -> None:
-    """A batch that left neither snapshot nor journal is named by this note."""
-    answer, batch_id = judge_notes(removals, removed), removed.identifier or 0
+def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
+    """Is one of the batches `above` that one and before this one, which left neither snapshot nor
+    journal, named by a note? Those that an operator has given up do not count: the notes of them
+    stay. Returns whether one is named, and an operator let this batch continue all the same.
+    """
+    noted = [
+        (one.identifier, one.is_proven, one)
+        for one in evidence.removals().removed
+        if one.user == evidence.identity.user
+        and one.identifier is not None
+        and one.is_of_stream
+        and above < one.identifier < evidence.batch.batch_id
+        and not any(first <= one.identifier <= last for first, last in evidence.given_up)
+    ]
+    if not noted:
+        return False
+    batch_id, _, newest = max(noted, key=itemgetter(0, 1))
+    answer = judge_notes(evidence.removals(), newest)
     if answer.fate is Fate.ROLLED_BACK:
         refuse.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
-    elif answer.fate is Fate.UNKNOWN:
+    else:
         refuse.maybe_rolled_back(batch_id, answer.why)
+    return True
 
 
 def _others_above(

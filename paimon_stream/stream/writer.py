@@ -55,6 +55,7 @@ from paimon_stream.stream.dead_attempts import (
 from paimon_stream.stream.evidence import (
     Memory,
     gather,
+    given_up,
     journal_since,
     judge,
     judge_next,
@@ -229,11 +230,7 @@ class StreamWriter:
         # judged.
         if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
-        given_up = self._gives_up_earlier(refuse)
-        since = journal_since(self.table, evidence, verdict, anew=given_up)
-        self._claims.register(self._digest, since, evidence.registered)
-        if given_up:
-            self._journal.clear()
+        self._register(evidence, verdict, refuse, anew=self._gives_up_earlier(refuse))
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
@@ -256,10 +253,26 @@ class StreamWriter:
         )
         verdict = self._judge_from_storage(batch, evidence, refuse)
         if self._gives_up_earlier(refuse):
-            self._journal.clear()
+            self._register(evidence, verdict, refuse, anew=True)
         if isinstance(verdict, AlreadyCommitted):
             raise refuse.published_by_earlier_run()
         return verdict
+
+    def _register(
+        self, evidence: Evidence, verdict: Verdict, refuse: ReplayErrors, *, anew: bool
+    ) -> None:
+        """Records that the stream was admitted. With `anew`, an operator has decided: the register
+        says what is given up, and only then the journal goes.
+        """
+        reset = ON_CHECKPOINT_RESET.key in refuse.accepted
+        self._claims.register(
+            evidence.schema_digest,
+            journal_since(self.table, evidence, verdict, anew=anew),
+            evidence.registered,
+            given_up=given_up(evidence, verdict, lost=anew and not reset),
+        )
+        if anew:
+            self._journal.clear()
 
     def _gives_up_earlier(self, refuse: ReplayErrors) -> bool:
         """Whether an operator has let the stream go on although the table lost batches, or writes

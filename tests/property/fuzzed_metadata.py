@@ -137,6 +137,7 @@ _REGISTER: Final = {
     "queryName": None,
     "schemaDigest": "d",
     "journalSince": 3,
+    "givenUp": [[0, 1]],
 }
 
 

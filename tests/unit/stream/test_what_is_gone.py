@@ -25,6 +25,7 @@ from tests.unit.stream.test_branch_streams import of_branch
 
 RESTARTED = pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "live"])
 NO_JOURNAL = {"paimon-stream.journal": "false"}
+CONTINUE = {"paimon-stream.on-table-change": "continue"}
 
 
 def stream_of(batches: int, **given: object) -> Stream:
@@ -122,6 +123,80 @@ def test_after_the_operators_decision_the_note_never_stops_the_stream_again(
     stream.start()
     outage(stream.bench)
     stream.batch()
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["the same run", "a new run"])
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_what_an_operator_gave_up_is_never_asked_about_again(journal: str, running: bool) -> None:
+    without = {} if journal == "true" else NO_JOURNAL
+    stream = stream_of(5, options={**without, **(CONTINUE if running else {})})
+    rollback_to(stream.bench.table, 4, runtime=stream.bench.runtime)
+    stream.options = {**without, **CONTINUE}
+    if not running:
+        stream.start()
+    stream.batch(rows=0)
+    stream.options = without
+    for _ in range(3):
+        stream.start()
+        stream.batch(rows=0)
+    stream.start()
+    stream.batch()
+    outage(stream.bench)
+    if not without:
+        stream.start()
+        stream.batch()
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["the same run", "a new run"])
+@pytest.mark.parametrize("journal", ["true", "false"])
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_a_later_rollback_stops_the_stream_also_after_an_operators_decision(
+    with_rows: bool, journal: str, running: bool
+) -> None:
+    """Of batches that were in the table then, and of those after it."""
+    without = {} if journal == "true" else NO_JOURNAL
+    stream = stream_of(5, options={**without, **(CONTINUE if running else {})})
+    bench = stream.bench
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    stream.options = {**without, **CONTINUE}
+    if not running:
+        stream.start()
+    stream.batch(rows=0)
+    stream.options = without
+    stream.start()
+    stream.batch(rows=10 if with_rows else 0)
+    assert rollback_to(bench.table, 2, runtime=bench.runtime).streams == {"me": 2}
+    lost = 6 if with_rows else 3
+    for _ in range(2):
+        stream.start()
+        with pytest.raises(TableRolledBack, match=f"batch {lost} was committed"):
+            stream.batch()
+    stream.options = {**without, **CONTINUE}
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = without
+    stream.start()
+    stream.batch(rows=0)
+    stream.start()
+    stream.batch()
+
+
+def test_a_batch_that_the_checkpoint_runs_again_is_not_given_up_any_more() -> None:
+    stream = stream_of(5, options=NO_JOURNAL)
+    bench = stream.bench
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    stream.options = {**NO_JOURNAL, **CONTINUE}
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = NO_JOURNAL
+    stream.next_batch = 4  # the operator puts the checkpoint back after all
+    stream.start()
+    stream.batch()
+    stream.batch(rows=0)
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 4 was committed"):
+        stream.batch()
 
 
 def test_a_batch_that_was_rolled_back_and_published_again_is_not_taken_for_lost() -> None:
