@@ -60,7 +60,7 @@ def render() -> str:
     """The whole page, in Markdown."""
     project, makefile = _text("pyproject.toml"), _text("Makefile")
     least = _one(r'requires-python = ">=([\d.]+)"', project)
-    steps = re.findall(r"^step ([\w-]+)", _text(".ci/run"), re.MULTILINE)
+    steps = re.findall(r"^(?:step|timely\w*) ([\w-]+)", _text(".ci/run"), re.MULTILINE)
     tested = [f"`make {step}`" for step in steps if step.startswith("test")]
     pins = [
         f"{name} {version}"
