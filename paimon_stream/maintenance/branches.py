@@ -335,6 +335,7 @@ class _Forward:
                     uuids=entry.stage_uuids,
                     user=user,
                     identifier=entry.batch_id,
+                    query=entry.query_id,
                     certain=certain and above >= shared,
                 )
             )

@@ -175,15 +175,14 @@ class Evidence:
         """The batches that an operator has given up, as in `RegisteredWriter`. Those of another
         table or query are none of this stream's.
         """
-        one, query_id = self.registered, self.identity.query_id
-        if (
-            one is None
-            or one.schema_digest != self.schema_digest
-            or (None not in (one.query_id, query_id) and one.query_id != query_id)
-            or not _is_newest(one, self.runs)
-        ):
-            return ()
-        return one.given_up
+        one = self.registered
+        is_believed = (
+            one is not None
+            and one.schema_digest == self.schema_digest
+            and _is_of_query(one.query_id, self.identity)
+            and _is_newest(one, self.runs)
+        )
+        return one.given_up if one is not None and is_believed else ()
 
     @property
     def knows_later(self) -> bool:
@@ -277,13 +276,12 @@ def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
 
 def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalEntry | None:
     """The entry, unless another query wrote it under a commit user that was given to both."""
-    if (
-        entry is None
-        or None in (entry.query_id, identity.query_id)
-        or entry.query_id == identity.query_id
-    ):
-        return entry
-    return None
+    return entry if entry is not None and _is_of_query(entry.query_id, identity) else None
+
+
+def _is_of_query(query_id: str | None, identity: WriterIdentity) -> bool:
+    """Whether something is not known to be another query's."""
+    return None in (query_id, identity.query_id) or query_id == identity.query_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -524,13 +522,15 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
 
 def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
     """Is one of the batches `above` that one and before this one, which left neither snapshot nor
-    journal, named by a note? Those that an operator has given up do not count: the notes of them
-    stay. Returns whether one is named, and an operator let this batch continue all the same.
+    journal, named by a note? Those that an operator has given up do not count, because the notes of
+    them stay, nor do those of a query that had the commit user before. Returns whether one is
+    named, and an operator let this batch continue all the same.
     """
     noted = [
         (one.identifier, one.is_proven, one)
         for one in evidence.removals().removed
         if one.user == evidence.identity.user
+        and _is_of_query(one.query, evidence.identity)
         and one.identifier is not None
         and one.is_of_stream
         and above < one.identifier < evidence.batch.batch_id
@@ -735,6 +735,10 @@ def _judge_unknown(
     # with. A batch that is noted in this table was done here.
     begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)
     if not begun_here and _judge_created(evidence, None, refuse):
+        return
+    # No batch of ours has expired, so one that was here was removed. From `since` on the journal,
+    # which has none, would have it.
+    if history.complete and since != 0 and batch_id > 0 and _refuse_noted(evidence, -1, refuse):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first

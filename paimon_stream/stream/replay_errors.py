@@ -115,6 +115,7 @@ class ReplayErrors(Refusals):
             f"Look for the rows of {'it' if first == last else 'them'}, and write again what is missing. Then let it "
             "continue with this batch",
         )
+        self.given_up.add(last)
 
     def unproven(self, entry: JournalEntry) -> None:
         """No snapshot of this stream is left, and nothing mentions the files of its last journalled

@@ -22,9 +22,16 @@ from paimon_stream.format.json_text import (
     decode_checksummed,
     encode_checksummed,
     integer,
+    optional_text,
     understanding,
 )
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    Marks,
+    Snapshot,
+    SnapshotRef,
+    own_properties,
+)
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.layout import OWN_FOLDER
@@ -51,17 +58,18 @@ class Removed:
     """A snapshot that was removed, or an attempt at a batch whose snapshot may have gone before.
 
     `snapshot` is None for an attempt, which `uuids` name: each is part of the nonce that a snapshot
-    of it has. `identifier` is the batch of the commit `user`. Both are None in notes of older
-    releases, which also have no `millis`: the epoch milliseconds at which the removal was
-    announced. Unless `ended`, the run may have stopped before it removed this. Unless `certain`,
-    the table that remained may have been built on it. `target` is the snapshot that was to be the
-    newest one.
+    of it has. `identifier` is the batch of the commit `user`, and `query` the id of the query that
+    wrote it, None if that left none. All three are None in notes of older releases, which also have
+    no `millis`: the epoch milliseconds at which the removal was announced. Unless `ended`, the run
+    may have stopped before it removed this. Unless `certain`, the table that remained may have been
+    built on it. `target` is the snapshot that was to be the newest one.
     """
 
     snapshot: SnapshotRef | None
     uuids: tuple[str, ...] = ()
     user: str | None = None
     identifier: int | None = None
+    query: str | None = None
     millis: int | None = None
     ended: bool = True
     certain: bool = True
@@ -74,6 +82,7 @@ class Removed:
             snapshot=SnapshotRef.of(snapshot),
             user=snapshot.commit_user,
             identifier=snapshot.commit_identifier,
+            query=Marks.of(own_properties(snapshot)).query_id,
             certain=certain,
         )
 
@@ -235,6 +244,7 @@ class RemovalNotes:
                         "uuids": list(one.uuids),
                         "user": one.user,
                         "identifier": one.identifier,
+                        "query": one.query,
                         "certain": one.certain,
                     }
                     for one in some
@@ -290,6 +300,7 @@ def _decoded(node: Mapping[str, Any]) -> Removed:
         uuids=tuple(map(str, node["uuids"])),
         user=str(node["user"]),
         identifier=integer(node["identifier"]),
+        query=optional_text(node["query"]),
         certain=bool(node["certain"]),
     )
 

@@ -181,6 +181,61 @@ def test_a_later_rollback_stops_the_stream_also_after_an_operators_decision(
     stream.batch()
 
 
+def test_a_decision_about_a_gap_in_a_table_that_does_not_know_the_stream_holds() -> None:
+    stream = stream_of(5)
+    bench = stream.bench
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    for page in bench.storage.list_below("_paimon_stream/me"):
+        for stat in page:
+            bench.storage.delete(stat.path)
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="batch 4 is not known here"):
+        stream.batch()
+    stream.options = {"paimon-stream.on-unknown-history": "continue"}
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = {}
+    for rows in (0, 10):
+        stream.start()
+        stream.batch(rows=rows)
+
+
+@pytest.mark.parametrize("rows", [0, 10])
+def test_a_rollback_of_all_batches_stops_a_stream_without_a_journal(rows: int) -> None:
+    stream = Stream(Bench(), options=NO_JOURNAL)
+    bench = stream.bench
+    other = TableCommit(bench.table, "other", runtime=bench.runtime)
+    other.commit(0, [bench.message("other-0")])
+    stream.batches(3)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    other.commit(1, [bench.message("other-1")])
+    for _ in range(2):
+        stream.start()
+        with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+            stream.batch()
+    stream.options = {**NO_JOURNAL, **CONTINUE}
+    stream.start()
+    stream.batch(rows=rows)
+    stream.options = NO_JOURNAL
+    stream.start()
+    stream.batch()
+
+
+def test_a_new_checkpoint_is_not_stopped_by_notes_of_the_old_one() -> None:
+    stream = stream_of(3, options=NO_JOURNAL)
+    bench = stream.bench
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    reset = {"paimon-stream.on-checkpoint-reset": "continue"}
+    again = Stream(bench, query_id="q2", options={**NO_JOURNAL, **reset}, written=9)
+    again.batch()
+    again.options = NO_JOURNAL
+    again.batch(rows=0)
+    again.start()
+    again.batch(rows=0)
+    again.start()
+    again.batch()
+
+
 def test_a_batch_that_the_checkpoint_runs_again_is_not_given_up_any_more() -> None:
     stream = stream_of(5, options=NO_JOURNAL)
     bench = stream.bench
