@@ -36,7 +36,8 @@ def test_java_tables_are_read_and_checked(golden: Golden, kinds: Any, name: str)
     assert same_as_java(kinds, path).to_arrow().num_rows == len(expected["rows"])
 
 
-@pytest.mark.parametrize("start", seeds(1, 60))
+@pytest.mark.full
+@pytest.mark.parametrize("start", seeds(6, 60))
 def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start: int) -> None:
     random = Random(start)
     path = tmp_path / "db.db" / "t"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from paimon_stream import CommitMessage, PaimonTable, SchemaChange, catalog, errors
-from tests.kits.params import few
 from tests.kits.seeds import examples
 from tests.kits.stores import StoreServer
 
@@ -33,10 +31,9 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda one: one["id"])
 
 
-@pytest.mark.parametrize(
-    ("kind", "first"),
-    few(product(KINDS, ["ours", "java"]), lambda kind, first: (kind, first) == ("keyed", "java")),
-)
+@pytest.mark.full
+@pytest.mark.parametrize("first", ["ours", "java"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_reads_and_continues_what_the_other_wrote(
     java_on_s3: Any, s3_server: StoreServer, kind: str, first: str
 ) -> None:
@@ -79,6 +76,7 @@ def test_we_commit_files_that_java_wrote(java_on_s3: Any, s3_server: StoreServer
     assert java_on_s3.last_commit_of(location, "ours") == 1
 
 
+@pytest.mark.full
 def test_each_finds_reads_and_drops_the_databases_and_tables_of_the_other(
     java_on_s3: Any, s3_server: StoreServer, caplog: pytest.LogCaptureFixture
 ) -> None:
