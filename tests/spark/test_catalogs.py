@@ -61,6 +61,7 @@ def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(
         PaimonSink(str(named.table), catalog="shop_paimon")
 
 
+@pytest.mark.full
 def test_a_data_source_finds_a_table_by_its_name_in_a_warehouse(job: Job) -> None:
     if not hasattr(job.spark, "dataSource"):
         pytest.skip("data sources in Python need pyspark 4.0")
@@ -154,6 +155,7 @@ def served(spark_session: SparkSession, job: Job) -> Iterator[RestDouble]:
             spark_session.conf.unset(name)
 
 
+@pytest.mark.full
 def test_a_sink_writes_a_table_of_a_rest_catalog_each_batch_once(
     served: RestDouble, job: Job
 ) -> None:

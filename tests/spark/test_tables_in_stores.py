@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream import PaimonSink, PaimonTable
-from tests.kits.seeds import few
 from tests.kits.spark_jobs import COLUMNS, ROWS_PER_FILE, Job
 from tests.kits.stores import KINDS, SECRETS, StoreServer
 from tests.spark.test_keyed_sink import changes
 
 
-@pytest.mark.parametrize("store_server", few(KINDS, lambda kind: kind == "s3"), indirect=True)
+@pytest.mark.full
+@pytest.mark.parametrize("store_server", KINDS, indirect=True)
 def test_a_stream_to_a_store_continues_after_a_restart(job: Job, store_server: StoreServer) -> None:
     location, options = store_server.place()
     table = PaimonTable.create(location, COLUMNS, storage_options=options)
