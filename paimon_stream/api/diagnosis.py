@@ -3,6 +3,7 @@ which columns the query has now. But the schema under which the stream's last ba
 known, and rows with exactly its columns fitted then. So that is checked with the sink's own code.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from paimon_stream import options as opt
@@ -16,10 +17,11 @@ from paimon_stream.errors import (
 )
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.reports import Report
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.reports import Report, iso
 from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse, Verdict
+from paimon_stream.table.removals import Removals, Removed
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
@@ -36,6 +38,9 @@ class Diagnosis(Report):
     `last_query_id` is the query that wrote it: a different query if the checkpoint was wiped.
     `explanation` is for people, `cure` says what to do, and each of `notes` is a reason to look
     before a restart. `known` lists the other streams of the table if this one is not safe.
+    `other_users` are other commit users under which the query is registered in this table. Each of
+    `history` says which batches of the stream a rollback or fast forward has taken away, which note
+    of that cannot be read, or which batches have left nothing; it says nothing of the restart.
     """
 
     user: str
@@ -54,6 +59,8 @@ class Diagnosis(Report):
     option: str | None = None
     notes: tuple[str, ...] = ()
     known: tuple[Writer, ...] = ()
+    other_users: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
 
 
 def in_words(
@@ -147,13 +154,43 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     return "Restore the file from a copy. It holds the query's id, which the table's snapshots also name."
 
 
+def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
+    """What the notes say of the batches of a commit user, the oldest first, one text for each run
+    that removed some; then the notes that cannot be read.
+    """
+    runs: dict[tuple[int, str, SnapshotRef | None, bool, bool], list[Removed]] = {}
+    for one in removals.removed:
+        if one.user == user and one.is_of_stream:
+            run = (one.millis or 0, one.by, one.target, one.ended, one.certain)
+            runs.setdefault(run, []).append(one)
+    said = []
+    for run in sorted(runs, key=lambda run: run[0]):
+        millis, by, target, ended, certain = run
+        to = "" if target is None else f" to snapshot {target.id}"
+        batches = _span("batch", "batches", {one.identifier for one in runs[run]})
+        places = {one.snapshot.id for one in runs[run] if one.snapshot is not None}
+        where = f" ({_span('snapshot', 'snapshots', places)})" if places else ""
+        did = "has removed" if ended else "had begun to remove, and did not end,"
+        doubt = "" if certain else ". Whether the table was built on them is not known"
+        said.append(f"A {by}{to} {did} {batches} of this stream{where} at {iso(millis)}{doubt}.")
+    return (*said, *removals.doubts)
+
+
+def _span(one: str, several: str, numbers: Collection[int | None]) -> str:
+    """The smallest and the largest number, with the word for one or for several."""
+    known = [number for number in numbers if number is not None]
+    first, last = min(known), max(known)
+    return f"{one} {first}" if first == last else f"{several} {first} to {last}"
+
+
 def cure_of(
     error: PaimonStreamError,
     given: str,
     known: str | None,
+    other_users: Sequence[str] = (),
 ) -> str:
     """The cure for the sink's error. `known` is where the table says that the stream's checkpoint
-    is.
+    is. `other_users` are those under which the query is registered here, if this one is new here.
     """
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
@@ -173,7 +210,16 @@ def cure_of(
     if option == opt.ON_CHECKPOINT_RESET.key and known not in (None, given):
         right = f"The table knows the checkpoint of this stream as {known}: give that one."
         return f"{right} Only where the stream itself was moved to {given}, let it continue, {how}"
+    if option == opt.ON_UNKNOWN_HISTORY.key and other_users:
+        old = f"This query wrote here as commit user {listed(other_users)}"
+        same = f"{old}. If that is this sink, give it that name or commit user again. Otherwise:"
+        return f"{same} {cures[option]}. Or let the stream continue, {how}"
     return f"{cures[option]}. Or let the stream continue, {how}"
+
+
+def listed(users: Sequence[str]) -> str:
+    """Commit users as part of a sentence."""
+    return " or ".join(map(repr, users))
 
 
 def judge_columns(

@@ -8,6 +8,7 @@ or the sink's arguments.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from paimon_stream.api.diagnosis import (
@@ -15,10 +16,19 @@ from paimon_stream.api.diagnosis import (
     cure_of,
     in_words,
     judge_columns,
+    listed,
     of_checkpoint_kind,
+    removals_in_words,
 )
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
+from paimon_stream.errors import (
+    CheckpointReset,
+    FormatError,
+    HistoryUnknown,
+    InvalidOption,
+    PaimonStreamError,
+    TableReplaced,
+)
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
@@ -35,6 +45,7 @@ from paimon_stream.stream.ledger import Batch, Verdict
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
 
@@ -127,6 +138,7 @@ class _Doctor:
         except FormatError:
             # if the sink would read the broken register, the judgement does, too, and reports it
             self._registered = ()
+        self._removals = read_removals(storage)
         self._table = load_table(storage, settings.options)
 
     def of_checkpoint(
@@ -200,9 +212,20 @@ class _Doctor:
         )
         last = self._last_of(identity)
         diagnosis = _of_last(user, checkpoint.root, last)
-        diagnosis = replace(
-            diagnosis, query_id=checkpoint.query_id(), batch=batch.batch_id, replayed=replayed
+        other_users = tuple(
+            sorted(
+                one.user for one in self._registered if one.query_id == query and one.user != user
+            )
         )
+        diagnosis = replace(
+            diagnosis,
+            query_id=checkpoint.query_id(),
+            batch=batch.batch_id,
+            replayed=replayed,
+            other_users=other_users,
+            history=removals_in_words(self._removals, user),
+        )
+        owner = self._owner_of(user, last)
         done = checkpoint.done_batch() if kind is Kind.QUERY else None
         stranger = done is not None and self._is_stranger(identity)
         try:
@@ -212,13 +235,17 @@ class _Doctor:
             if not stranger and kind is Kind.QUERY:
                 refuse.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
         except PaimonStreamError as error:
-            cure = cure_of(error, checkpoint.root, self._known_checkpoint(user, last))
+            new_names = () if owner is not None else other_users
+            cure = cure_of(error, checkpoint.root, self._known_checkpoint(user, last), new_names)
             name, option = type(error).__name__, error.context.get("option")
             diagnosis = replace(
                 diagnosis, verdict=name, explanation=error.message, cure=cure, option=option
             )
         if stranger:
-            return self._stranger(diagnosis, done)
+            return self._stranger(diagnosis, done, last, tuple(refuse.noted))
+        is_reset = diagnosis.verdict == CheckpointReset.__name__
+        if is_reset and done is not None and other_users and owner not in (None, query):
+            return self._beside(diagnosis, owner, last)
         if kind is not Kind.QUERY:
             return self._beginner(diagnosis, kind)
         if diagnosis.cure is not None or refuse.noted:
@@ -237,27 +264,77 @@ class _Doctor:
         )
 
     def _is_stranger(self, identity: WriterIdentity) -> bool:
-        """Whether the table holds nothing of this query or of its commit user."""
+        """Whether the table holds nothing of this query. What an unknown query has left under its
+        commit user may be its own.
+        """
         user, query = identity.user, identity.query_id
-        if any(user == one.user or query == one.query_id for one in self._registered):
-            return False
+        registered = ((one.user, one.query_id) for one in self._registered)
+        published = (
+            (one.commit_user, Marks.of(own_properties(one)).query_id) for one in self._walk()
+        )
         return not any(
-            user == one.commit_user or query == Marks.of(own_properties(one)).query_id
-            for one in self._walk()
+            theirs == query or (theirs is None and whose == user)
+            for whose, theirs in chain(registered, published)
         )
 
-    def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
-        """The query has done batches, but none of them in this table."""
+    def _stranger(
+        self, diagnosis: Diagnosis, done: int | None, last: Snapshot | None, noted: tuple[str, ...]
+    ) -> Diagnosis:
+        """The query has done batches, but none of them is known in this table. If snapshots have
+        expired, it may have done them here.
+        """
         known = self._known(diagnosis.user)
         what = f"has done its batches up to {done} and has left no trace in this table"
         who = f"The checkpoint is of query {diagnosis.query_id}, which {what}"
         if diagnosis.verdict == TableReplaced.__name__:
-            return replace(diagnosis, known=known, notes=(f"{who}.",))
+            return replace(diagnosis, known=known, notes=(*noted, f"{who}."))
+        right = self._known_checkpoint(diagnosis.user, last)
+        those = "the checkpoint of a stream of this table"
+        if right is not None:
+            those = f"{those} (for commit user {diagnosis.user!r} give {right})"
+        cure = f"Give {those}, or the table of this stream"
+        risk = "rows of another stream would come into this table"
+        oldest = next(iter(self._snapshots.ids()), 1)
+        if diagnosis.verdict == HistoryUnknown.__name__ or (oldest > 1 and diagnosis.cure is None):
+            gone = "its snapshots have expired and its notes in _paimon_stream were deleted"
+            why = f"{who}. It is a stream into another table, or {gone}. {diagnosis.explanation}"
+            mine = f"{diagnosis.cure}" if diagnosis.cure else "Look for its rows before it starts."
+            cure = f"If it wrote elsewhere: {cure}; here {risk}. If it wrote here: {mine}"
+            return replace(diagnosis, known=known, explanation=why, cure=cure, notes=noted)
         would = f" The sink would write batch {diagnosis.batch} here, without earlier batches."
         why = f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}"
-        risk = "Do not let it continue: rows of another stream would come into this table."
-        cure = f"Give the checkpoint of a stream of this table, or the table of this stream. {risk}"
+        cure = f"{cure}. Do not let it continue: {risk}."
         return replace(diagnosis, option=None, known=known, explanation=why, cure=cure)
+
+    def _owner_of(self, user: str, last: Snapshot | None) -> str | None:
+        """The query that has written as this commit user, by its register or else by its last
+        snapshot; None if none has, or it is not known.
+        """
+        registered = [one.query_id for one in self._registered if one.user == user]
+        if registered:
+            return registered[0]
+        if last is None or last.commit_user != user:
+            return None
+        return Marks.of(own_properties(last)).query_id
+
+    def _beside(self, diagnosis: Diagnosis, owner: str | None, last: Snapshot | None) -> Diagnosis:
+        """The checkpoint is of one stream of this table, and the commit user of another one."""
+        theirs = listed(diagnosis.other_users)
+        query = diagnosis.query_id
+        why = (
+            f"The checkpoint is of query {query}, which writes here as commit user {theirs}. Commit user "
+            f"{diagnosis.user!r} is that of query {owner}."
+        )
+        right = self._known_checkpoint(diagnosis.user, last)
+        own = "its own checkpoint" if right is None else f"its checkpoint: give {right}"
+        cure = (
+            f"For commit user {diagnosis.user!r} take {own}. For this checkpoint take commit user {theirs}; a new "
+            "sink of its query needs a name that nobody has had here. Do not let it continue: the rows of one stream "
+            "would be taken for those of the other."
+        )
+        return replace(
+            diagnosis, option=None, known=self._known(diagnosis.user), explanation=why, cure=cure
+        )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
         """No query can be restarted from this checkpoint, even if the sink would admit a new

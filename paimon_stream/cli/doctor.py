@@ -111,6 +111,10 @@ def _shown(one: Diagnosis) -> list[Part]:
     pairs: list[tuple[str, object]] = [
         ("stream", one.user if one.query_id or one.batch is None else "a new one"),
         ("query", one.query_id or ("a new one" if one.batch is not None else None)),
+        (
+            "also",
+            f"the query writes here as {listed(one.other_users)}" if one.other_users else None,
+        ),
         ("checkpoint", one.checkpoint),
         ("last batch", last),
         (
@@ -122,6 +126,7 @@ def _shown(one: Diagnosis) -> list[Part]:
     ]
     cure = [] if one.cure is None else [f"What to do: {one.cure}"]
     parts: list[Part] = [pairs, one.explanation, *(f"Note: {note}" for note in one.notes), *cure]
+    parts += [f"Earlier: {in_commands(past)}" for past in one.history]
     others: list[Part] = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
     return [*parts, *others] if one.known and not one.safe else parts
 

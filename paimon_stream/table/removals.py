@@ -62,7 +62,8 @@ class Removed:
     wrote it, None if that left none. All three are None in notes of older releases, which also have
     no `millis`: the epoch milliseconds at which the removal was announced. Unless `ended`, the run
     may have stopped before it removed this. Unless `certain`, the table that remained may have been
-    built on it. `target` is the snapshot that was to be the newest one.
+    built on it. `target` is the snapshot that was to be the newest one, and `by` what removed
+    this, for messages.
     """
 
     snapshot: SnapshotRef | None
@@ -74,6 +75,7 @@ class Removed:
     ended: bool = True
     certain: bool = True
     target: SnapshotRef | None = None
+    by: str = "rollback or fast forward"
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
@@ -284,12 +286,14 @@ def _read(storage: Storage, path: str) -> Removals:
         body = decode_checksummed(_KIND, data, path)
         with understanding(path, len(data), "a note of a removal", _CURE):
             millis, ended = integer(body["millis"]), bool(body["ended"])
-            target = _reference(body["target"])
+            target, by = _reference(body["target"]), str(body["by"])
             removed = tuple([_decoded(node) for node in body["removed"]])
     except FormatError as why:
         return Removals(doubts=(why.message,))
     return Removals(
-        removed=tuple([replace(one, millis=millis, ended=ended, target=target) for one in removed])
+        removed=tuple(
+            [replace(one, millis=millis, ended=ended, target=target, by=by) for one in removed]
+        )
     )
 
 

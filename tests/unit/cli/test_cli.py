@@ -35,8 +35,12 @@ from paimon_stream.cli.app import COMMANDS, cli
 from paimon_stream.cli.output import Answer, Listing, show
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity
+from paimon_stream.table.removals import RemovalNotes, Removed
+from paimon_stream.table.schema import SchemaStore
 from tests.kits import waiting as kit
 from tests.kits.commits import Bench
 from tests.kits.params import one_in
@@ -462,6 +466,32 @@ def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> N
     Path(file).unlink()
     assert run("verify", table).exit_code == 1
     assert not answer_of("verify", table)["healthy"]
+
+
+def test_doctor_shows_what_a_rollback_took_and_other_commit_users_of_the_query(
+    table: Path,
+) -> None:
+    checkpoint = table.parent / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+    storage = LocalStorage(str(table))
+    for user in ("paimon-stream_q_a", "paimon-stream_q_b"):
+        identity = WriterIdentity(user=user, query_id="q", run_id="r", token="t")
+        Claims(storage, identity).register(SchemaStore(storage).first_digest(), None)
+    gone = Removed(
+        snapshot=SnapshotRef(id=9, nonce="n"), user="paimon-stream_q_a", identifier=4, millis=0
+    )
+    notes = RemovalNotes(storage, system(), "rollback", SnapshotRef(id=2, nonce="m"))
+    assert notes.announce([gone])
+    notes.complete()
+    given = ("--checkpoint", str(checkpoint), "--name", "a")
+    shown = " ".join(run("doctor", table, *given).stdout.split())
+    assert "also the query writes here as paimon-stream_q_b" in shown
+    text = "A rollback to snapshot 2 has removed batch 4 of this stream (snapshot 9) at"
+    assert f"Earlier: {text}" in shown
+    (stream,) = answer_of("doctor", table, *given)["streams"]
+    assert stream["other_users"] == ["paimon-stream_q_b"]
+    assert stream["history"][0].startswith(text)
 
 
 def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:

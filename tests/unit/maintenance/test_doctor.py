@@ -18,6 +18,7 @@ import pytest
 from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
+from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import WriterIdentity
@@ -187,8 +188,8 @@ def contents(storage: Storage, folder: str = "") -> dict[str, bytes]:
     return found
 
 
-def wipe(storage: Storage) -> None:
-    for path in contents(storage):
+def wipe(storage: Storage, folder: str = "") -> None:
+    for path in contents(storage, folder):
         storage.delete(path)
 
 
@@ -378,6 +379,44 @@ def batches_of_two_runs(q: Query) -> None:
     q.run(1)
 
 
+def rolled_back_by_us(q: Query) -> None:
+    q.run(3)
+    rollback_to(q.bench.table, 1, runtime=q.bench.runtime)
+
+
+def rolled_back_by_us_and_expired(q: Query) -> None:
+    rolled_back_by_us(q)
+    for number in (7, 8, 9):
+        q.foreign(number)
+    q.expire_ours()
+
+
+def let_a_rollback_continue(q: Query) -> None:
+    rolled_back_by_us_and_expired(q)
+    q.options["paimon-stream.on-table-change"] = "continue"
+    q.run(1)
+    del q.options["paimon-stream.on-table-change"]
+
+
+def rolled_back_by_us_and_the_note_is_damaged(q: Query) -> None:
+    rolled_back_by_us_and_expired(q)
+    (name,) = q.bench.storage.list_names("_paimon_stream", "removed.")
+    q.bench.storage.write(f"_paimon_stream/{name}", b"nonsense")
+
+
+def expired_and_forgotten(q: Query) -> None:
+    """Nothing of the stream is left: its snapshots have expired, and its notes were deleted."""
+    expired(q)
+    wipe(q.bench.storage, "_paimon_stream")
+
+
+def renamed_before_anything_was_noted(q: Query) -> None:
+    """The first batch was published, and has expired, and the sink gets a name."""
+    q.killed(Phase.PUBLISHED, 0)
+    q.expire_ours()
+    q.name = "etl"
+
+
 SCENES: Mapping[Callable[[Query], None], str] = {
     nothing: "fresh",
     three_batches: "fresh",
@@ -412,6 +451,12 @@ SCENES: Mapping[Callable[[Query], None], str] = {
     broken_journal: "CorruptMetadata",
     broken_snapshot: "CorruptMetadata",
     unsupported_table: "UnsupportedFeature",
+    rolled_back_by_us: "TableRolledBack",
+    rolled_back_by_us_and_expired: "TableRolledBack",
+    let_a_rollback_continue: "fresh",
+    rolled_back_by_us_and_the_note_is_damaged: "TableRolledBack",
+    expired_and_forgotten: "HistoryUnknown",
+    renamed_before_anything_was_noted: "HistoryUnknown",
 }
 
 
@@ -668,8 +713,110 @@ def test_the_checkpoint_of_a_stream_into_another_table_is_reported_and_never_let
         in diagnosis.explanation
     )
     assert [one.checkpoint for one in diagnosis.known] == [str(query.checkpoint)]
-    assert diagnosis.option is None
+    cure = diagnosis.cure or ""
+    assert "rows of another stream would come into this table" in cure
+    assert diagnosis.option == ("paimon-stream.on-unknown-history" if expired else None)
+    assert ("Do not let it continue" in cure) is not expired
+
+
+def test_a_stream_of_which_nothing_is_left_is_told_what_the_sink_says(query: Query) -> None:
+    expired_and_forgotten(query)
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.option) == (
+        "HistoryUnknown",
+        "paimon-stream.on-unknown-history",
+    )
+    assert "a stream into another table, or " in diagnosis.explanation
+    assert "its notes in _paimon_stream were deleted" in diagnosis.explanation
+    assert "no snapshot of this stream or journal of this batch is left" in diagnosis.explanation
+    assert "Look for the rows of the batch" in (diagnosis.cure or "")
+    assert "'paimon-stream.on-unknown-history': 'continue'" in (diagnosis.cure or "")
+    query.options["paimon-stream.on-unknown-history"] = "continue"
+    allowed = query.ask()
+    assert (allowed.verdict, allowed.safe) == ("fresh", False)
+    assert allowed.notes[0].startswith("HistoryUnknown is passed over")
+    assert query.judged() == "fresh"
+
+
+def test_what_a_rollback_took_from_a_stream_is_shown_also_after_it_went_on(query: Query) -> None:
+    query.run(1)
+    assert query.ask().history == ()
+    rolled_back_by_us(query)
+    stopped = query.ask()
+    (text,) = stopped.history
+    assert text.startswith(
+        "A rollback to snapshot 1 has removed batches 1 to 3 of this stream (snapshots 2 to 4) at "
+    )
+    query.options["paimon-stream.on-table-change"] = "continue"
+    query.run(1)
+    del query.options["paimon-stream.on-table-change"]
+    assert query.ask().history == stopped.history
+    assert query.ask().safe
+
+
+def test_a_note_of_removed_snapshots_that_cannot_be_read_is_shown(query: Query) -> None:
+    query.run(1)
+    query.bench.storage.write("_paimon_stream/removed.1-a.json", b"nonsense")  # no snapshot is gone
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("fresh", True)
+    assert "_paimon_stream/removed.1-a.json cannot be trusted" in diagnosis.history[0]
+
+
+def test_other_commit_users_of_the_query_are_shown(query: Query) -> None:
+    query.run(1)
+    other = replace(query, root=query.root / "other", query_id="q9", runs=20)
+    other.run(1)
+    second = replace(query, name="second", runs=10)
+    second.run(1)
+    first, last = examine(
+        query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime
+    )
+    assert first.other_users == ("paimon-stream_q1_second",)
+    assert last.other_users == ("paimon-stream_q1",)
+    assert (first.safe, last.safe) == (True, True)
+    assert other.ask().other_users == ()
+
+
+def test_a_commit_user_beside_the_checkpoint_of_another_stream_is_never_let_in(
+    query: Query,
+) -> None:
+    query.user = "etl"
+    query.run(2)
+    other = replace(query, root=query.root / "other", query_id="q9", user=None, runs=20)
+    other.run(2)
+    other.user = "etl"
+    diagnosis = other.ask()
+    assert (diagnosis.verdict, diagnosis.option) == ("CheckpointReset", None)
+    assert other.judged() == "CheckpointReset"
+    cure = diagnosis.cure or ""
+    assert "'continue'" not in cure and "Do not let it continue" in cure
+    assert f"give {query.checkpoint}" in cure
+    assert "commit user 'paimon-stream_q9'" in cure
+
+
+def test_a_commit_user_beside_the_checkpoint_of_another_tables_stream_is_never_let_in(
+    query: Query,
+) -> None:
+    query.user = "etl"
+    query.run(2)
+    other = Query(query.root / "other", query_id="q9", user="etl")
+    other.run(2)
+    other.bench = query.bench
+    diagnosis = other.ask()
+    assert (diagnosis.verdict, diagnosis.option) == ("CheckpointReset", None)
+    assert "'continue'" not in (diagnosis.cure or "")
     assert "Do not let it continue" in (diagnosis.cure or "")
+    assert f"give {query.checkpoint}" in (diagnosis.cure or "")
+
+
+def test_the_old_name_of_a_renamed_sink_is_named_before_the_option(query: Query) -> None:
+    renamed_before_anything_was_noted(query)
+    diagnosis = query.ask()
+    assert diagnosis.option == "paimon-stream.on-unknown-history"
+    assert (diagnosis.cure or "").startswith(
+        "This query wrote here as commit user 'paimon-stream_q1'. If that is this sink, give it that name or commit user"
+    )
+    assert diagnosis.other_users == ("paimon-stream_q1",)
 
 
 def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known_one(
