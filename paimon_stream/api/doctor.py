@@ -42,7 +42,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import WriterIdentity, registered_writers
 from paimon_stream.stream.evidence import gather, judge
 from paimon_stream.stream.ledger import Batch, Verdict
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import ReplayErrors, gap_in_words
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.removals import read_removals
@@ -105,9 +105,14 @@ class _NotingReplayErrors(ReplayErrors):
     """Refuses as the sink does. What the operator's options allow is noted instead of logged."""
 
     noted: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
         self.noted.append(text)
+
+    def left_nothing(self, first: int, last: int) -> None:
+        """Is shown, and says nothing of the restart."""
+        self.history.append(gap_in_words(first, last))
 
     def decide(
         self,
@@ -231,7 +236,8 @@ class _Doctor:
         try:
             judged = self._judge(identity, batch, others, refuse)
             verdict, said = in_words(judged, batch.batch_id, replayed)
-            diagnosis = replace(diagnosis, verdict=verdict, explanation=said)
+            history = (*diagnosis.history, *refuse.history)
+            diagnosis = replace(diagnosis, verdict=verdict, explanation=said, history=history)
             if not stranger and kind is Kind.QUERY:
                 refuse.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
         except PaimonStreamError as error:

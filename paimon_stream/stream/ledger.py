@@ -3,7 +3,6 @@ exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidenc
 later batches. Nothing here writes.
 """
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -27,8 +26,6 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.removals import Removals
 from paimon_stream.table.snapshots import SnapshotStore
-
-_LOG = logging.getLogger(__name__)
 
 _CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 """By less than this the clocks of two machines are expected to differ."""
@@ -502,22 +499,18 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
     """Batches between our newest snapshot and this batch left no snapshot. Batches without rows
     leave none. Where the journal has each batch that reached its commit, they had none. Otherwise
     they may have been removed, if a rollback has noted one of them, or if the stream is not
-    registered here.
+    registered here. All that vouches lies in the table's folder, so an older copy of that folder
+    looks like batches without rows: the gap is said, and stops nothing.
     """
     since, batch_id = evidence.journal_since, evidence.batch.batch_id
     if evidence.registered is None:
         refuse.checkpoint_ahead(own)
-    elif (since is None or since > own.commit_identifier + 1) and not _refuse_noted(
+        return
+    if (since is None or since > own.commit_identifier + 1) and _refuse_noted(
         evidence, own.commit_identifier, refuse
     ):
-        _LOG.info(
-            "%s: batches %d to %d of commit user %r left no snapshot and no journal. They had no rows, or the "
-            "table was put back from an older copy, which nothing shows.",
-            refuse.location,
-            own.commit_identifier + 1,
-            batch_id - 1,
-            refuse.user,
-        )
+        return
+    refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
 
 
 def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:

@@ -3,6 +3,7 @@ decided to continue.
 """
 
 import datetime as dt
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNO
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
+_LOG = logging.getLogger(__name__)
 _SHOWN: Final = 5
 
 
@@ -117,6 +119,12 @@ class ReplayErrors(Refusals):
         )
         self.given_up.add(last)
 
+    def left_nothing(self, first: int, last: int) -> None:
+        """These batches are done by the checkpoint, and left nothing here. Batches without rows
+        leave nothing, so this is no refusal and no warning.
+        """
+        _LOG.info("%s, commit user %r: %s", self.location, self.user, gap_in_words(first, last))
+
     def unproven(self, entry: JournalEntry) -> None:
         """No snapshot of this stream is left, and nothing mentions the files of its last journalled
         batch. Nothing recorded says that they were taken away, so the stream goes on.
@@ -196,6 +204,15 @@ class ReplayErrors(Refusals):
         )
         cure = "Write those rows again from the source (a new checkpoint); or let it continue with this batch"
         self.decide(ON_TABLE_CHANGE, errors.TableRolledBack, why, cure)
+
+
+def gap_in_words(first: int, last: int) -> str:
+    """What a gap in the batches of a stream may mean."""
+    which = f"batch {first}" if first == last else f"batches {first} to {last}"
+    return (
+        f"the checkpoint has done {which}, which left no snapshot and no journal here: no rows came, or the table's "
+        "folder was put back from an older copy, which nothing in it shows. If it was, write their rows again."
+    )
 
 
 def _utc(millis: int) -> str:

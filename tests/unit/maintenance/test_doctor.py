@@ -754,6 +754,26 @@ def test_what_a_rollback_took_from_a_stream_is_shown_also_after_it_went_on(query
     assert query.ask().safe
 
 
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_table_that_was_put_back_from_an_older_copy_is_said_and_is_no_alarm(
+    query: Query, journal: bool
+) -> None:
+    """All records lie in the table's folder, so the gap looks like batches without rows."""
+    query.options["paimon-stream.journal"] = str(journal).lower()
+    query.run(2)
+    assert query.ask().history == ()
+    copy = contents(query.bench.storage)
+    query.run(2)
+    wipe(query.bench.storage)
+    for path, data in copy.items():
+        query.bench.storage.write(path, data)
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("fresh", True)
+    (text,) = diagnosis.history
+    assert text.startswith("the checkpoint has done batches 2 to 3, which left no snapshot")
+    assert "put back from an older copy" in text
+
+
 def test_a_note_of_removed_snapshots_that_cannot_be_read_is_shown(query: Query) -> None:
     query.run(1)
     query.bench.storage.write("_paimon_stream/removed.1-a.json", b"nonsense")  # no snapshot is gone

@@ -538,12 +538,17 @@ def test_a_branchs_stream_goes_on_in_main_after_a_fast_forward(later: bool) -> N
     branch.batch()
 
 
-def test_ten_batches_without_rows_and_a_restart_go_on() -> None:
+def test_ten_batches_without_rows_and_a_restart_go_on(caplog: pytest.LogCaptureFixture) -> None:
     stream = stream_of(2)
     for _ in range(10):
         stream.batch(rows=0)
     stream.start()
-    stream.batch()
+    with caplog.at_level(logging.INFO, logger="paimon_stream"):
+        stream.batch()
+    said = [
+        one for one in caplog.records if "has done batches 2 to 11, which left no" in one.message
+    ]
+    assert [one.levelname for one in said] == ["INFO"]
 
 
 @pytest.mark.parametrize("registered", [True, False])
