@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 
 from paimon_stream import CommitReport, PaimonSink, PaimonTable, errors
 from paimon_stream.commit.report import Phase
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_audit import At, assert_reports, failing, ids_of, java_ids
 from tests.kits.spark_jobs import Job
 

@@ -12,7 +12,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from tests.kits.code_blocks import Block, Page, blocks, commands, enter
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}

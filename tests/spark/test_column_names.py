@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 
 COLUMNS = [

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))

@@ -11,7 +11,7 @@ import pytest
 
 from paimon_stream.errors import PaimonStreamError
 from tests.kits.files import same
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 
 UTC = dt.timezone.utc

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 from tests.spark.test_keyed_sink import changes, merged
 

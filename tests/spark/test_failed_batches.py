@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 
 

@@ -23,7 +23,7 @@ from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption,
 from paimon_stream.spark.datasource import register
 from paimon_stream.spark.datasource_read import reader_of, schema_of
 from paimon_stream.table.manifests import ManifestStore
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = [

@@ -35,7 +35,7 @@ from paimon_stream.runtime import system
 from paimon_stream.spark.datasource_read import schema_of
 from paimon_stream.spark.datasource_stream import StreamReader
 from paimon_stream.storage.local import LocalStorage
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import TIMEOUT_SECONDS, Job
 
 WITH_LIMITS = not pyspark.__version__.startswith(("4.0", "4.1"))

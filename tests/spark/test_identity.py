@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 
 @pytest.fixture(scope="module")

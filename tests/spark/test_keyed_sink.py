@@ -19,7 +19,7 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_cache import MAX_SEQUENCE
 from tests.kits.keyed import COLUMNS as CHANGED
 from tests.kits.keyed import ENGINES, some_changes
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user

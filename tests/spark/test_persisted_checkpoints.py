@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from paimon_stream import CommitReport, PaimonTable, register
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.persisted.archive import Killed, all_killed
 from tests.persisted.queries import sink_of, start
 from tests.persisted.streams import FILES, STREAMS, ordered

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from paimon_stream import PaimonTable, errors
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.shuffle import bucket_expression
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_jobs import Job
 
 BUCKETS = 17

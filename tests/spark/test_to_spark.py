@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -24,7 +24,7 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.align import align, project
 from paimon_stream.spark.types import can_up_cast, spark_type, to_data_fields
 from paimon_stream.write.conform import ColumnPlan
-from tests.kits.seeds import few
+from tests.kits.params import few
 
 SCALARS: tuple[tuple[st.DataType, str], ...] = (
     (st.BooleanType(), "BOOLEAN"),

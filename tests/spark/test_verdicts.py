@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
 from paimon_stream.commit.report import Phase
-from tests.kits.seeds import few
+from tests.kits.params import few
 from tests.kits.spark_audit import (
     At,
     SecondDriver,
