@@ -14,6 +14,7 @@ from greenlet import getcurrent, greenlet
 
 from paimon_stream.commit.report import Phase
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage.branch import is_served
 from tests.kits.faults import Killed
 from tests.simulation.catalogs import storage_of
 from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead
@@ -111,6 +112,14 @@ class Process:
         self.runtime = Runtime(clock=self.clock, rng=self.world.dice, ids=self.world.ids)
         self.plain = ProcessStorage(self)
         self.storage = storage_of(self, self.plain)
+        self._opened_drops = self.actor.truth.drops
+
+    @property
+    def opened_another_table(self) -> bool:
+        """Whether the catalog gave it a table that was dropped since. The table's id is part of
+        what a REST catalog gives.
+        """
+        return is_served(self.storage) and self._opened_drops != self.actor.truth.drops
 
     @property
     def may_expire(self) -> bool:

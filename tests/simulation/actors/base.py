@@ -17,6 +17,7 @@ from paimon_stream.errors import (
     NotFound,
     PaimonStreamError,
     StorageError,
+    TableReplaced,
 )
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
@@ -161,6 +162,9 @@ class Actor:
         process = self.ready()
         if process.drops != self.truth.drops:
             return True  # the table was dropped beside it
+        if isinstance(error, TableReplaced) and process.opened_another_table:
+            process.kill()  # its user starts it again, as the error says
+            return True
         if isinstance(error, (*BESIDE_OTHERS, *self.expects)):
             return True
         return isinstance(error, FAILURES) and not process.began_in_peace

@@ -24,6 +24,8 @@ from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expire_partitions import expire_partitions
 from paimon_stream.options import Options
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import is_served
 from paimon_stream.table.table import Table, evolve
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.deletes import RULE
@@ -101,17 +103,20 @@ class HastyKeeper(BatchWriter):
     def work(self) -> object:
         super().work()
         super().work()
-        process = self.ready()
         return expire_snapshots(
-            replace(
-                self.table(),
-                storage=self.storage() if self.world.locks is None else process.storage,
-            ),
+            replace(self.table(), storage=self.expiring()),
             retain_max=1,
             retain_min=1,
             protect_streams=False,
-            runtime=process.runtime,
+            runtime=self.ready().runtime,
         )
+
+    def expiring(self) -> Storage:
+        """The storage of the expiry. The server of a REST catalog expires by its own files."""
+        process = self.ready()
+        if is_served(process.storage):
+            return process.plain
+        return self.storage() if self.world.locks is None else process.storage
 
 
 class Committer(Writer):
