@@ -52,7 +52,7 @@ from paimon_stream.format.index_manifest import (
 )
 from paimon_stream.format.json_text import encode_checksummed, parse_json
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, read_manifest
-from paimon_stream.format.snapshot_json import Marks, decode_snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import Marks, SnapshotRef, decode_snapshot, encode_snapshot
 from paimon_stream.format.stats import (
     decode_stats,
     partition_bounds,
@@ -66,12 +66,15 @@ from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.tags import read_tags, tagged_until
 from paimon_stream.spark.checkpoint import open_checkpoint
+from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import BatchSummary, previous_of, registered_writers
+from paimon_stream.table.branch_identity import read_identity
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_value import partition_by_column
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
@@ -139,6 +142,31 @@ _REGISTER: Final = {
     "journalSince": 3,
     "givenUp": [[0, 1]],
 }
+_IDENTITY: Final = {"token": "t", "madeMillis": 5, "snapshot": {"id": 1, "nonce": "n"}}
+_REMOVAL: Final = {
+    "by": "rollback",
+    "target": {"id": 1, "nonce": "n"},
+    "millis": 5,
+    "ended": True,
+    "removed": [
+        {
+            "snapshot": {"id": 2, "nonce": "m"},
+            "uuids": [],
+            "user": "u",
+            "identifier": 3,
+            "query": "q",
+            "certain": True,
+        },
+        {
+            "snapshot": None,
+            "uuids": ["a-b"],
+            "user": "u",
+            "identifier": 4,
+            "query": None,
+            "certain": False,
+        },
+    ],
+}
 
 
 def _snapshot(data: bytes, path: str) -> None:
@@ -178,6 +206,22 @@ def _register(body: bytes, path: str) -> None:
     except FormatError as raised:
         assert "_paimon_stream/u/writer" in str(raised)  # noqa: PT017
         raise type(raised)(f"{path} {raised}", path=path) from None
+
+
+def _identity(body: bytes) -> None:
+    storage = branch_storage(MemoryStorage(), "b")
+    storage.write("_paimon_stream/identity.json", _checksummed("branch", body))
+    read_identity(storage)
+
+
+def _removals(body: bytes) -> None:
+    """A note that cannot be read is a doubt, which names it."""
+    for name, kind in (("removed.5-abcdefgh.json", "removal"), ("rolled-back.json", "rollbacks")):
+        storage = MemoryStorage()
+        storage.write(f"_paimon_stream/{name}", _checksummed(kind, body))
+        notes = read_removals(storage)
+        assert all(name in doubt for doubt in notes.doubts)
+        notes.of_nonce("m"), notes.of_uuid("a-b"), notes.unfinished(SnapshotRef(id=1, nonce="n"))
 
 
 def _tags(storage: MemoryStorage) -> None:
@@ -239,6 +283,14 @@ _JSON: Final[dict[str, Decoder]] = {
         decode_journal_entry, [encode_checksummed("journal", _JOURNAL)]
     ),
     "register": of_file(_register, [_body("writer", _REGISTER)]),
+    "identity of a branch": Decoder(
+        good=[_body("branch", _IDENTITY), _body("branch", {**_IDENTITY, "snapshot": None})],
+        decode=_identity,
+        naming="_paimon_stream/identity.json",
+    ),
+    "notes of removals": never(
+        _removals, [_body("removal", _REMOVAL), _body("rollbacks", {"nonces": ["m", "n"]})]
+    ),
     "expiring note": of_file(
         _noted,
         [

@@ -68,6 +68,7 @@ OTHERS = {
     "spark/datasource.PaimonDataSource.reader",
     "catalogs/rest.RestStorage.read",
     "spark/datasource_stream.StreamReader.read",
+    "table/references.References.read_beside",
 }
 """What is named like a decoder, or takes bytes, and decodes nothing. A '.' or '_' at the end stands
 for all that begin so.
