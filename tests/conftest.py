@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -31,6 +32,11 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # JVMs of tests live for seconds, Spark's and the oracle's: the first compiler alone takes a third
 # less time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A shell lets its background jobs ignore Ctrl-C, and their children inherit that. Some tests send it
+# to children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tests' own stores have keys of their own. What this machine has for real ones is never used.
 for _name in [
