@@ -41,8 +41,15 @@ _OF_SPARK: Final = frozenset(
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("paimon_stream")` known to the session, classic or Connect."""
+    """Makes `format("paimon_stream")` known to the session, classic or Connect.
+
+    A classic session also becomes the active one of the calling thread. Spark looks for the data
+    source of a stream in the active session, and a thread that Python starts has none.
+    """
     spark.dataSource.register(PaimonDataSource)
+    if hasattr(spark, "_jsparkSession"):
+        jvm = spark._jvm
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 class PaimonDataSource(ds.DataSource):  # type: ignore[misc]

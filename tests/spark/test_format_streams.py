@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,22 @@ def failing(job: Job, *arguments: Any, **options: str) -> str:
     with pytest.raises(StreamingQueryException) as caught:
         run(job, *arguments, **options)
     return str(caught.value)
+
+
+@pytest.mark.spark4
+def test_a_stream_begins_in_a_thread_that_has_registered_the_session(job: Job) -> None:
+    job.create()
+    job.add_files(1)
+
+    def registered() -> None:
+        paimon_stream.register(job.spark)
+        run(job)
+
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            threads.submit(run, job).result()
+        threads.submit(registered).result()
+    assert job.load().to_arrow().num_rows == 6
 
 
 @pytest.mark.spark4
