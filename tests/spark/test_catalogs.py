@@ -49,16 +49,19 @@ def test_a_sink_writes_a_table_by_its_name_in_a_catalog_of_the_session(
     named.add_files(1)
     named.run(by_name)
     assert named.ids() == list(range(6))
+    with pytest.raises(errors.InvalidOption, match=r"spark\.sql\.catalog"):
+        PaimonSink("shop.orders", catalog="shop_paimon3")
+    with pytest.raises(errors.InvalidOption, match=r"database\.table"):
+        PaimonSink(str(named.table), catalog="shop_paimon")
+
+
+def test_a_sink_of_a_catalog_in_a_store_takes_its_own_options_first() -> None:
     options = {"warehouse": "s3://bucket/wh", "s3.region": "eu-central-1"}
     of_store = PaimonSink(
         "`my.db`.t$branch_b", catalog=options, storage_options={"s3.region": "us-east-1"}
     )
     assert repr(of_store) == "PaimonSink('s3://bucket/wh/my.db.db/t$branch_b')"
     assert of_store.__getstate__().storage_options == {"s3.region": "us-east-1"}
-    with pytest.raises(errors.InvalidOption, match=r"spark\.sql\.catalog"):
-        PaimonSink("shop.orders", catalog="shop_paimon3")
-    with pytest.raises(errors.InvalidOption, match=r"database\.table"):
-        PaimonSink(str(named.table), catalog="shop_paimon")
 
 
 @pytest.mark.full

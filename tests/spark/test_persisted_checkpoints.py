@@ -13,7 +13,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from paimon_stream import CommitReport, PaimonTable, register
+import paimon_stream
+from paimon_stream import CommitReport, PaimonTable
 from tests.kits.params import few
 from tests.persisted.archive import Killed, all_killed
 from tests.persisted.queries import sink_of, start
@@ -39,7 +40,7 @@ def test_checkpoints_of_killed_streams_go_on(
     published its batch.
     """
     if HERE >= (4, 0):
-        register(spark_session)
+        paimon_stream.register(spark_session)
     reports: dict[str, dict[str | None, list[CommitReport]]] = {}
     restarted, queries = [], []
     for killed in map(Killed, sorted(folder.glob("*.tar.xz"))):
