@@ -5,13 +5,12 @@ that main or the branch had, whenever it is killed.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, takewhile
 from typing import Final, cast
-from urllib.parse import unquote
 
 from paimon_stream.errors import (
     AlreadyExists,
@@ -33,7 +32,7 @@ from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below, read_if_there
 from paimon_stream.table.branch_identity import read_identity, write_identity
 from paimon_stream.table.fate import fate_of
-from paimon_stream.table.journal import Journal, JournalEntry
+from paimon_stream.table.journalled import journalled_batches
 from paimon_stream.table.layout import (
     LATEST_HINT,
     OWN_FOLDER,
@@ -324,7 +323,11 @@ class _Forward:
             if one.id > shared or held is not True or not certain
         ]
         there = {(one.commit_user, one.commit_identifier) for one in standing}
-        for user, entry in self._journalled():
+        for user, entry in journalled_batches(self.main):
+            before = entry.previous
+            is_noted = before is None or (user, before.batch_id) in there
+            if before is not None and not is_noted and before.snapshot.id > shared:
+                lost.append(Removed.of_previous(user, entry, before, certain=certain))
             if (user, entry.batch_id) in there:
                 continue
             newest = entry.newest or entry.base
@@ -361,18 +364,6 @@ class _Forward:
 
         looks = [partial(readable, one) for one in self.ours.ids()]
         return [one for one in self.main.together(looks) if one is not None]
-
-    def _journalled(self) -> Iterator[tuple[str, JournalEntry]]:
-        """The commit users of main, each with the entries of its journal that can be read. A stream
-        stops at one that cannot.
-        """
-        for name in self.main.list_folders(OWN_FOLDER):
-            journal = Journal(self.main, "", f"{OWN_FOLDER}/{name}")
-            for batch in journal.batches():
-                with suppress(FormatError):
-                    entry = journal.read(batch)
-                    if entry is not None:
-                        yield unquote(name), entry
 
     def copy_streams(self) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which

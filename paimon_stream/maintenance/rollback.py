@@ -33,6 +33,7 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table import layout
+from paimon_stream.table.journalled import journalled_batches, live_files_of
 from paimon_stream.table.removals import RemovalNotes, Removed, read_removals, streams_of
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -90,6 +91,8 @@ def rollback_to(
     kept = SnapshotRef.of(found.snapshot)
     notes = noted_by or RemovalNotes(used, running, "rollback", kept)
     run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes)
+    if noted_by is None and found.kept_by and not snapshots.stands(found.snapshot):
+        run.expired = _expired_above(table, snapshots, found.snapshot)
     if dry_run:
         refuse_broken(table, snapshots, found, read_pins(used))
         run.preview()
@@ -131,6 +134,8 @@ class _Rollback:
     tags: set[str] = field(default_factory=set)
     changelogs: tuple[int, ...] = ()
     removed: list[Removed] = field(default_factory=list)
+    expired: list[Removed] = field(default_factory=list)
+    """Batches of streams that go as well, and whose snapshots have expired."""
 
     @property
     def streams(self) -> dict[str, int]:
@@ -140,7 +145,7 @@ class _Rollback:
     def preview(self) -> None:
         later = self._later()
         self.gone.update(later)
-        self.removed.extend(map(Removed.of, self._readable(later)))
+        self.removed.extend([*map(Removed.of, self._readable(later)), *self.expired])
         self.tags.update(self._later_tags())
         self.changelogs = self._later_changelogs()
 
@@ -155,6 +160,8 @@ class _Rollback:
             if not self.by_pin:  # else the pin alone keeps the target
                 self.storage.delete(self.pin)
             raise
+        self.notes.announce(self.expired)
+        self.removed.extend(self.expired)
         later = self._announce()
         if completes:
             self._take_over(later)
@@ -229,7 +236,7 @@ class _Rollback:
         taken = [
             one
             for one in read_removals(self.storage).unfinished(target)
-            if one.snapshot is not None and one.snapshot.id not in later
+            if one.snapshot is None or one.snapshot.id not in later
         ]
         self.notes.announce(taken)
         self.removed.extend(taken)
@@ -284,6 +291,38 @@ class _Rollback:
         for one in reversed(self.changelogs):
             self._look()
             self.storage.delete(store.path(one))
+
+
+def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
+    """The batches that a rollback to an expired target takes, also if their own snapshots have
+    expired: the newest manifests mention files of theirs, and the target's do not. What a
+    compaction and a merge of manifests have hidden is not found (exactly-once.md §8). A table whose
+    manifests cannot be read can be rolled back, too.
+    """
+    expired = []
+    try:
+        latest = snapshots.latest()
+        for user, entry in journalled_batches(table.storage):
+            previous = entry.previous
+            if previous is not None and previous.snapshot.id > target.id:
+                expired.append(Removed.of_previous(user, entry, previous))
+            published = live_files_of(table, latest, entry, removed=True)
+            if published and not live_files_of(table, target, entry, removed=True):
+                attempt = Removed(
+                    snapshot=None,
+                    uuids=entry.stage_uuids,
+                    user=user,
+                    identifier=entry.batch_id,
+                    query=entry.query_id,
+                )
+                expired.append(attempt)
+    except errors.FormatError as why:
+        text = (
+            "%s: which batches of streams have expired above snapshot %d is not known, so a stream may not be stopped "
+            "once its snapshots have expired: %s"
+        )
+        _LOG.warning(text, table.storage.location, target.id, why)
+    return expired
 
 
 def _refuse_links(storage: Storage) -> None:

@@ -14,43 +14,13 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.layout import Layout, id_in_name
 from paimon_stream.table.lineage import published_after
-from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files
-from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.references import names_kept_beside_history
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
-
-
-def live_files_of(
-    table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False
-) -> int:
-    """How many data files of the attempts that `entry` names are live in a snapshot. File names are
-    unique, so one of them proves that an attempt was published. With `removed`, files count also if
-    they were removed since, as by a compaction, as long as manifests mention them. Raises
-    `FormatError`, `StorageError`.
-    """
-    if snapshot is None or entry is None:
-        return 0
-    manifests = ManifestStore(table.storage)
-    layout = table.layout
-    prepared = {*entry.abandoned, *written_files(layout, entry.messages)}
-    if not prepared:
-        return 0
-    # The partitions of the abandoned files are not recorded.
-    touched = None if entry.abandoned else {message.partition for message in entry.messages}
-    chosen, metas = (
-        PartitionFilter(table.partition_types, rows=touched),
-        manifests.base_and_delta(snapshot),
-    )
-    live = None if removed else live_files(manifests, metas, table.partition_types, chosen)
-    # Others may have committed entries that have no path in the table.
-    names = {path.rpartition("/")[2] for path in prepared}
-    found = manifests.entries_of(metas, chosen) if live is None else live
-    return len(prepared & {layout.file_of(one) for one in found if one.file.file_name in names})
 
 
 def remove_dead_attempts(

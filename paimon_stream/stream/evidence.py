@@ -22,6 +22,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import (
     Claims,
@@ -32,7 +33,6 @@ from paimon_stream.stream.claims import (
     registered_writers,
     standing_runs,
 )
-from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.ledger import (
     AlreadyCommitted,
     Batch,
@@ -48,6 +48,7 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.branch_identity import BranchIdentity, made_millis, read_identity
 from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
+from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import newest_of, published_after
 from paimon_stream.table.message_files import data_files
@@ -105,6 +106,10 @@ def gather(
     ]
     digest, first, registered, noted_entries, latest, branch = storage.together(looks)
     entry, last_entry, later_entry = noted_entries
+    came_from_main = branch[0] is not None and branch[0].snapshot is not None
+    entries_of_main = {}
+    if came_from_main and registered is None:
+        entries_of_main = _entries_of_main(whole_of(storage), identity, batch.batch_id)
     return Evidence(
         identity=identity,
         batch=batch,
@@ -116,15 +121,30 @@ def gather(
         entry=entry,
         last_entry=last_entry,
         later_entry=later_entry,
+        entries_of_main=entries_of_main,
         registered=registered,
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         noted_by=partial(noted_by, storage),
+        last_of=lambda other: last_entry_before(storage, other.user, batch.batch_id),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
+
+
+def _entries_of_main(
+    main: Storage, identity: WriterIdentity, batch_id: int
+) -> dict[str, JournalEntry]:
+    """The journal's entries of this batch in main, by commit user of the same query."""
+    users = [
+        one.user
+        for one in registered_writers(main)
+        if identity.query_id is not None and one.query_id == identity.query_id
+    ]
+    entries = main.together([partial(Journal(main, user).read, batch_id) for user in users])
+    return {user: entry for user, entry in zip(users, entries, strict=True) if entry is not None}
 
 
 def noted_by(storage: Storage, registered: RegisteredWriter) -> NotedBatches:
@@ -136,6 +156,15 @@ def noted_by(storage: Storage, registered: RegisteredWriter) -> NotedBatches:
         ]
     )
     return NotedBatches(newest=max(noted, default=None), since=vouched_since(registered, runs))
+
+
+def last_entry_before(storage: Storage, user: str, batch_id: int) -> JournalEntry | None:
+    """The newest entry of an earlier batch in the journal of a commit user; None if there is none.
+    Raises `StorageError`, `CorruptMetadata`, `UnknownVersion`.
+    """
+    journal = Journal(storage, user)
+    earlier = [one for one in journal.batches() if one < batch_id]
+    return journal.read(max(earlier)) if earlier else None
 
 
 def judge(

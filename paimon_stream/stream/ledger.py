@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
@@ -21,14 +21,11 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.branch_identity import BranchIdentity
-from paimon_stream.table.fate import Answer, Fate, fate_of_batch, judge_notes
+from paimon_stream.table.fate import CLOCKS_DIFFER_MILLIS, Answer, Fate, fate_of_batch, judge_notes
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
-from paimon_stream.table.removals import Removals
+from paimon_stream.table.removals import Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
-
-_CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
-"""By less than this the clocks of two machines are expected to differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +124,10 @@ def _is_newest(registered: RegisteredWriter, runs: Collection[str]) -> bool:
 class Evidence:
     """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
-    an earlier and of a later batch. `registered` is the register of this commit user, `others`
-    those of all others, and `noted_by` what the journal of one of these shows. `files_live` counts
-    the data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
+    an earlier and of a later batch. `entries_of_main` are those of this batch in main, by
+    commit user of the query, for a branch from main in which the stream has no register. `registered` is the register of this commit user, `others`
+    those of all others, `noted_by` what the journal of one of these shows, and `last_of` its newest
+    entry of an earlier batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
     that its manifests mention. `removals` reads the notes of removed snapshots; it is called only
     where one of ours is gone. `made_millis` is the time when the table, or the branch, was made,
     and `branch` the identity of the branch, if it has one. `claimed`: another sink of this run
@@ -146,9 +144,11 @@ class Evidence:
     entry: JournalEntry | None
     last_entry: JournalEntry | None
     later_entry: JournalEntry | None
+    entries_of_main: Mapping[str, JournalEntry]
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
     noted_by: Callable[[RegisteredWriter], NotedBatches]
+    last_of: Callable[[RegisteredWriter], JournalEntry | None]
     files_live: Callable[[Snapshot, JournalEntry], int]
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
@@ -225,7 +225,7 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))
     latest, seen = evidence.latest, evidence.seen
     history = _search(evidence)
-    _judge_identity(evidence, history, refuse)
+    is_let_in = _judge_identity(evidence, history, refuse)
     if history.own is not None:
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
@@ -247,11 +247,33 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
         return _judge_files(evidence, entry, refuse, why)
     if entry is not None:
         return _judge_entry(evidence, entry, last_entry, refuse)
+    there_as = _came_with_branch(evidence)
+    if there_as == evidence.identity.user:
+        return AlreadyCommitted(seen=seen, snapshot=None)
+    if there_as is not None:
+        refuse.history_unknown(
+            f"this query published this batch as commit user {there_as!r}, and its rows came with the branch, which "
+            "was made from main. It may be the same sink under another name"
+        )
+        return Fresh(seen=seen)
     if last_entry is not None:
-        _judge_lost_batch(evidence, last_entry, refuse)
-    if same_table:
+        _judge_lost_batch(evidence, evidence.identity.user, last_entry, refuse)
+    if same_table and not is_let_in:
         _judge_unknown(evidence, history, refuse, noted=last_entry is not None)
     return Fresh(seen=seen)
+
+
+def _came_with_branch(evidence: Evidence) -> str | None:
+    """The commit user in whose journal of main an attempt at this batch is part of the branch: the
+    query had published it in a branch, to which main was forwarded, and this one was made from
+    main. None if there is none.
+    """
+    latest = evidence.latest
+    for user, entry in evidence.entries_of_main.items():
+        own = _own_entry(entry, evidence.identity)
+        if own is not None and latest is not None and evidence.files_mentioned(latest, own) > 0:
+            return user
+    return None
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
@@ -382,24 +404,28 @@ def _judge_table(
     return False
 
 
-def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:
-    """Does this stream continue where another checkpoint wrote?"""
+def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:
+    """Does this stream continue where another checkpoint wrote, or did it have another name?
+    Returns whether an operator let it continue although batches of its old name are lost.
+    """
     identity, registered = evidence.identity, evidence.registered
     if registered is not None:
         known = registered.query_id is None or registered.query_id == identity.query_id
         if not known and identity.query_id is not None:
             refuse.checkpoint_reset(registered.query_id, f"commit user {identity.user!r}")
-        return
+        elif history.own is None and evidence.last_entry is None:
+            return _judge_renamed(evidence, history, refuse)
+        return False
     if history.own is not None:
-        return
+        return False
     if history.incarnation is not None:
         marks = Marks.of(own_properties(history.incarnation))
         refuse.checkpoint_reset(marks.query_id, f"snapshot {history.incarnation.id}")
-        return
+        return False
     for other in evidence.others():
         if _same_stream(identity, other.user, other):
             refuse.checkpoint_reset(other.query_id, f"commit user {other.user!r}")
-            return
+            return False
     for user, sibling in history.siblings.items():
         if not evidence.claimed(user):
             refuse.history_unknown(
@@ -407,7 +433,7 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
                 f"{sibling.id}). No sink of this run writes as that user so far, and {identity.user!r} is "
                 "new here. It may be the same sink under another name; then give it its old name back"
             )
-            return
+            return False
     for other in evidence.siblings:
         if _may_have_published(evidence, history, other) and not evidence.claimed(other.user):
             refuse.history_unknown(
@@ -416,7 +442,49 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
                 f"{identity.user!r} is new here. It may be the same sink under another name; then give it its old "
                 "name back"
             )
-            return
+            return False
+    return _judge_renamed(evidence, history, refuse)
+
+
+def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:
+    """A sink that has nothing here may be one that had another name. Then the batches of its old
+    commit user are its own, and were they removed, it has lost them. A user whose batches another
+    one has continued, and has a batch here, was judged when that one began, as was what an operator
+    has given up since. Returns whether an operator let this batch continue without them.
+    """
+    if evidence.batch.batch_id == 0:
+        return False
+    siblings = evidence.siblings
+    old = [one for one in siblings if not evidence.claimed(one.user)]
+    present = [
+        one
+        for one in siblings
+        if one.user in history.newest_of or evidence.last_of(one) is not None
+    ]
+    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in old))
+    for one in old:
+        last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
+        standing = -1 if newest is None else newest.commit_identifier
+        if last_entry is None:
+            if _refuse_noted_of(evidence, one.user, given_up, standing, refuse):
+                return True
+            continue
+        batch_id = last_entry.batch_id
+        is_decided = any(first <= batch_id <= last for first, last in given_up)
+        is_continued = any(_continues(other, one, batch_id) for other in present)
+        if standing >= batch_id or is_decided or is_continued:
+            continue
+        if _judge_lost_batch(evidence, one.user, last_entry, refuse):
+            return True
+    return False
+
+
+def _continues(other: RegisteredWriter, one: RegisteredWriter, batch_id: int) -> bool:
+    """Whether another commit user of the query began where `one` ended, whose newest batch this is:
+    with the batch or the next one. Sinks that began together are two.
+    """
+    since, ended = other.journal_since, (batch_id, batch_id + 1)
+    return since in ended and one.journal_since is not None and one.journal_since < since
 
 
 def _may_have_published(evidence: Evidence, history: _History, other: RegisteredWriter) -> bool:
@@ -515,19 +583,31 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
 
 def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
     """Is one of the batches `above` that one and before this one, which left neither snapshot nor
-    journal, named by a note? Those that an operator has given up do not count, because the notes of
-    them stay, nor do those of a query that had the commit user before. Returns whether one is
-    named, and an operator let this batch continue all the same.
+    journal, named by a note? Returns whether one is, and an operator let this batch continue all
+    the same.
+    """
+    return _refuse_noted_of(evidence, evidence.identity.user, evidence.given_up, above, refuse)
+
+
+def _refuse_noted_of(
+    evidence: Evidence,
+    user: str,
+    given_up: tuple[tuple[int, int], ...],
+    above: int,
+    refuse: ReplayErrors,
+) -> bool:
+    """The same of a commit user. Batches that an operator has given up do not count, because the
+    notes of them stay, nor do those of a query that had the commit user before.
     """
     noted = [
         (one.identifier, one.is_proven, one)
         for one in evidence.removals().removed
-        if one.user == evidence.identity.user
+        if one.user == user
         and _is_of_query(one.query, evidence.identity)
         and one.identifier is not None
         and one.is_of_stream
         and above < one.identifier < evidence.batch.batch_id
-        and not any(first <= one.identifier <= last for first, last in evidence.given_up)
+        and not any(first <= one.identifier <= last for first, last in given_up)
     ]
     if not noted:
         return False
@@ -592,7 +672,7 @@ def _judge_entry(
             f"this batch was prepared on snapshot {base}, which the table no longer has"
         )
         return Fresh(seen=seen)
-    if last is not None and _judge_lost_batch(evidence, last, refuse):
+    if last is not None and _judge_lost_batch(evidence, evidence.identity.user, last, refuse):
         return Fresh(seen=seen)
     if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
@@ -627,14 +707,16 @@ def _judge_files(
     return Fresh(seen=seen)
 
 
-def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: ReplayErrors) -> bool:
-    """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled,
-    so it was committed above the newest snapshot of its judgement. It has expired, or was rolled
-    back if none is missing above that one. Returns whether an operator let the next batch continue
-    all the same.
+def _judge_lost_batch(
+    evidence: Evidence, user: str, last_entry: JournalEntry, refuse: ReplayErrors
+) -> bool:
+    """No snapshot of this commit user of ours is left, but Spark continued after an earlier batch
+    that was journalled, so it was committed above the newest snapshot of its judgement. It has
+    expired, or was rolled back if none is missing above that one. Returns whether an operator let
+    the next batch continue all the same.
     """
     snapshots, latest = evidence.snapshots, evidence.latest
-    answer = _noted(evidence, last_entry)
+    answer = _noted(evidence, user, last_entry)
     if answer.fate is Fate.ROLLED_BACK:
         refuse.table_rolled_back(f"batch {last_entry.batch_id} was committed, and {answer.why}")
         return True
@@ -660,11 +742,28 @@ def _judge_lost_batch(evidence: Evidence, last_entry: JournalEntry, refuse: Repl
     return True
 
 
-def _noted(evidence: Evidence, entry: JournalEntry) -> Answer:
-    """What the notes of removals say of a journalled batch that was committed. A live file of it
-    outweighs them.
+def _noted(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
+    """What the notes of removals say of a batch that a commit user has journalled and committed. A
+    live file of it outweighs them.
     """
-    answer = fate_of_batch(evidence.removals(), entry.stage_uuids, entry.prepared_millis)
+    registers = () if user == evidence.identity.user else evidence.siblings
+    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in registers))
+
+    def took_this_batch(removed: Removed) -> bool:
+        """Whether an earlier batch or another snapshot of this one was removed, and so all that
+        followed.
+        """
+        batch = removed.identifier
+        return (
+            (removed.user == user and removed.is_of_stream)
+            and (batch is not None and batch <= entry.batch_id)
+            and _is_of_query(removed.query, evidence.identity)
+            and not any(first <= batch <= last for first, last in given_up)
+        )
+
+    answer = fate_of_batch(
+        evidence.removals(), entry.stage_uuids, entry.prepared_millis, took_this_batch
+    )
     latest = evidence.latest
     if answer.fate is not Fate.EXPIRED and latest and evidence.files_live(latest, entry):
         return Answer(fate=Fate.IN_TABLE)
@@ -693,9 +792,9 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
     if done is None or done >= created:
         return False
     if own is not None:
-        is_ours = own.time_millis < done + _CLOCKS_DIFFER_MILLIS
+        is_ours = own.time_millis < done + CLOCKS_DIFFER_MILLIS
     else:
-        is_ours = _knows_query(evidence) and created < done + _CLOCKS_DIFFER_MILLIS
+        is_ours = _knows_query(evidence) and created < done + CLOCKS_DIFFER_MILLIS
     if is_ours:
         return False
     refuse.created_later(done_millis=done, created_millis=created)
@@ -703,14 +802,15 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
 
 
 def _knows_query(evidence: Evidence) -> bool:
-    """Whether this query has registered in this very table."""
+    """Whether this query has registered in this very table, under this commit user or another."""
     registered, query_id = evidence.registered, evidence.identity.query_id
-    return (
+    is_known = (
         registered is not None
         and query_id is not None
         and registered.query_id == query_id
         and registered.schema_digest == evidence.schema_digest
     )
+    return is_known or bool(evidence.siblings)
 
 
 def _judge_unknown(

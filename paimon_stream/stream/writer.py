@@ -48,7 +48,6 @@ from paimon_stream.stream.claims import (
     previous_commit,
 )
 from paimon_stream.stream.dead_attempts import (
-    live_files_of,
     remove_dead_attempts,
     snapshots_of_batch,
 )
@@ -82,6 +81,7 @@ from paimon_stream.stream.writable import (
 )
 from paimon_stream.table.branch_identity import BranchIdentity, read_identity
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
+from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files, remove_files

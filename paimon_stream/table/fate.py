@@ -8,7 +8,7 @@ that. The notes of removals (`removals.py`) are read only where a snapshot is go
 lineage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -91,10 +91,16 @@ def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot 
     return noted
 
 
-def fate_of_batch(removals: Removals, uuids: Sequence[str], prepared_millis: int) -> Answer:
+def fate_of_batch(
+    removals: Removals,
+    uuids: Sequence[str],
+    prepared_millis: int,
+    took_it: Callable[[Removed], bool] = lambda _: False,
+) -> Answer:
     """What the notes say of a batch that was published and whose snapshot is gone. `uuids` name the
     attempts at it, the newest first, and `prepared_millis` is the time at which the newest one
-    was prepared, in epoch milliseconds.
+    was prepared, in epoch milliseconds. `took_it` tells the note of another snapshot with
+    which the batch went: one of an earlier batch, or one that has it, such as that of a `recommit`.
 
     A note of the newest attempt contradicts that it has expired. A note of an earlier one does not,
     if the newest was prepared after it: the batch was published again. Clocks of two machines may
@@ -104,9 +110,10 @@ def fate_of_batch(removals: Removals, uuids: Sequence[str], prepared_millis: int
     removed = removals.of_uuid(newest)
     if removed is not None:
         return judge_notes(removals, removed)
-    for uuid in earlier:
-        removed = removals.of_uuid(uuid)
-        if removed is None or _is_before(removed, prepared_millis):
+    others = [note for uuid in earlier if (note := removals.of_uuid(uuid)) is not None]
+    others += filter(took_it, removals.removed)
+    for removed in others:
+        if _is_before(removed, prepared_millis):
             continue
         why = f"{_in_words(removed)}, and whether the batch was published again after that is not known"
         return Answer(fate=Fate.UNKNOWN, why=why)

@@ -34,6 +34,7 @@ from paimon_stream.format.snapshot_json import (
 )
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage, read_if_there
+from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.layout import OWN_FOLDER
 
 _LOG = logging.getLogger(__name__)
@@ -85,6 +86,19 @@ class Removed:
             user=snapshot.commit_user,
             identifier=snapshot.commit_identifier,
             query=Marks.of(own_properties(snapshot)).query_id,
+            certain=certain,
+        )
+
+    @classmethod
+    def of_previous(
+        cls, user: str, entry: JournalEntry, previous: PreviousBatch, *, certain: bool = True
+    ) -> "Removed":
+        """A batch that only the entry of the next one names. Its snapshot may have expired."""
+        return cls(
+            snapshot=previous.snapshot,
+            user=user,
+            identifier=previous.batch_id,
+            query=entry.query_id,
             certain=certain,
         )
 

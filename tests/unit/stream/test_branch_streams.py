@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.errors import NotFound, PaimonStreamError, TableRolledBack
+from paimon_stream.commit.report import Phase
+from paimon_stream.errors import HistoryUnknown, NotFound, PaimonStreamError, TableRolledBack
 from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.needed import refuse_missing
@@ -22,7 +23,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
-from tests.kits.streams import Stream
+from tests.kits.streams import At, PowerCut, Stream
 
 KILLS = {kind: FAULTS[kind] for kind in ("killed before", "killed after")}
 
@@ -118,3 +119,30 @@ def test_a_stream_on_a_deleted_branch_stops() -> None:
     assert main.bench.storage.list_folders("branch") == []
     main.batch()
     assert batches_of(main) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("user", ["me", "renamed"])
+def test_a_batch_that_came_back_with_a_branch_is_not_written_again(user: str) -> None:
+    """The stream of a branch dies with its first batch published, main becomes that branch, and the
+    branch is made again from main.
+    """
+    bench = Bench()
+    create_branch(bench.table, "x", runtime=bench.runtime)
+    stream = Stream(of_branch(bench))
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    other = stream.bench.committer()
+    other.commit(stream.bench.request(0, [bench.message("other")], user="another"))
+    expire_snapshots(stream.bench.table, 1, 1, 1, protect_streams=False, runtime=bench.runtime)
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    delete_branch(bench.table, "x")
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    stream.user, stream.writer = user, None
+    if user == "me":
+        assert stream.batch().outcome == "already committed"
+    else:
+        with pytest.raises(HistoryUnknown, match="came with the branch"):
+            stream.batch()
+    assert len(stream.bench.live_names()) == 2

@@ -16,11 +16,11 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.dead_attempts import (
-    live_files_of,
     remove_dead_attempts,
     snapshots_of_batch,
 )
 from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.message_files import data_files, written_files
 from tests.kits.commits import Bench
 from tests.kits.faults import Killed

@@ -123,6 +123,7 @@ class World:
     registered: RegisteredWriter | None = None
     others: tuple[RegisteredWriter, ...] = ()
     noted: NotedBatches = NOTHING_NOTED
+    last_of: Mapping[str, JournalEntry] = field(default_factory=dict)
     offsets_hash: str | None = "h"
     previous_done_millis: int | None = None
     created_millis: int = 1000
@@ -197,9 +198,11 @@ class World:
             entry=self.entry,
             last_entry=self.last_entry,
             later_entry=None,
+            entries_of_main={},
             registered=self.registered,
             others=lambda: self.others,
             noted_by=lambda _: self.noted,
+            last_of=lambda other: self.last_of.get(other.user),
             files_live=lambda snapshot, messages: self.live,
             files_mentioned=lambda snapshot, messages: self.live,
             removals=lambda: read_removals(self.storage),

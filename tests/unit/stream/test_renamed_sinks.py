@@ -7,12 +7,15 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.commit.report import Phase
-from paimon_stream.errors import HistoryUnknown
-from paimon_stream.options import ON_UNKNOWN_HISTORY
+from paimon_stream.errors import HistoryUnknown, TableRolledBack
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.options import ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream
 
-FIRST, SECOND = "paimon-stream_q1", "etl_q1"
+FIRST, SECOND, THIRD = "paimon-stream_q1", "etl_q1", "raw_q1"
 
 
 def outage(bench: Bench) -> None:
@@ -65,6 +68,77 @@ def test_a_renamed_sink_goes_on_where_the_old_one_had_ended_its_last_batch(expir
     stream.batches(3)
     if expired:
         outage(bench)
+    stream.user, stream.writer = SECOND, None
+    assert stream.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("journal", ["true", "false"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_renamed_sink_stops_where_batches_of_its_old_name_were_rolled_back(
+    begun: bool, journal: str, expired: bool
+) -> None:
+    """Also if a run had begun under the new name, and died before it published anything."""
+    bench = Bench()
+    stream = Stream(bench, user=FIRST, options={"paimon-stream.journal": journal})
+    stream.batches(3)
+    if begun:
+        stream.user = SECOND
+        stream.start(At(Phase.STAGED, Stream.cut))
+        with pytest.raises(PowerCut):
+            stream.batch()
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    if expired:
+        outage(bench)
+    stream.user, stream.writer = SECOND, None
+    shown = not expired or journal == "true"
+    known = shown or begun  # else the old name may have published this batch, too
+    with pytest.raises(TableRolledBack if known else HistoryUnknown, match="committed"):
+        stream.batch()
+    option = ON_TABLE_CHANGE if known else ON_UNKNOWN_HISTORY
+    stream.options[option.key], stream.writer = "continue", None
+    assert stream.batch().outcome == "committed"
+    del stream.options[option.key]
+    if shown:
+        stream.user, stream.writer = THIRD, None
+        assert stream.batch().outcome == "committed", "this was decided under the second name"
+
+
+def test_a_renamed_sink_stops_where_what_was_rolled_back_had_expired_before() -> None:
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("first")], user="another"))
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    stream = Stream(bench, user=FIRST)
+    stream.batches(2)
+    for _ in range(2):
+        bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+        expire_snapshots(bench.table, 1, 1, 1, protect_streams=False, runtime=bench.runtime)
+        if bench.storage.exists("tag/tag-t"):
+            assert rollback_to(bench.table, "t", runtime=bench.runtime).streams[FIRST] == 0
+            bench.storage.delete("tag/tag-t")
+    stream.user, stream.writer = SECOND, None
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
+
+
+def test_a_third_sink_is_not_stopped_by_an_attempt_that_a_renamed_one_made_again() -> None:
+    bench = Bench()
+    stream = Stream(bench, user=FIRST)
+    stream.batches(2)
+    stream.start(At(Phase.STAGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.user, stream.writer = SECOND, None
+    stream.batch()
+    third = Stream(bench, user=THIRD, next_batch=3, runs=5, done_millis=stream.done_millis)
+    assert third.batch().outcome == "committed"
+
+
+def test_a_renamed_sink_is_not_stopped_by_a_clock_that_is_a_minute_behind() -> None:
+    bench = Bench()
+    stream = Stream(bench, user=FIRST)
+    stream.batches(1)
+    stream.done_millis = bench.table.schema.time_millis - 60_000
     stream.user, stream.writer = SECOND, None
     assert stream.batch().outcome == "committed"
 

@@ -12,11 +12,13 @@ from paimon_stream.errors import (
     TableReplaced,
     TableRolledBack,
 )
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
-from paimon_stream.table.removals import read_removals
+from paimon_stream.table.fate import Fate, fate_of_batch
+from paimon_stream.table.removals import Removals, Removed, read_removals
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
@@ -72,6 +74,51 @@ def test_a_rollback_is_not_forgotten_once_snapshots_have_expired(restarted: bool
         stream.start()
     with pytest.raises(TableRolledBack, match=r"batch 4 was committed, and .* removed snapshot 5"):
         stream.batch()
+
+
+@RESTARTED
+def test_batches_that_had_expired_before_a_rollback_to_a_tag_are_lost_too(restarted: bool) -> None:
+    stream = stream_of(1)
+    bench = stream.bench
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    stream.batches(2)
+    outage(bench)
+    dry = rollback_to(bench.table, "t", dry_run=True, runtime=bench.runtime)
+    assert rollback_to(bench.table, "t", runtime=bench.runtime).streams["me"] == 1
+    assert dry.streams["me"] == 1
+    bench.storage.delete("tag/tag-t")
+    outage(bench)
+    if restarted:
+        stream.start()
+    with pytest.raises(TableRolledBack, match=r"batch 2 was committed"):
+        stream.batch()
+
+
+def test_a_rollback_to_a_tag_notes_no_batch_that_the_tag_has() -> None:
+    stream = stream_of(3)
+    bench = stream.bench
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    outage(bench)
+    assert "me" not in rollback_to(bench.table, "t", runtime=bench.runtime).streams
+    bench.storage.delete("tag/tag-t")
+    outage(bench)
+    stream.start()
+    stream.batch()
+
+
+def test_a_note_of_another_snapshot_with_the_batch_leaves_open_whether_it_is_there() -> None:
+    """As where `recommit` published the batch from its lists, and a rollback took that."""
+    note = Removed(
+        snapshot=SnapshotRef(id=9, nonce="again"), user="me", identifier=4, millis=50_000
+    )
+    removals = Removals(removed=(note,))
+    alone = fate_of_batch(removals, ["attempt"], 10_000)
+    assert alone.fate is Fate.EXPIRED
+    noted = fate_of_batch(removals, ["attempt"], 10_000, lambda one: one is note)
+    assert noted.fate is Fate.UNKNOWN
+    assert "removed snapshot 9" in noted.why
+    later = fate_of_batch(removals, ["attempt"], 10_000_000, lambda one: one is note)
+    assert later.fate is Fate.EXPIRED
 
 
 @RESTARTED

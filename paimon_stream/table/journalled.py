@@ -1,0 +1,57 @@
+"""The batches in the journals of all streams of a table, and their files in its snapshots."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import unquote
+
+from paimon_stream.errors import FormatError
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.journal import Journal, JournalEntry
+from paimon_stream.table.layout import OWN_FOLDER
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import written_files
+from paimon_stream.table.partition_spec import PartitionFilter
+from paimon_stream.table.table import Table
+
+
+def journalled_batches(storage: Storage) -> Iterator[tuple[str, JournalEntry]]:
+    """The commit users of the table, each with the entries of its journal that can be read. A
+    stream stops at one that cannot. Raises `StorageError`.
+    """
+    for name in storage.list_folders(OWN_FOLDER):
+        journal = Journal(storage, "", f"{OWN_FOLDER}/{name}")
+        for batch in journal.batches():
+            with suppress(FormatError):
+                entry = journal.read(batch)
+                if entry is not None:
+                    yield unquote(name), entry
+
+
+def live_files_of(
+    table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False
+) -> int:
+    """How many data files of the attempts that `entry` names are live in a snapshot. File names are
+    unique, so one of them proves that an attempt was published. With `removed`, files count also if
+    they were removed since, as by a compaction, as long as manifests mention them. Raises
+    `FormatError`, `StorageError`.
+    """
+    if snapshot is None or entry is None:
+        return 0
+    manifests = ManifestStore(table.storage)
+    layout = table.layout
+    prepared = {*entry.abandoned, *written_files(layout, entry.messages)}
+    if not prepared:
+        return 0
+    # The partitions of the abandoned files are not recorded.
+    touched = None if entry.abandoned else {message.partition for message in entry.messages}
+    chosen, metas = (
+        PartitionFilter(table.partition_types, rows=touched),
+        manifests.base_and_delta(snapshot),
+    )
+    live = None if removed else live_files(manifests, metas, table.partition_types, chosen)
+    # Others may have committed entries that have no path in the table.
+    names = {path.rpartition("/")[2] for path in prepared}
+    found = manifests.entries_of(metas, chosen) if live is None else live
+    return len(prepared & {layout.file_of(one) for one in found if one.file.file_name in names})
