@@ -33,7 +33,7 @@ def come_to_rest(world: World) -> None:
     lost.
     """
     world.choices.begin_end()
-    world.peaceful = True
+    world.peaceful = world.at_rest = True
     world.log.append("from here on nothing fails")
     world.settle_late()
     for actor in world.actors:

@@ -21,6 +21,8 @@ OFTEN = frozenset(
         "a lost commit is followed",
         "a snapshot is replaced",
         "an expired file is damage",
+        "a renamed sink forgets its batches",
+        "notes of removals are not read",
         "numbers begin at zero",
         "older hashes are left out",
         "rows change places",

@@ -126,9 +126,12 @@ class Truth:
         return replace(self, **(kept | {"paths": paths}))
 
     def put_back(self, kept: Truth, paths: set[str]) -> Truth:
-        """The truth of the table that is put back from a copy, after what is true now."""
+        """The truth of the table that is put back from a copy, after what is true now. It is the
+        table of then, also if that was dropped since.
+        """
         restored = kept.copied(paths)
-        restored.upsets, restored.drops = self.upsets + 1, self.drops
+        restored.upsets = self.upsets + 1
+        restored.acked &= self.acked  # what operators have given up since, they do not miss
         return restored
 
     def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
@@ -175,8 +178,12 @@ class Truth:
             self._tag(process, verb, path)
 
     def _check_may_replace(self, process: Process, path: str) -> None:
-        """Only an engine without an atomic rename writes over a snapshot that is there."""
-        if not getattr(process.actor, "replaces", False):
+        """Only an engine without an atomic rename writes over a snapshot that is there, and a
+        rollback or fast forward to one with its id, which a tag or a branch with another history
+        keeps: a run that dies there leaves no table without a snapshot.
+        """
+        restores = self.world.history and process.may_roll_back
+        if not (restores or getattr(process.actor, "replaces", False)):
             raise Violation(rules.NOT_REPLACED, f"{process.name} writes over {path}")
 
     def state_at(self, path: str) -> State:

@@ -48,7 +48,8 @@ class World:
     `vectors`, compactions mark rows by deletion vectors. With `deletes`, deleters do, and `asked`
     has the positions in each file whose rows they wanted to delete. With `partitions_expire`,
     partitions expire by the age of their files. In a `history` nothing fails, and what the actors
-    do to the table's history is whole. `catalog` is the kind of catalog that the table is
+    do to the table's history is whole. Once it is `at_rest`, no driver dies any more. `catalog` is
+    the kind of catalog that the table is
     in. With `data_tokens`, its store is opened by a token.
     """
 
@@ -68,6 +69,7 @@ class World:
     cleaned: bool = False
     landed: set[str] = field(default_factory=set)
     peaceful: bool = False
+    at_rest: bool = False
     disturbed: bool = False
     asks_doctor: bool = False
     forgetful: bool = False

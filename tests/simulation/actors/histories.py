@@ -190,6 +190,11 @@ class CopyKeeper(Actor):
     def put_back(self, kept: TableCopy) -> None:
         for branch in ("", NAME):
             end_runs(self.world, branch)
+        for stream in streams_of(self.world):
+            if any(stream.answers.values()):
+                # He knows what was lost, and his answers were for the table as it was.
+                stream.truth.acked -= stream.before()
+                stream.answers.clear()
         self.world.put_back(kept)
         process = self.ready()
         process.drops, process.upsets = self.world.truth.drops, self.world.truth.upsets

@@ -119,6 +119,8 @@ class Stream(Actor):
         self.diagnosis: Diagnosis | None = None
         self.starts = False
         self.dies = False
+        self.forgone: set[Token] = set()
+        """The earlier batches that its table lacked when an operator let it continue."""
         self.whole = False
         self.began_with = 0
         self.retired = False
@@ -196,7 +198,7 @@ class Stream(Actor):
         heard = self.truth.drops <= self.checkpoint.heard_drops
         done = self.checkpoint.done_before(self.at) is not None
         self.dropped = not heard and done and not self._has_all_rows()
-        self.dies = self.loses_answers and self.world.choices.once_in(4)
+        self.dies = self.loses_answers and not self.world.at_rest and self.world.choices.once_in(4)
         asks = self.world.asks_doctor and self.names == ("",)
         self.whole = asks and self.starts and self.checkpoint.planned >= 0
         self.starts = False
@@ -291,8 +293,12 @@ class Stream(Actor):
     def _has_all_rows(self) -> bool:
         """Whether the table has all batches before this one, though it is another table."""
         live = self.truth.head.tokens() if self.truth.head is not None else set()
+        return self.before() <= live | self.forgone
+
+    def before(self) -> set[Token]:
+        """The batches before this one that have rows."""
         before = [one for one in range(self.at) if self._rows_of(one)]
-        return all((row, one) in live for row in self.rows for one in before)
+        return {(row, one) for row in self.rows for one in before}
 
     def batch_of(self, user: str, writer: StreamWriter) -> CommitReport:
         """One batch of one sink, as spark/batch.py does it."""
@@ -347,6 +353,9 @@ class Stream(Actor):
                 rules.LOSSES_REPORTED, f"{self.name} goes on with {self.at} in another table"
             )
         if self.dies:
+            if self.has_rows and answered:
+                self.give_up()
+                self.forgive()  # the answer stands, though Spark has not noted the batch
             self.ready().kill()
             self.killed()
             return
@@ -360,6 +369,7 @@ class Stream(Actor):
             self.forgive()
             self.tried.clear()
             if answered:
+                self.give_up()
                 self.answers, self.writers = {}, {}  # the next run has no answer any more
         if (
             truth.drops > self.ready().drops
@@ -422,7 +432,11 @@ class Stream(Actor):
             live = truth.head.tokens() if truth.head is not None else set()
             token = stream_of(user), self.at
             if token in live:  # the operator looks, and moves the source past it
+                # The batch's file in the checkpoint's folder of commits is his, with its time.
+                clock = self.ready().clock
                 self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
+                self.checkpoint.done_millis = clock.now_millis()
+                self.checkpoint.done_skew = clock.skew
                 self.skipped |= {(stream_of(one), self.at) for one in self.users} - live
             else:
                 truth.excused.add(token)
@@ -463,9 +477,22 @@ class Stream(Actor):
         known.known_upsets, known.known_drops = self.upsets, self.ready().drops
         self.skipped.clear()
         self.left = set()
+        live = self.truth.head.tokens() if self.truth.head is not None else set()
+        self.forgone = self.before() - live
         for token in [one for one in self.truth.taken if one[0] in self.rows]:
             if self.truth.taken[token] != "overwrite":
                 self.truth.acked.discard(token)
+
+    def give_up(self) -> None:
+        """He has let the stream go on over a loss. That counts for all batches above the newest one
+        that a snapshot of the table shows, as the register says from then on.
+        """
+        shown = [
+            one.snapshot.commit_identifier
+            for one in self.truth.there.values()
+            if one.snapshot.commit_user in self.users and one.snapshot.commit_identifier < self.at
+        ]
+        self.truth.acked -= {one for one in self.before() if one[1] > max(shown, default=-1)}
 
     def tellable(self) -> set[Token]:
         """The acknowledged batches of this run that were taken away, if the run can know: the
@@ -490,7 +517,9 @@ class Stream(Actor):
         if self.process is not None:
             self.process.kill()
         self.killed()
-        self.left, self.branch = self.truth.acked, branch
+        acked, self.branch = self.truth.acked, branch
+        own = {one.snapshot.commit_user for one in self.truth.there.values()} & set(self.users)
+        self.left = acked if own else set()  # a branch without its snapshots cannot tell
         self.checkpoint.known_upsets, self.checkpoint.known_drops = -1, self.truth.drops
 
     def _behind(self) -> set[Token]:
