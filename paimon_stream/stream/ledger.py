@@ -471,7 +471,9 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
             continue
         batch_id = last_entry.batch_id
         is_decided = any(first <= batch_id <= last for first, last in given_up)
-        is_continued = any(_continues(other, one, batch_id) for other in present)
+        is_continued = any(
+            other is not one and _continues(evidence, other, one, last_entry) for other in present
+        )
         if standing >= batch_id or is_decided or is_continued:
             continue
         if _judge_lost_batch(evidence, one.user, last_entry, refuse):
@@ -479,12 +481,20 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
     return False
 
 
-def _continues(other: RegisteredWriter, one: RegisteredWriter, batch_id: int) -> bool:
-    """Whether another commit user of the query began where `one` ended, whose newest batch this is:
-    with the batch or the next one. Sinks that began together are two.
+def _continues(
+    evidence: Evidence, other: RegisteredWriter, one: RegisteredWriter, last_entry: JournalEntry
+) -> bool:
+    """Whether another commit user of the query began where `one` ended, whose newest entry this is:
+    with that batch or the next one. Two that have had a journal since one batch are two sinks,
+    unless that is batch 0, and the other one prepared it later.
     """
-    since, ended = other.journal_since, (batch_id, batch_id + 1)
-    return since in ended and one.journal_since is not None and one.journal_since < since
+    since, batch_id = other.journal_since, last_entry.batch_id
+    if one.journal_since is None or since not in (batch_id, batch_id + 1):
+        return False
+    if one.journal_since == since == 0:
+        entry = evidence.last_of(other)
+        return entry is not None and entry.prepared_millis >= last_entry.prepared_millis
+    return one.journal_since < since
 
 
 def _may_have_published(evidence: Evidence, history: _History, other: RegisteredWriter) -> bool:

@@ -134,6 +134,17 @@ def test_a_third_sink_is_not_stopped_by_an_attempt_that_a_renamed_one_made_again
     assert third.batch().outcome == "committed"
 
 
+def test_a_first_batch_that_was_written_again_under_another_name_stops_no_third_one() -> None:
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("first")], user="another"))
+    stream = killed_after_publishing(bench, 0)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.user = SECOND
+    assert stream.batch().outcome == "committed"
+    stream.user, stream.writer = THIRD, None
+    assert stream.batch().outcome == "committed"
+
+
 def test_a_renamed_sink_is_not_stopped_by_a_clock_that_is_a_minute_behind() -> None:
     bench = Bench()
     stream = Stream(bench, user=FIRST)
