@@ -90,9 +90,11 @@ def rollback_to(
     found = target if isinstance(target, Target) else find_target(snapshots, target)
     kept = SnapshotRef.of(found.snapshot)
     notes = noted_by or RemovalNotes(used, running, "rollback", kept)
-    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes)
-    if noted_by is None and found.kept_by and not snapshots.stands(found.snapshot):
-        run.expired = _expired_above(table, snapshots, found.snapshot)
+    is_expired = found.kept_by is not None and not snapshots.stands(found.snapshot)
+    expired = (
+        _expired_above(table, snapshots, found.snapshot) if is_expired and noted_by is None else []
+    )
+    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes, expired)
     if dry_run:
         refuse_broken(table, snapshots, found, read_pins(used))
         run.preview()
@@ -129,13 +131,13 @@ class _Rollback:
     kept: Snapshot
     by_pin: bool
     notes: RemovalNotes
+    expired: list[Removed]
+    """Batches of streams that go as well, and whose snapshots have expired."""
     pin: str = ""
     gone: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
     changelogs: tuple[int, ...] = ()
     removed: list[Removed] = field(default_factory=list)
-    expired: list[Removed] = field(default_factory=list)
-    """Batches of streams that go as well, and whose snapshots have expired."""
 
     @property
     def streams(self) -> dict[str, int]:

@@ -124,10 +124,11 @@ def _is_newest(registered: RegisteredWriter, runs: Collection[str]) -> bool:
 class Evidence:
     """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
-    an earlier and of a later batch. `entries_of_main` are those of this batch in main, by
-    commit user of the query, for a branch from main in which the stream has no register. `registered` is the register of this commit user, `others`
-    those of all others, `noted_by` what the journal of one of these shows, and `last_of` its newest
-    entry of an earlier batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
+    an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
+    user of the query, for a branch from main in which the stream has no register. `registered` is
+    the register of this commit user, `others` those of all others, `noted_by` what the journal of
+    one of these shows, and `last_of` its newest entry of an earlier batch. `files_live` counts the
+    data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
     that its manifests mention. `removals` reads the notes of removed snapshots; it is called only
     where one of ours is gone. `made_millis` is the time when the table, or the branch, was made,
     and `branch` the identity of the branch, if it has one. `claimed`: another sink of this run
