@@ -20,7 +20,11 @@ from tests.kits.spark_jobs import forget
 
 
 def main(root: Path) -> None:
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    # An answer that the server has and does not send comes when the client asks anew, which it does
+    # when a stream of answers ends: after two minutes, if nothing else is set.
+    builder = SparkSession.builder.remote("local[2]")
+    builder.config("spark.connect.execute.reattachable.senderMaxStreamDuration", "5s")
+    spark = builder.getOrCreate()
     for first in (0, 5):
         spark.range(first, first + 5).coalesce(1).write.mode("append").parquet(str(root / "in"))
 
