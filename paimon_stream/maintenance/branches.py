@@ -332,16 +332,8 @@ class _Forward:
                 continue
             newest = entry.newest or entry.base
             above = 0 if newest is None else newest.id
-            lost.append(
-                Removed(
-                    snapshot=None,
-                    uuids=entry.stage_uuids,
-                    user=user,
-                    identifier=entry.batch_id,
-                    query=entry.query_id,
-                    certain=certain and above >= shared,
-                )
-            )
+            is_certain = certain and above >= shared
+            lost.append(Removed.of_attempt(user, entry, certain=is_certain))
         ended = {one.id for one in standing}
         interrupted = read_removals(self.main).unfinished(SnapshotRef.of(target.snapshot))
         lost += [one for one in interrupted if one.snapshot and one.snapshot.id not in ended]

@@ -310,14 +310,7 @@ def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> 
                 expired.append(Removed.of_previous(user, entry, previous))
             published = live_files_of(table, latest, entry, removed=True)
             if published and not live_files_of(table, target, entry, removed=True):
-                attempt = Removed(
-                    snapshot=None,
-                    uuids=entry.stage_uuids,
-                    user=user,
-                    identifier=entry.batch_id,
-                    query=entry.query_id,
-                )
-                expired.append(attempt)
+                expired.append(Removed.of_attempt(user, entry))
     except errors.FormatError as why:
         text = (
             "%s: which batches of streams have expired above snapshot %d is not known, so a stream may not be stopped "

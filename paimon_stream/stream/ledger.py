@@ -471,7 +471,7 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
                 return True
             continue
         batch_id = last_entry.batch_id
-        is_decided = any(first <= batch_id <= last for first, last in given_up)
+        is_decided = _is_given_up(batch_id, given_up)
         is_continued = any(
             other is not one and _continues(evidence, other, one, last_entry) for other in present
         )
@@ -480,6 +480,11 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
         if _judge_lost_batch(evidence, one.user, last_entry, refuse):
             return True
     return False
+
+
+def _is_given_up(batch_id: int, given_up: tuple[tuple[int, int], ...]) -> bool:
+    """Whether one of the ranges, as in `RegisteredWriter`, has the batch."""
+    return any(first <= batch_id <= last for first, last in given_up)
 
 
 def _continues(
@@ -618,7 +623,7 @@ def _refuse_noted_of(
         and one.identifier is not None
         and one.is_of_stream
         and above < one.identifier < evidence.batch.batch_id
-        and not any(first <= one.identifier <= last for first, last in given_up)
+        and not _is_given_up(one.identifier, given_up)
     ]
     if not noted:
         return False
@@ -769,7 +774,7 @@ def _noted(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
             (removed.user == user and removed.is_of_stream)
             and (batch is not None and batch <= entry.batch_id)
             and _is_of_query(removed.query, evidence.identity)
-            and not any(first <= batch <= last for first, last in given_up)
+            and not _is_given_up(batch, given_up)
         )
 
     answer = fate_of_batch(

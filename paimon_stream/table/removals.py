@@ -90,6 +90,18 @@ class Removed:
         )
 
     @classmethod
+    def of_attempt(cls, user: str, entry: JournalEntry, *, certain: bool = True) -> "Removed":
+        """A journalled batch, whose snapshot may have expired."""
+        return cls(
+            snapshot=None,
+            uuids=entry.stage_uuids,
+            user=user,
+            identifier=entry.batch_id,
+            query=entry.query_id,
+            certain=certain,
+        )
+
+    @classmethod
     def of_previous(
         cls, user: str, entry: JournalEntry, previous: PreviousBatch, *, certain: bool = True
     ) -> "Removed":
