@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-pytestmark = pytest.mark.spark4
+pytestmark = [pytest.mark.spark4, pytest.mark.long]
 
 HERE = Path(__file__).parent
 

@@ -8,6 +8,7 @@ import datetime as dt
 import random
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -71,31 +72,51 @@ def test_the_expression_is_javas_function_for_every_key_it_is_used_for(
     spark_session: SparkSession, expected: Any
 ) -> None:
     chance = random.Random(5)
+    keys: list[tuple[Sequence[str], str, list[tuple[Any, ...]]]] = []
     for types in KEYS:
-        rows = [tuple(chance.choice([None, *EDGES[one]]) for one in types) for _ in range(60)]
-        rows += (
-            [tuple(value for _ in types) for value in EDGES[types[0]]]
-            if len(set(types)) == 1
-            else []
-        )
-        assert sql_buckets(spark_session, types, rows, "default") == expected(
-            types, rows, "default"
-        ), types
-    for type_ in ("INT", "BIGINT"):
-        rows = [(value,) for value in [None, *EDGES[type_]]]
-        assert sql_buckets(spark_session, (type_,), rows, "mod") == expected((type_,), rows, "mod")
+        rows = [tuple(chance.choice([None, *EDGES[type_]]) for type_ in types) for _ in range(60)]
+        if len(set(types)) == 1:
+            rows += [tuple(value for _ in types) for value in EDGES[types[0]]]
+        keys.append((types, "default", rows))
+    keys += [
+        ((type_,), "mod", [(value,) for value in [None, *EDGES[type_]]])
+        for type_ in ("INT", "BIGINT")
+    ]
+    for (types, function, rows), buckets in zip(
+        keys, sql_buckets(spark_session, keys), strict=True
+    ):
+        assert buckets == expected(types, rows, function), (types, function)
 
 
 def sql_buckets(
-    spark: SparkSession, types: Sequence[str], rows: list[tuple[Any, ...]], function: str
-) -> list[int]:
-    fields = [DataField(id=i, name=f"c{i}", type=parse_type(one)) for i, one in enumerate(types)]
-    bucket = bucket_expression(fields, BUCKETS, function)
-    assert bucket is not None
-    kinds = ", ".join(
-        f"c{i} {one if 'CHAR' not in one else 'STRING'}" for i, one in enumerate(types)
+    spark: SparkSession, keys: Sequence[tuple[Sequence[str], str, Sequence[tuple[Any, ...]]]]
+) -> list[list[int]]:
+    """The buckets of the rows of each key. All keys are columns of one frame, so Spark runs one job;
+    the rows of a key that has fewer than another are filled up with NULL.
+    """
+    columns, expressions = [], []
+    for number, (types, function, _) in enumerate(keys):
+        fields = [
+            DataField(id=i, name=f"k{number}_c{i}", type=parse_type(type_))
+            for i, type_ in enumerate(types)
+        ]
+        columns += [
+            f"{field.name} {'STRING' if 'CHAR' in type_ else type_}"
+            for field, type_ in zip(fields, types, strict=True)
+        ]
+        expression = bucket_expression(fields, BUCKETS, function)
+        assert expression is not None
+        expressions.append(expression)
+    longest = max(len(rows) for _, _, rows in keys)
+    padded = [[*rows, *[(None,) * len(types)] * (longest - len(rows))] for types, _, rows in keys]
+    frame = spark.createDataFrame(
+        [tuple(chain.from_iterable(parts)) for parts in zip(*padded, strict=True)],
+        ", ".join(columns),
     )
-    return [row[0] for row in spark.createDataFrame(rows, kinds).select(bucket).collect()]
+    answers = frame.select(*expressions).collect()
+    return [
+        [row[number] for row in answers[: len(rows)]] for number, (_, _, rows) in enumerate(keys)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -569,7 +569,7 @@ def test_a_missing_table_is_one_line_and_3(
 @pytest.mark.parametrize(
     ("command", "arguments"),
     one_in(
-        3,
+        9,
         [
             (command, arguments)
             for command, arguments in every_command()

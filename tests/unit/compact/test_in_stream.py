@@ -438,7 +438,7 @@ def test_wherever_it_fails_no_batch_is_lost_or_doubled(
 
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = keyed(tmp_path)
-    stream = CompactedStream(table)
+    stream = CompactedStream(table, runtime=simulated(1))
     run(stream, 4)
     lost = Fault(
         at=1,

@@ -17,6 +17,7 @@ from paimon_stream import PaimonTable
 from paimon_stream.compact import in_stream
 from paimon_stream.compact.rewrite import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.runtime import simulated
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live
@@ -140,7 +141,7 @@ def test_a_read_that_fails_once_keeps_no_bucket_invisible(tmp_path: Path) -> Non
 
 def test_an_unknown_outcome_that_was_not_published_is_tried_again(tmp_path: Path) -> None:
     table = keyed(tmp_path, **{"merge-engine": "first-row"})
-    stream = CompactedStream(table)
+    stream = CompactedStream(table, runtime=simulated(1))
     run(stream, 2)
     outage = Fault(
         at=1,
