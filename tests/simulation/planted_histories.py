@@ -279,3 +279,23 @@ def damaged_notes_count_as_none(patch: Patch) -> None:
 def without_doubts(storage: Storage) -> Removals:
     """What the notes say that can be read."""
     return replace(read_removals(storage), doubts=())
+
+
+@bug(
+    "A run that has published nothing does not look whether what it has seen still stands.",
+    HISTORY,
+    "long outage",
+    "maker of branches",
+    "fast forward",
+    "renamer",
+    "batch writer",
+    rule=rules.LOSSES_REPORTED,
+    why="What it has seen has expired, and it goes on over a batch of its old name that main loses.",
+    within=1,
+    script=[
+        *([0, 0, 1], [], [1], [7], [1], [1], [2], [11], [1], [9, 0, 1]),
+        *([10], [1], [6], [8]),
+    ],
+)
+def a_run_without_batches_misses_none(patch: Patch) -> None:
+    patch.setattr(evidence, "_still_sees", lambda *given: True)
