@@ -223,7 +223,7 @@ class StreamWriter:
         self._digest, self._branch = evidence.schema_digest, evidence.branch
         verdict = self._judge_from_storage(batch, evidence, refuse)
         self._is_renamed = not self._follows and any(
-            not evidence.claimed(one.user) for one in evidence.siblings
+            not evidence.claimed(sibling.user) for sibling in evidence.siblings
         )
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:

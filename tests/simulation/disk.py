@@ -23,7 +23,7 @@ class Disk(MemoryStorage):
         return PutResult.EXISTS if self._is_folder(path) else super().put_if_absent(path, data)
 
     def _is_folder(self, path: str) -> bool:
-        return any(f"{one}/".startswith(f"{path}/") for one in self._store.folders)
+        return any(f"{folder}/".startswith(f"{path}/") for folder in self._store.folders)
 
     def _check(self, path: str) -> None:
         """A file is no folder that could hold this one."""

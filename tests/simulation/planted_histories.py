@@ -238,8 +238,8 @@ def a_note_lies_in_the_folder_of_a_user(patch: Patch) -> None:
 def the_doctor_reads_no_notes(patch: Patch) -> None:
     real = doctor.gather
 
-    def gather(*given: Any, **known: Any) -> Any:
-        return replace(real(*given, **known), removals=Removals)
+    def gather(*asked: Any, **known: Any) -> Any:
+        return replace(real(*asked, **known), removals=Removals)
 
     patch.setattr(doctor, "gather", gather)
 
@@ -256,8 +256,8 @@ def the_doctor_reads_no_notes(patch: Patch) -> None:
 def the_doctor_knows_no_other_user(patch: Patch) -> None:
     real = doctor.gather
 
-    def gather(*given: Any, **known: Any) -> Any:
-        return replace(real(*given, **known), others=tuple)
+    def gather(*asked: Any, **known: Any) -> Any:
+        return replace(real(*asked, **known), others=tuple)
 
     patch.setattr(doctor, "gather", gather)
 
@@ -298,4 +298,4 @@ def without_doubts(storage: Storage) -> Removals:
     ],
 )
 def a_run_without_batches_misses_none(patch: Patch) -> None:
-    patch.setattr(evidence, "_still_sees", lambda *given: True)
+    patch.setattr(evidence, "_still_sees", lambda *_: True)
