@@ -12,7 +12,6 @@ import pytest
 
 from paimon_stream import PaimonTable
 from tests.kits.code_blocks import Block, Page, blocks, commands, enter
-from tests.kits.params import few
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -25,9 +24,6 @@ REASONS = {
     "needs a cluster manager",
     "needs Paimon's jar",
 }
-
-SLOW = {"quickstart.md", "reading.md", "spark-format.md"}
-"""What they show is in README.md, or has tests of its own: `make test-full` runs them."""
 
 Given = Callable[[Any], dict[str, Any]]
 
@@ -101,10 +97,7 @@ def folder(spark_session: Any, tmp_path: Path) -> Iterator[Path]:
     logging.getLogger("paimon_stream").setLevel(level)
 
 
-@pytest.mark.parametrize(
-    "name",
-    few([name for name, found in RUN.items() if found], lambda name: name not in SLOW),
-)
+@pytest.mark.parametrize("name", [name for name, found in RUN.items() if found])
 def test_the_blocks_of_a_page_run(name: str, folder: Path, spark_session: Any) -> None:
     page = Page({"__name__": "__main__", **GIVEN.get(name, nothing)(spark_session)})
     for block in RUN[name]:
