@@ -25,6 +25,9 @@ REASONS = {
     "needs Paimon's jar",
 }
 
+SLOW = {"quickstart.md", "reading.md", "spark-format.md"}
+"""`make test-long` runs these."""
+
 Given = Callable[[Any], dict[str, Any]]
 
 
@@ -97,7 +100,14 @@ def folder(spark_session: Any, tmp_path: Path) -> Iterator[Path]:
     logging.getLogger("paimon_stream").setLevel(level)
 
 
-@pytest.mark.parametrize("name", [name for name, found in RUN.items() if found])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
+        for name, page in RUN.items()
+        if page
+    ],
+)
 def test_the_blocks_of_a_page_run(name: str, folder: Path, spark_session: Any) -> None:
     page = Page({"__name__": "__main__", **GIVEN.get(name, nothing)(spark_session)})
     for block in RUN[name]:

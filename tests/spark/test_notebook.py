@@ -16,6 +16,7 @@ from tests.kits.spark_jobs import Job
 NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
 
 
+@pytest.mark.long
 def test_its_cells_run_in_the_session_that_is_there(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
