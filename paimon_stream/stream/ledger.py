@@ -467,7 +467,8 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = -1 if newest is None else newest.commit_identifier
         if last_entry is None:
-            if _refuse_noted_of(evidence, one.user, given_up, standing, refuse):
+            missing = range(standing + 1, evidence.batch.batch_id)
+            if _refuse_noted_of(evidence, one.user, given_up, missing, refuse):
                 return True
             continue
         batch_id = last_entry.batch_id
@@ -599,41 +600,66 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
 
 def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
     """Is one of the batches `above` that one and before this one, which left neither snapshot nor
-    journal, named by a note? Returns whether one is, and an operator let this batch continue all
-    the same.
+    journal, named by a note? From `journal_since` on none reached its commit, because the journal
+    would have it. Returns whether one is, and an operator let this batch continue all the same.
     """
-    return _refuse_noted_of(evidence, evidence.identity.user, evidence.given_up, above, refuse)
+    batch_id, since = evidence.batch.batch_id, evidence.journal_since
+    missing = range(above + 1, batch_id if since is None else min(since, batch_id))
+    user, is_known = evidence.identity.user, evidence.registered is not None
+    return _refuse_noted_of(
+        evidence, user, evidence.given_up, missing, refuse, doubts_count=is_known
+    )
 
 
 def _refuse_noted_of(
     evidence: Evidence,
     user: str,
     given_up: tuple[tuple[int, int], ...],
-    above: int,
+    missing: range,
     refuse: ReplayErrors,
+    *,
+    doubts_count: bool = True,
 ) -> bool:
-    """The same of a commit user. Batches that an operator has given up do not count, because the
-    notes of them stay, nor do those of a query that had the commit user before.
+    """The same of the batches of a commit user that are missing. Those that an operator has given
+    up do not count, because the notes of them stay, nor do those of a query that had the commit
+    user before. A note that cannot be read may name each of the others, if the user has written
+    here (`doubts_count`).
     """
+    last = _last_not_given_up(missing, given_up)
+    if last is None:
+        return False
+    removals = evidence.removals()
     noted = [
         (one.identifier, one.is_proven, one)
-        for one in evidence.removals().removed
+        for one in removals.removed
         if one.user == user
         and _is_of_query(one.query, evidence.identity)
         and one.identifier is not None
         and one.is_of_stream
-        and above < one.identifier < evidence.batch.batch_id
+        and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
     ]
-    if not noted:
-        return False
-    batch_id, _, newest = max(noted, key=itemgetter(0, 1))
-    answer = judge_notes(evidence.removals(), newest)
-    if answer.fate is Fate.ROLLED_BACK:
-        refuse.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
+    if noted:
+        last, _, newest = max(noted, key=itemgetter(0, 1))
+        answer = judge_notes(removals, newest)
     else:
-        refuse.maybe_rolled_back(batch_id, answer.why)
-    return True
+        answer = judge_notes(removals if doubts_count else Removals(), None)
+    if answer.fate is Fate.ROLLED_BACK:
+        refuse.table_rolled_back(f"batch {last} was committed, and {answer.why}")
+    elif answer.fate is Fate.UNKNOWN and noted:
+        refuse.maybe_rolled_back(last, answer.why)
+    elif answer.fate is Fate.UNKNOWN:
+        refuse.maybe_have_had_rows(last, answer.why)
+    return answer.fate is not Fate.EXPIRED
+
+
+def _last_not_given_up(batches: range, given_up: tuple[tuple[int, int], ...]) -> int | None:
+    """The last of the batches that no operator has given up; None if there is none."""
+    last = batches.stop - 1
+    for first_of_range, last_of_range in sorted(given_up, reverse=True):
+        if first_of_range <= last <= last_of_range:
+            last = first_of_range - 1
+    return last if last in batches else None
 
 
 def _others_above(
@@ -845,9 +871,9 @@ def _judge_unknown(
     begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)
     if not begun_here and _judge_created(evidence, None, refuse):
         return
-    # No batch of ours has expired, so one that was here was removed. From `since` on the journal,
-    # which has none, would have it.
-    if history.complete and since != 0 and batch_id > 0 and _refuse_noted(evidence, -1, refuse):
+    # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
+    # batch, that was compared with the notes.
+    if batch_id > 0 and not noted and _refuse_noted(evidence, -1, refuse):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
