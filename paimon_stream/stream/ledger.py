@@ -21,7 +21,14 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.branch_identity import BranchIdentity
-from paimon_stream.table.fate import CLOCKS_DIFFER_MILLIS, Answer, Fate, fate_of_batch, judge_notes
+from paimon_stream.table.fate import (
+    CLOCKS_DIFFER_MILLIS,
+    Answer,
+    Fate,
+    fate_of,
+    fate_of_batch,
+    judge_notes,
+)
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.removals import Removals, Removed
@@ -716,11 +723,25 @@ def _judge_entry(
         return Fresh(seen=seen)
     if last is not None and _judge_lost_batch(evidence, evidence.identity.user, last, refuse):
         return Fresh(seen=seen)
-    if latest is None or published_after(snapshots, entry.base, latest).complete:
+    if latest is None or _shows_all_since(snapshots, entry.base, latest):
         return Reuse(seen=seen, entry=entry)
-    gone = "have expired, and none of its files is part of the table"
+    gone = (
+        "have expired, or are those of another history, and none of its files is part of the table"
+    )
     why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
     return _judge_files(evidence, entry, refuse, why)
+
+
+def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
+    """Whether all snapshots of the lineage after `base` stand. If the table was not built on `base`,
+    as after a fast forward to a branch with other snapshots of these ids, those above its id are
+    not all: then none of the table may be missing.
+    """
+    if not published_after(snapshots, base, latest).complete:
+        return False
+    if base is None or fate_of(snapshots, base, latest).is_held:
+        return True
+    return bool(published_after(snapshots, None, latest).complete)
 
 
 def _judge_lost_snapshot(evidence: Evidence, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
