@@ -22,7 +22,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.branch import MAIN, branch_of, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import (
     Claims,
@@ -106,10 +106,14 @@ def gather(
     ]
     digest, first, registered, noted_entries, latest, branch = storage.together(looks)
     entry, last_entry, later_entry = noted_entries
-    came_from_main = branch[0] is not None and branch[0].snapshot is not None
+    main = whole_of(storage)
+    # A branch without an identity is of another engine or of an older release.
+    came_from_main = branch_of(storage) != MAIN and (
+        branch[0] is None or branch[0].snapshot is not None
+    )
     entries_of_main = {}
     if came_from_main and registered is None:
-        entries_of_main = _entries_of_main(whole_of(storage), identity, batch.batch_id)
+        entries_of_main = _entries_of_main(main, identity, batch.batch_id)
     return Evidence(
         identity=identity,
         batch=batch,
@@ -122,6 +126,9 @@ def gather(
         last_entry=last_entry,
         later_entry=later_entry,
         entries_of_main=entries_of_main,
+        left_in_main=lambda user, entry: _is_left_in_main(
+            SnapshotStore(main), snapshots, branch[0], user, entry
+        ),
         registered=registered,
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         noted_by=partial(noted_by, storage),
@@ -145,6 +152,33 @@ def _entries_of_main(
     ]
     entries = main.together([partial(Journal(main, user).read, batch_id) for user in users])
     return {user: entry for user, entry in zip(users, entries, strict=True) if entry is not None}
+
+
+def _is_left_in_main(
+    main: SnapshotStore,
+    snapshots: SnapshotStore,
+    identity: BranchIdentity | None,
+    user: str,
+    entry: JournalEntry,
+) -> bool:
+    """Whether it is certain that an attempt of main is not part of a branch of main in which no
+    snapshot of its batch stands: it was made, or published, above the branch point, or main's
+    snapshots show that it was never published. Without an identity, the oldest snapshot of the
+    branch takes the place of the branch point.
+    """
+    came_from = None if identity is None else identity.snapshot
+    point = snapshots.earliest_id() if came_from is None else came_from.id
+    base, latest = entry.newest or entry.base, main.latest()
+    if latest is None or (base is not None and point is not None and base.id >= point):
+        return True
+    window = published_after(main, entry.base, latest)
+    if not window.complete or (entry.base and not is_held(main, entry.base, latest)):
+        return False
+    return all(
+        point is not None and one.id > point
+        for one in window.snapshots
+        if one.commit_user == user and entry.batch_id <= one.commit_identifier < BATCH_IDENTIFIER
+    )
 
 
 def noted_by(storage: Storage, registered: RegisteredWriter) -> NotedBatches:

@@ -132,7 +132,8 @@ class Evidence:
     """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
-    user of the query, for a branch from main in which the stream has no register. `registered` is
+    user of the query, for a branch from main in which the stream has no register, and
+    `left_in_main` says of one whether it is certain that the branch does not have it. `registered` is
     the register of this commit user, `others` those of all others, `noted_by` what the journal of
     one of these shows, and `last_of` its newest entry of an earlier batch. `files_live` counts the
     data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
@@ -153,6 +154,7 @@ class Evidence:
     last_entry: JournalEntry | None
     later_entry: JournalEntry | None
     entries_of_main: Mapping[str, JournalEntry]
+    left_in_main: Callable[[str, JournalEntry], bool]
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
     noted_by: Callable[[RegisteredWriter], NotedBatches]
@@ -264,6 +266,14 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
             "was made from main. It may be the same sink under another name"
         )
         return Fresh(seen=seen)
+    maybe_there_as = _may_have_come_with_branch(evidence)
+    if maybe_there_as is not None:
+        refuse.history_unknown(
+            f"this query prepared this batch in main as commit user {maybe_there_as!r}, main's snapshots do not show "
+            "whether it was published before this branch was made, and no manifest mentions its files, which may have "
+            "been compacted"
+        )
+        return Fresh(seen=seen)
     if last_entry is not None:
         _judge_lost_batch(evidence, evidence.identity.user, last_entry, refuse)
     if same_table and not is_let_in:
@@ -273,15 +283,33 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
 
 def _came_with_branch(evidence: Evidence) -> str | None:
     """The commit user in whose journal of main an attempt at this batch is part of the branch: the
-    query had published it in a branch, to which main was forwarded, and this one was made from
-    main. None if there is none.
+    query had published it in main, or in a branch to which main was forwarded, and this one was
+    made from main. None if there is none.
     """
     latest = evidence.latest
-    for user, entry in evidence.entries_of_main.items():
-        own = _own_entry(entry, evidence.identity)
-        if own is not None and latest is not None and evidence.files_mentioned(latest, own) > 0:
+    for user, entry in _own_entries_of_main(evidence):
+        if latest is not None and evidence.files_mentioned(latest, entry) > 0:
             return user
     return None
+
+
+def _may_have_come_with_branch(evidence: Evidence) -> str | None:
+    """The commit user in whose journal of main there is an attempt at this batch of which it is not
+    certain that it is not part of the branch. None if there is none.
+    """
+    for user, entry in _own_entries_of_main(evidence):
+        if evidence.latest is not None and not evidence.left_in_main(user, entry):
+            return user
+    return None
+
+
+def _own_entries_of_main(evidence: Evidence) -> list[tuple[str, JournalEntry]]:
+    """The entries of main that this query wrote, with their commit users."""
+    return [
+        (user, entry)
+        for user, entry in evidence.entries_of_main.items()
+        if _is_of_query(entry.query_id, evidence.identity)
+    ]
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:

@@ -11,6 +11,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.maintenance.branches import create_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.manifest_compaction import compact_manifests
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from tests.kits.commits import Bench
@@ -90,3 +91,62 @@ def test_an_attempt_on_a_snapshot_that_was_rolled_back_is_used_where_nothing_has
     others(bench, 3)
     assert stream.batch().reused
     assert live_batches(bench) == ["me-0"]
+
+
+# -- rows that came with a branch
+# ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_identity", [True, False], ids=["ours", "another engine's"])
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_first_batch_that_came_with_a_branch_is_not_written_again(
+    compacted: bool, has_identity: bool
+) -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    killed(stream, Phase.HINTED)
+    others(bench, 3)
+    if compacted:
+        compacted_file = bench.compaction("me-0-1", into="compacted")
+        bench.committer().commit(bench.request(0, [compacted_file], user="c"))
+        compact_manifests(bench.table, runtime=bench.runtime)
+    expire(bench)
+    stream.bench = branch_of(bench)
+    if not has_identity:
+        bench.storage.delete("branch/branch-x/_paimon_stream/identity.json")
+    if not compacted:
+        assert stream.batch().outcome == "already committed"
+        return
+    for _ in range(2):
+        with pytest.raises(HistoryUnknown, match="prepared this batch in main"):
+            stream.batch()
+        stream.writer = None
+    stream.options = GO_ON
+    stream.batch()
+    stream.options, stream.writer = {}, None
+    stream.batch()
+
+
+@pytest.mark.parametrize("has_identity", [True, False], ids=["ours", "another engine's"])
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("beside", [0, 3])
+def test_a_batch_that_main_published_above_the_branch_point_or_never_is_fresh_in_a_branch(
+    beside: int, published: bool, has_identity: bool
+) -> None:
+    bench = Bench()
+    others(bench, 2)
+    expire(bench)
+    stream = Stream(bench)
+    if published:
+        branch = branch_of(bench)
+        others(bench, beside)
+    killed(stream, Phase.HINTED if published else Phase.JOURNALED)
+    others(bench, beside)
+    if not published:
+        branch = branch_of(bench)
+    elif beside:
+        expire(bench)
+    if not has_identity:
+        bench.storage.delete("branch/branch-x/_paimon_stream/identity.json")
+    stream.bench = branch
+    assert stream.batch().outcome == "committed"

@@ -199,6 +199,7 @@ class World:
             last_entry=self.last_entry,
             later_entry=None,
             entries_of_main={},
+            left_in_main=lambda user, entry: True,
             registered=self.registered,
             others=lambda: self.others,
             noted_by=lambda _: self.noted,
