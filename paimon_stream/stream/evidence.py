@@ -133,6 +133,7 @@ def gather(
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         noted_by=partial(noted_by, storage),
         last_of=cache(lambda other: last_entry_before(storage, other.user, batch.batch_id)),
+        entry_of=lambda other, number: Journal(storage, other.user).read(number),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),

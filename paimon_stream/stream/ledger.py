@@ -27,6 +27,7 @@ from paimon_stream.table.fate import (
     Fate,
     fate_of,
     fate_of_batch,
+    is_before,
     judge_notes,
 )
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
@@ -133,14 +134,15 @@ class Evidence:
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
     user of the query, for a branch from main in which the stream has no register, and
-    `left_in_main` says of one whether it is certain that the branch does not have it. `registered` is
-    the register of this commit user, `others` those of all others, `noted_by` what the journal of
-    one of these shows, and `last_of` its newest entry of an earlier batch. `files_live` counts the
-    data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
-    that its manifests mention. `removals` reads the notes of removed snapshots; it is called only
-    where one of ours is gone. `made_millis` is the time when the table, or the branch, was made,
-    and `branch` the identity of the branch, if it has one. `claimed`: another sink of this run
-    writes under a commit user. `runs` are this run and those whose claims stood when it began.
+    `left_in_main` says of one whether it is certain that the branch does not have it. `registered`
+    is the register of this commit user, `others` those of all others, `noted_by` what the journal
+    of one of these shows, `last_of` its newest entry of an earlier batch, and `entry_of` that of a
+    batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot,
+    and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
+    snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
+    table, or the branch, was made, and `branch` the identity of the branch, if it has one.
+    `claimed`: another sink of this run writes under a commit user. `runs` are this run and those
+    whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -159,6 +161,7 @@ class Evidence:
     others: Callable[[], tuple[RegisteredWriter, ...]]
     noted_by: Callable[[RegisteredWriter], NotedBatches]
     last_of: Callable[[RegisteredWriter], JournalEntry | None]
+    entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
     files_live: Callable[[Snapshot, JournalEntry], int]
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
@@ -507,11 +510,11 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
                 return True
             continue
         batch_id = last_entry.batch_id
-        is_decided = _is_given_up(batch_id, given_up)
-        is_continued = any(
+        if standing >= batch_id or _is_given_up(batch_id, given_up):
+            continue
+        if any(
             other is not one and _continues(evidence, other, one, last_entry) for other in present
-        )
-        if standing >= batch_id or is_decided or is_continued:
+        ):
             continue
         if _judge_lost_batch(evidence, one.user, last_entry, refuse):
             return True
@@ -528,15 +531,38 @@ def _continues(
 ) -> bool:
     """Whether another commit user of the query began where `one` ended, whose newest entry this is:
     with that batch or the next one. Two that have had a journal since one batch are two sinks,
-    unless that is batch 0, and the other one prepared it later.
+    unless that is batch 0. One that began with that batch has prepared it later: else the two are
+    sinks of one query. A batch that was removed after the other one began has not been judged then.
     """
     since, batch_id = other.journal_since, last_entry.batch_id
     if one.journal_since is None or since not in (batch_id, batch_id + 1):
         return False
-    if one.journal_since == since == 0:
-        entry = evidence.last_of(other)
-        return entry is not None and entry.prepared_millis >= last_entry.prepared_millis
-    return one.journal_since < since
+    if one.journal_since >= since and not one.journal_since == since == 0:
+        return False
+    again = evidence.entry_of(other, batch_id) if since == batch_id else None
+    if again is None:  # it began with the next batch, or has trimmed that entry since
+        fate = _noted(evidence, one.user, last_entry).fate
+        return fate in (Fate.EXPIRED, Fate.IN_TABLE)
+    if again.attempted_millis < last_entry.attempted_millis:
+        return False
+    removals = evidence.removals()
+    removed = removals.of_uuid(last_entry.stage_uuids[0])
+    return removed is None or _is_made_after(removed, again, removals)
+
+
+def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
+    """Whether an attempt was surely made after the removal: five minutes later, or upon its target
+    or above it. What stood there before, the removal took and noted.
+    """
+    if is_before(removed, entry.attempted_millis):
+        return True
+    base, target = entry.newest or entry.base, removed.target
+    return (
+        base is not None
+        and target is not None
+        and base.id >= target.id
+        and not any(removals.of_uuid(uuid) for uuid in entry.stage_uuids)
+    )
 
 
 def _may_have_published(evidence: Evidence, history: _History, other: RegisteredWriter) -> bool:
@@ -853,7 +879,7 @@ def _noted(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
         )
 
     answer = fate_of_batch(
-        evidence.removals(), entry.stage_uuids, entry.prepared_millis, took_this_batch
+        evidence.removals(), entry.stage_uuids, entry.attempted_millis, took_this_batch
     )
     latest = evidence.latest
     if answer.fate is not Fate.EXPIRED and latest and evidence.files_live(latest, entry):

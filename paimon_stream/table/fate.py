@@ -94,16 +94,16 @@ def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot 
 def fate_of_batch(
     removals: Removals,
     uuids: Sequence[str],
-    prepared_millis: int,
+    attempted_millis: int,
     took_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
     """What the notes say of a batch that was published and whose snapshot is gone. `uuids` name the
-    attempts at it, the newest first, and `prepared_millis` is the time at which the newest one
-    was prepared, in epoch milliseconds. `took_it` tells the note of another snapshot with
+    attempts at it, the newest first, and `attempted_millis` is the time at which the newest one
+    was made, in epoch milliseconds. `took_it` tells the note of another snapshot with
     which the batch went: one of an earlier batch, or one that has it, such as that of a `recommit`.
 
     A note of the newest attempt contradicts that it has expired. A note of an earlier one does not,
-    if the newest was prepared after it: the batch was published again. Clocks of two machines may
+    if the newest was made after it: the batch was published again. Clocks of two machines may
     differ by five minutes; where the order is open, the answer is `UNKNOWN`.
     """
     newest, *earlier = uuids
@@ -113,7 +113,7 @@ def fate_of_batch(
     others = [note for uuid in earlier if (note := removals.of_uuid(uuid)) is not None]
     others += filter(took_it, removals.removed)
     for removed in others:
-        if _is_before(removed, prepared_millis):
+        if is_before(removed, attempted_millis):
             continue
         why = f"{_in_words(removed)}, and whether the batch was published again after that is not known"
         return Answer(fate=Fate.UNKNOWN, why=why)
@@ -138,9 +138,9 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
     return Answer(fate=Fate.EXPIRED)
 
 
-def _is_before(removed: Removed, prepared_millis: int) -> bool:
-    """Whether this was surely removed before an attempt was prepared."""
-    return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < prepared_millis
+def is_before(removed: Removed, attempted_millis: int) -> bool:
+    """Whether this was surely removed before an attempt was made."""
+    return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < attempted_millis
 
 
 def _in_words(removed: Removed) -> str:

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     HistoryUnknown,
@@ -22,7 +23,7 @@ from paimon_stream.table.removals import Removals, Removed, read_removals
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
-from tests.kits.streams import Stream
+from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.stream.test_branch_streams import of_branch
 
 RESTARTED = pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "live"])
@@ -311,6 +312,28 @@ def test_a_batch_that_was_rolled_back_and_published_again_is_not_taken_for_lost(
     removed = read_removals(stream.bench.storage)
     assert [one.identifier for one in removed.removed if one.user] == [4]
     outage(stream.bench)
+    stream.start()
+    stream.batch()
+
+
+def test_files_that_were_published_again_after_a_rollback_are_not_taken_for_lost() -> None:
+    """The run takes over the files of a killed one. They are older than the rollback, their second
+    publication is younger.
+    """
+    stream = stream_of(4)
+    bench = stream.bench
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    bench.clock.advance(3_600_000)
+    stream.start()
+    assert stream.batch().reused
+    outage(bench)
+    names = [name for name in bench.live_names() if name.startswith("me-4")]
+    compacted = bench.compaction(*names, into="c")
+    bench.committer().commit(bench.request(0, [compacted], user="c"))
+    expire(bench)
     stream.start()
     stream.batch()
 
