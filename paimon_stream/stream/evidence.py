@@ -52,7 +52,7 @@ from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import newest_of, published_after
 from paimon_stream.table.message_files import data_files
-from paimon_stream.table.removals import read_removals
+from paimon_stream.table.removals import Removed, read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -303,14 +303,16 @@ def _why_numbers_are_taken(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a run remembers between batches: the last batch that it finished, the last batch of its
-    stream that became a snapshot, and the snapshot up to which it knows who published what. With
-    `has_expired`, the last batch had been committed, and its snapshot has expired: later batches
-    may have been, too.
+    stream that became a snapshot, and the snapshot up to which it knows who published what. The
+    snapshot of that last batch stood at `own_stood_millis` (epoch milliseconds), None if there is
+    none. With `has_expired`, the last batch had been committed, and its snapshot has expired: later
+    batches may have been, too.
     """
 
     batch_id: int
     own: PreviousBatch | None
     seen: SnapshotRef | None
+    own_stood_millis: int | None = None
     has_expired: bool = False
 
 
@@ -332,7 +334,10 @@ def judge_next(
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
-    if memory.has_expired or not _is_remembered(snapshots, memory, latest, refuse):
+    if memory.has_expired:
+        return None
+    fate = _fate_of_own(snapshots, memory, latest, refuse)
+    if fate is None or not _has_seen(snapshots, memory, latest):
         return None
     seen, newest = None if latest is None else SnapshotRef.of(latest), None
     after = 0 if memory.seen is None else memory.seen.id
@@ -346,7 +351,7 @@ def judge_next(
             if follows:
                 return None
             seen, newest = memory.seen, seen
-    return Fresh(seen=seen, newest=newest, own=memory.own)
+    return Fresh(seen=seen, newest=newest, own=memory.own, own_stands=fate is Fate.IN_TABLE)
 
 
 def require_absent(
@@ -371,32 +376,39 @@ def superseded(
     return refuse.shared_checkpoint(snapshot)
 
 
-def _is_remembered(
-    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
-    """Whether the snapshots that the run remembers are part of the table's lineage, or have
-    expired. Raises if our last one is not, unless an operator has decided to continue.
+def _has_seen(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None) -> bool:
+    """Whether the newest snapshot that the run has seen is part of the table's lineage, or has
+    expired.
     """
     own, seen = memory.own, memory.seen
-    if own is not None:
-        if not _is_in_lineage(snapshots, own, latest, refuse):
-            return False
-        if seen == own.snapshot:
-            return True
-    return seen is None or is_held(snapshots, seen, latest) is True
+    if seen is None or (own is not None and seen == own.snapshot):
+        return True
+    return is_held(snapshots, seen, latest) is True
 
 
-def _is_in_lineage(
-    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
-    """Whether our last snapshot is part of the table's lineage, or has expired. False where storage
-    must judge, because a note says that it was removed and a file of the batch may still show that
-    the batch is there, or because an operator has decided to continue.
+def _fate_of_own(
+    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
+) -> Fate | None:
+    """Whether our last snapshot is part of the table's lineage, or has expired, as it is without
+    one. None where storage must judge, because a note says that it was removed, or may have been,
+    and a file of the batch may still show that the batch is there, or because an operator has
+    decided to continue. Raises if our last one is not part of it.
     """
-    answer = fate_of(snapshots, own.snapshot, latest)
+    own = memory.own
+    if own is None:
+        return Fate.EXPIRED
+
+    def took_it(removed: Removed) -> bool:
+        """Whether an earlier batch of this stream was removed, and so all that followed."""
+        batch = removed.identifier
+        is_ours = removed.user == refuse.user and removed.is_of_stream
+        return is_ours and batch is not None and batch <= own.batch_id
+
+    stood_millis = memory.own_stood_millis
+    answer = fate_of(snapshots, own.snapshot, latest, stood_millis=stood_millis, took_it=took_it)
     newest = 0 if latest is None else latest.id
     if answer.is_held:
-        return True
+        return answer.fate
     if answer.fate is Fate.REPLACED:
         kept = snapshots.find(own.snapshot.id)
         if kept is not None:
@@ -411,4 +423,4 @@ def _is_in_lineage(
             refuse.table_rolled_back(f"batch {own.batch_id} was committed, and {answer.why}")
         else:
             refuse.maybe_rolled_back(own.batch_id, answer.why)
-    return False
+    return None

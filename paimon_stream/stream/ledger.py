@@ -52,7 +52,8 @@ class Batch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
     """Not committed: write the batch. `seen` is the snapshot up to which it is known who published
-    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch.
+    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch. A
+    later batch of a run found the snapshot of `own` to stand if `own_stands`.
     `dead` is what an earlier attempt left, to be removed after publishing. `written_again` says why
     files that an earlier run prepared are not used.
     """
@@ -60,6 +61,7 @@ class Fresh:
     seen: SnapshotRef | None
     newest: SnapshotRef | None = None
     own: PreviousBatch | None = None
+    own_stands: bool = False
     dead: JournalEntry | None = None
     written_again: str | None = None
 

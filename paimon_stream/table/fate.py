@@ -54,11 +54,22 @@ class Answer:
         return None if self.fate is Fate.UNKNOWN else self.fate in (Fate.IN_TABLE, Fate.EXPIRED)
 
 
-def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot | None) -> Answer:
+def fate_of(
+    snapshots: SnapshotStore,
+    remembered: SnapshotRef,
+    latest: Snapshot | None,
+    *,
+    stood_millis: int | None = None,
+    took_it: Callable[[Removed], bool] = lambda _: False,
+) -> Answer:
     """What became of a snapshot that was part of the table. `latest` is the table's newest one,
     None for a table without snapshots. Reads the snapshot's file; only if that is not the
     remembered snapshot, it reads the notes, the next snapshot and what shows the lineage. Raises
     `StorageError`, `CorruptMetadata` and `UnknownVersion` for snapshots that cannot be read.
+
+    `stood_millis` is a time at which it stood, in epoch milliseconds. If it is given, a later
+    rollback to a snapshot below contradicts that it has expired, also where it had, and so was not
+    noted; and so does a later note of another snapshot with which it went (`took_it`).
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
@@ -88,6 +99,14 @@ def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot 
     if noted.fate is Fate.EXPIRED and kept is None and _is_gap(snapshots, remembered):
         why = f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         return Answer(fate=Fate.UNKNOWN, why=why)
+    if noted.fate is Fate.EXPIRED and stood_millis is not None:
+        for removed in removals.removed:
+            went_below = removed.target is not None and removed.target.id < remembered.id
+            if removed.millis is None or is_before(removed, stood_millis):
+                continue
+            if went_below or took_it(removed):
+                why = f"{_in_words(removed)}, and may have taken snapshot {remembered.id}, which had expired"
+                return Answer(fate=Fate.UNKNOWN, why=why)
     return noted
 
 
