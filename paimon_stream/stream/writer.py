@@ -129,6 +129,7 @@ class StreamWriter:
         self._memory: Memory | None = None
         self._knows_later = False  # whether the journal shows that no later batch was published
         self._follows = True  # whether an earlier run may be at the batches of this one
+        self._goes_back = False  # whether the journal has batches that the checkpoint runs again
         self._digest = ""
         self._branch: BranchIdentity | None = None  # of the branch that is written, if it has one
         self._numbering: Numbering | None = None
@@ -221,6 +222,8 @@ class StreamWriter:
         self._knows_later = evidence.knows_later
         self._digest, self._branch = evidence.schema_digest, evidence.branch
         verdict = self._judge_from_storage(batch, evidence, refuse)
+        is_newest = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
+        self._goes_back = evidence.later_entry is not None and is_newest
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
             looks.append(
@@ -649,6 +652,11 @@ class StreamWriter:
         if self._memory is None and not self.table.options.value(JOURNAL):
             # not before: the entry of a dead attempt may show that it was published
             self._journal.clear()
+        elif self._goes_back and self._claims.holds():
+            # Not before: until then the checkpoint may be exchanged. A batch without rows would
+            # leave the entry of one that was rolled back.
+            self._journal.remove_later(entry.batch_id)
+        self._goes_back = False
         self._memory = Memory(
             batch_id=entry.batch_id,
             own=own,
