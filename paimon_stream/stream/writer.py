@@ -130,6 +130,7 @@ class StreamWriter:
         self._knows_later = False  # whether the journal shows that no later batch was published
         self._follows = True  # whether an earlier run may be at the batches of this one
         self._is_renamed = False  # whether its earlier batches may be those of another name
+        self._goes_back = False  # whether the journal has batches that the checkpoint runs again
         self._digest = ""
         self._branch: BranchIdentity | None = None  # of the branch that is written, if it has one
         self._numbering: Numbering | None = None
@@ -143,6 +144,7 @@ class StreamWriter:
         self._marks: Mapping[str, str] = {}  # of the last batch that made one
         self._last: CommitReport | None = None  # of the batch before, for the next snapshot
         self.conflicts = 0  # units of compactions behind it that lost to others
+        self._judged_millis = 0  # the time at which the judgement of the batch began
         self._undisturbed = True  # whether nobody else has committed between the last two batches
 
     @property
@@ -159,6 +161,7 @@ class StreamWriter:
         `StorageError`, `FormatError`.
         """
         self._meter = Meter(self._storage)
+        self._judged_millis = self._runtime.clock.now_millis()
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._numbering = self._judged = self._held = None
         if self._memory is None:
@@ -225,6 +228,8 @@ class StreamWriter:
         self._is_renamed = not self._follows and any(
             not evidence.claimed(sibling.user) for sibling in evidence.siblings
         )
+        is_newest = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
+        self._goes_back = evidence.later_entry is not None and is_newest
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
             looks.append(
@@ -457,9 +462,12 @@ class StreamWriter:
                 removed_files = remove_dead_attempts(
                     self.table, dead, some, self._runtime, complete=complete
                 )
-        expired = verdict.snapshot is None and not self._knows_later
         self._memory = Memory(
-            batch_id=batch.batch_id, own=own, seen=verdict.seen, has_expired=expired
+            batch_id=batch.batch_id,
+            own=own,
+            seen=verdict.seen,
+            own_stood_millis=self._judged_millis,
+            has_expired=verdict.snapshot is None and not self._knows_later,
         )
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport(
@@ -650,5 +658,25 @@ class StreamWriter:
         if self._memory is None and not self.table.options.value(JOURNAL):
             # not before: the entry of a dead attempt may show that it was published
             self._journal.clear()
-        self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
+        elif self._goes_back and self._claims.holds():
+            # Not before: until then the checkpoint may be exchanged. A batch without rows would
+            # leave the entry of one that was rolled back.
+            self._journal.remove_later(entry.batch_id)
+        self._goes_back = False
+        self._memory = Memory(
+            batch_id=entry.batch_id,
+            own=own,
+            seen=seen,
+            own_stood_millis=self._own_stood(verdict, own),
+        )
         return removed_files
+
+    def _own_stood(self, verdict: Fresh | Reuse, own: PreviousBatch | None) -> int | None:
+        """A time at which the last snapshot of this stream stood: when the judgement of this batch
+        began, which found it or published it later, or what is remembered.
+        """
+        known = self._memory
+        found = isinstance(verdict, Fresh) and verdict.own_stands
+        if known is None or known.own != own or found:
+            return self._judged_millis
+        return known.own_stood_millis
