@@ -169,8 +169,9 @@ class _Rollback:
         return streams_of(self.removed)
 
     def preview(self) -> None:
-        later = self._later()
-        self.gone.update(self._going())
+        going = self._going()
+        later = [one for one in going if one > self.kept.id]
+        self.gone.update(going)
         self.removed.extend([*map(Removed.of, self._readable(later)), *self.expired])
         self.tags.update(self._later_tags())
         self.changelogs = self._later_changelogs()
@@ -183,8 +184,10 @@ class _Rollback:
         """
         self._require_pin()
         self.alone = self.alone or self.pinned.is_alone
-        taken = self._taken_over() if self.pinned.completes else []
-        self._note([*taken, *self.expired, *map(Removed.of, self._readable(self._later()))])
+        going = self._going()
+        taken = self._taken_over(going) if self.pinned.completes else []
+        later = [one for one in going if one > self.kept.id]
+        self._note([*taken, *self.expired, *map(Removed.of, self._readable(later))])
         try:
             if begin is not None:
                 begin()
@@ -195,7 +198,7 @@ class _Rollback:
                 self.storage.delete(self.pinned.path)
             raise
         self.storage.delete(layout.LATEST_HINT)
-        self._remove_snapshots(self._going())
+        self._remove_snapshots(going)
         self.notes.complete()
         if self.pinned.replaces:  # what those runs had announced, and did not remove, stays
             note_restored(self.storage, map(SnapshotRef.of, self._readable(self.snapshots.ids())))
@@ -262,11 +265,10 @@ class _Rollback:
                 known.add(one.snapshot or one.uuids)
                 self.removed.append(one)
 
-    def _taken_over(self) -> list[Removed]:
+    def _taken_over(self, going: Sequence[int]) -> list[Removed]:
         """What an interrupted rollback to this target had announced, less what stays. Its pin stood
         until this one's did, so no expiry has taken what is gone.
         """
-        going = set(self._going())
         staying = [one for one in self.snapshots.ids() if one not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
         announced = read_removals(self.storage).unfinished(SnapshotRef.of(self.kept))
@@ -293,11 +295,9 @@ class _Rollback:
         """The ids of what is to be removed, in this order. What stands below a target that shares
         nothing with it goes last and upwards: the newest snapshot is always a state of the table.
         """
-        below = [one for one in self.snapshots.ids() if one < self.kept.id] if self.alone else []
-        return [*reversed(self._later()), *below]
-
-    def _later(self) -> list[int]:
-        return [one for one in self.snapshots.ids() if one > self.kept.id]
+        ids = self.snapshots.ids()
+        later = [one for one in reversed(ids) if one > self.kept.id]
+        return [*later, *(one for one in ids if one < self.kept.id)] if self.alone else later
 
     def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
         """The later snapshots that can be read. Those that cannot are removed all the same."""
