@@ -314,10 +314,12 @@ def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
     """
     nonces = {one.nonce for one in present}
     try:
-        back: set[str] = set()
-        for path in _note_paths(storage):
-            back |= _restore_in(storage, path, nonces)
-        _forget_old(storage, back | nonces)
+        paths, known = _note_paths(storage), -1
+        while known < len(nonces):  # another run may have removed what these were built on
+            known = len(nonces)
+            for path in paths:
+                nonces |= _restore_in(storage, path, nonces)
+        _forget_old(storage, nonces)
     except StorageError as why:
         _LOG.warning(
             "%s: could not note which removed snapshots are part of the table again, so streams that have lost "
@@ -328,7 +330,9 @@ def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
 
 
 def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
-    """Moves what is back in one note, and returns the nonces. One that cannot be read stays."""
+    """Moves what is back in one note. Returns its nonces, and that of the target of a rollback, on
+    which all that it removed was built. A note that cannot be read stays.
+    """
     data = read_if_there(storage.read, path, MOST_JSON)
     if data is None:
         return set()
@@ -337,6 +341,7 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
         with understanding(path, len(data), "a note of a removal", _CURE):
             removed = [(node, _decoded(node)) for node in note["removed"]]
             before = list(note.get("restored", ()))
+            base = {_reference(note["target"]).nonce} if note["by"] == ROLLBACK else set()
     except FormatError:
         return set()
     back = _is_back([one for _, one in removed], nonces)
@@ -346,7 +351,7 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
     left = [node for (node, _), moves in zip(removed, back, strict=True) if not moves]
     news = {**note, "removed": left, "restored": [*before, *moved]}
     storage.write(path, encode_checksummed(_KIND, news))
-    return {node["snapshot"]["nonce"] for node in moved if node["snapshot"] is not None}
+    return base | {node["snapshot"]["nonce"] for node in moved if node["snapshot"] is not None}
 
 
 def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:

@@ -238,6 +238,24 @@ def test_what_main_wrote_above_the_cut_is_lost_to_a_forward_back() -> None:
     stream.batch()
 
 
+def test_what_two_rollbacks_took_from_one_history_is_back_with_its_newest_snapshot() -> None:
+    stream = stream_of(4)
+    bench = stream.bench
+    with_branch(bench)
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    other = Stream(bench, user="o", query_id="qo", checkpoint="/ck/o")
+    other.batches(2)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    forward(bench)
+    assert {one.user for one in read_removals(bench.storage).removed if one.user} == {"o"}
+    other.start()
+    with pytest.raises(TableRolledBack):
+        other.batch()
+    outage(bench)
+    stream.start()
+    stream.batch()
+
+
 def test_where_nobody_noted_the_cut_what_lies_below_the_point_is_not_certain() -> None:
     stream = stream_of(4)
     bench = stream.bench
