@@ -173,7 +173,9 @@ class RegisteredWriter:
     that a batch never reached its commit; None while the journal is off. `run` names the run that
     wrote the register, None in those of older releases. `given_up` are the batches over which an
     operator let the stream go on although they are not in the table, as pairs of the first and the
-    last one, ascending: what was noted of them is not asked about again.
+    last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
+    forward has taken batches of this stream, and put those of the same query in a branch in their
+    place, so the next judgement asks the notes of removals.
     """
 
     user: str
@@ -184,6 +186,7 @@ class RegisteredWriter:
     journal_since: int | None
     run: str | None = None
     given_up: tuple[tuple[int, int], ...] = ()
+    asks_notes: bool = False
 
 
 # Attribute, JSON key, and what reads the value.
@@ -206,6 +209,7 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
             [(json_text.integer(first), json_text.integer(last)) for first, last in value]
         ),
     ),
+    ("asks_notes", "asksNotes", bool),
 )
 
 
@@ -295,6 +299,8 @@ class Claims:
         body = {key: getattr(new, attribute) for attribute, key, _ in _FIELDS}
         if not new.given_up:
             del body["givenUp"]  # nearly all registers have none
+        if not new.asks_notes:
+            del body["asksNotes"]
         self._storage.write(f"{self._folder}/writer", json_text.encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
@@ -360,6 +366,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     body = {
         "run": None,  # older releases did not note the run
         "givenUp": (),
+        "asksNotes": False,
         **json_text.decode_checksummed("writer", data, path),
     }
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):

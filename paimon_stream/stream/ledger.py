@@ -245,6 +245,8 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     latest, seen = evidence.latest, evidence.seen
     history = _search(evidence)
     is_let_in = _judge_identity(evidence, history, refuse)
+    if evidence.registered is not None and evidence.registered.asks_notes:
+        _refuse_noted(evidence, -1, refuse)
     if history.own is not None:
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
