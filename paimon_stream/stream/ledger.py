@@ -246,7 +246,8 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     history = _search(evidence)
     is_let_in = _judge_identity(evidence, history, refuse)
     if evidence.registered is not None and evidence.registered.asks_notes:
-        _refuse_noted(evidence, -1, refuse)
+        # The journal, or the snapshots, may be those of the branch that the table was forwarded to.
+        _refuse_noted(evidence, range(evidence.batch.batch_id), refuse)
     if history.own is not None:
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
@@ -670,28 +671,30 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
     registered here. All that vouches lies in the table's folder, so an older copy of that folder
     looks like batches without rows: the gap is said, and stops nothing.
     """
-    since, batch_id = evidence.journal_since, evidence.batch.batch_id
+    batch_id = evidence.batch.batch_id
     if evidence.registered is None:
         refuse.checkpoint_ahead(own)
         return
-    if (since is None or since > own.commit_identifier + 1) and _refuse_noted(
-        evidence, own.commit_identifier, refuse, own=own
-    ):
+    if _refuse_noted(evidence, _unjournalled(evidence, own.commit_identifier), refuse, own=own):
         return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
 
 
-def _refuse_noted(
-    evidence: Evidence, above: int, refuse: ReplayErrors, *, own: Snapshot | None = None
-) -> bool:
-    """Is one of the batches `above` that one and before this one, which left neither snapshot nor
-    journal, named by a note? From `journal_since` on none reached its commit, because the journal
-    would have it. A note that is older than our newest snapshot, `own`, does not count: the
-    checkpoint ran that batch again. Returns whether one is, and an operator let this batch continue
-    all the same.
+def _unjournalled(evidence: Evidence, above: int) -> range:
+    """The batches `above` that one and before this one for which no journal vouches. From
+    `journal_since` on none that left no entry reached its commit.
     """
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
-    missing = range(above + 1, batch_id if since is None else min(since, batch_id))
+    return range(above + 1, batch_id if since is None else min(since, batch_id))
+
+
+def _refuse_noted(
+    evidence: Evidence, missing: range, refuse: ReplayErrors, *, own: Snapshot | None = None
+) -> bool:
+    """Is one of the batches that are `missing` here named by a note? A note that is older than our
+    newest snapshot, `own`, does not count: the checkpoint ran that batch again. Returns whether one
+    is, and an operator let this batch continue all the same.
+    """
     user, is_known = evidence.identity.user, evidence.registered is not None
     return _refuse_noted_of(
         evidence, user, evidence.given_up, missing, refuse, own=own, doubts_count=is_known
@@ -989,7 +992,7 @@ def _judge_unknown(
         return
     # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
     # batch, that was compared with the notes.
-    if batch_id > 0 and not noted and _refuse_noted(evidence, -1, refuse):
+    if batch_id > 0 and not noted and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
