@@ -182,3 +182,14 @@ def test_a_table_that_was_made_after_an_empty_batch_by_another_clock_is_the_same
         stream.writer = None
         stream.batch(rows=0)
     assert stream.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_only_a_checkpoint_of_another_table_is_told_to_begin_anew(
+    batches: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream(Bench(), user=FIRST)
+    stream.batches(batches)
+    stream.user, stream.writer, stream.next_batch = SECOND, None, 3
+    assert stream.batch().outcome == "committed"
+    assert ("start with a new checkpoint" in caplog.text) is (batches == 0)
