@@ -222,8 +222,8 @@ class Claims:
     def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
         returns their names. What the register of one of them proves stays proven: it names this run
-        from then on, so a run that ends before it registers leaves it as it was. Raises
-        `DuplicateWriter` if another sink of this run has claimed it.
+        before that claim ends, so a run that dies in between, or before it registers, leaves it as
+        it was. Raises `DuplicateWriter` if another sink of this run has claimed it.
         """
         mine = self._identity.token
         content = json_text.encode_checksummed(
@@ -236,13 +236,13 @@ class Claims:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         standing, present = self._storage.together([self.standing, self.own])
         earlier: frozenset[str] = standing - {self.run}
-        works = [
+        if present is not None and present.run in earlier:
+            self._write(replace(present, run=self.run))
+        ends = [
             partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}")
             for run in sorted(earlier)
         ]
-        if present is not None and present.run in earlier:
-            works.insert(0, partial(self._write, replace(present, run=self.run)))
-        self._storage.together(works)
+        self._storage.together(ends)
         return earlier
 
     def standing(self) -> frozenset[str]:
