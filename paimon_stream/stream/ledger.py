@@ -466,16 +466,15 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
     for one in old:
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = -1 if newest is None else newest.commit_identifier
-        if last_entry is None:
+        if last_entry is None or _is_given_up(last_entry.batch_id, given_up):
             if _refuse_noted_of(evidence, one.user, given_up, standing, refuse):
                 return True
             continue
         batch_id = last_entry.batch_id
-        is_decided = _is_given_up(batch_id, given_up)
         is_continued = any(
             other is not one and _continues(evidence, other, one, last_entry) for other in present
         )
-        if standing >= batch_id or is_decided or is_continued:
+        if standing >= batch_id or is_continued:
             continue
         if _judge_lost_batch(evidence, one.user, last_entry, refuse):
             return True

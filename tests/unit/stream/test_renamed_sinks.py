@@ -12,10 +12,16 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.options import ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
+from paimon_stream.stream.claims import Claims, WriterIdentity
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream
 
 FIRST, SECOND, THIRD = "paimon-stream_q1", "etl_q1", "raw_q1"
+
+
+def identity_of(user: str) -> WriterIdentity:
+    """A later run of this user."""
+    return WriterIdentity(user=user, query_id="q1", run_id="q1-run-99", token="q1-sink")
 
 
 def outage(bench: Bench) -> None:
@@ -182,6 +188,28 @@ def test_a_table_that_was_made_after_an_empty_batch_by_another_clock_is_the_same
         stream.writer = None
         stream.batch(rows=0)
     assert stream.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+@pytest.mark.parametrize("rows", [0, 10])
+def test_what_the_table_has_of_the_old_name_is_not_given_up(rows: int, journal: str) -> None:
+    """A later rollback of it stops the renamed sink."""
+    bench = Bench()
+    stream = Stream(bench, user=FIRST, options={"paimon-stream.journal": journal})
+    stream.batches(6)
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    stream.user, stream.writer = SECOND, None
+    stream.options[ON_TABLE_CHANGE.key] = "continue"
+    stream.batch(rows)
+    register = Claims(bench.storage, identity_of(SECOND)).own()
+    assert register is not None and register.given_up == ((4, 5),)
+    del stream.options[ON_TABLE_CHANGE.key]
+    stream.writer = None
+    stream.batch(0)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    stream.writer = None
+    with pytest.raises(TableRolledBack, match="was committed"):
+        stream.batch()
 
 
 @pytest.mark.parametrize("batches", [0, 3])
