@@ -91,7 +91,7 @@ def require_last(
     """
     if last is None:
         return
-    answer = _known(snapshots, user, SnapshotRef.of(last), latest)
+    answer = _known(snapshots, user, SnapshotRef.of(last), latest, stood_millis=last.time_millis)
     if answer.is_held:
         return
     replaced = answer.fate is Fate.REPLACED or is_replaced(snapshots, SnapshotRef.of(last), latest)
@@ -130,9 +130,13 @@ def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None)
 
 
 def _known(
-    snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None
+    snapshots: SnapshotStore,
+    user: str,
+    ref: SnapshotRef,
+    latest: Snapshot | None,
+    stood_millis: int | None = None,
 ) -> Answer:
-    answer = fate_of(snapshots, ref, latest)
+    answer = fate_of(snapshots, ref, latest, stood_millis=stood_millis)
     if answer.fate is not Fate.UNKNOWN:
         return answer
     text = (

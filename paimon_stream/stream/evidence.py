@@ -22,7 +22,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.branch import MAIN, branch_of, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import (
     Claims,
@@ -52,7 +52,7 @@ from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import newest_of, published_after
 from paimon_stream.table.message_files import data_files
-from paimon_stream.table.removals import read_removals
+from paimon_stream.table.removals import Removed, read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -106,10 +106,14 @@ def gather(
     ]
     digest, first, registered, noted_entries, latest, branch = storage.together(looks)
     entry, last_entry, later_entry = noted_entries
-    came_from_main = branch[0] is not None and branch[0].snapshot is not None
+    main = whole_of(storage)
+    # A branch without an identity is of another engine or of an older release.
+    came_from_main = branch_of(storage) != MAIN and (
+        branch[0] is None or branch[0].snapshot is not None
+    )
     entries_of_main = {}
     if came_from_main and registered is None:
-        entries_of_main = _entries_of_main(whole_of(storage), identity, batch.batch_id)
+        entries_of_main = _entries_of_main(main, identity, batch.batch_id)
     return Evidence(
         identity=identity,
         batch=batch,
@@ -122,10 +126,14 @@ def gather(
         last_entry=last_entry,
         later_entry=later_entry,
         entries_of_main=entries_of_main,
+        left_in_main=lambda user, entry: _is_left_in_main(
+            SnapshotStore(main), snapshots, branch[0], user, entry
+        ),
         registered=registered,
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         noted_by=partial(noted_by, storage),
         last_of=cache(lambda other: last_entry_before(storage, other.user, batch.batch_id)),
+        entry_of=lambda other, number: Journal(storage, other.user).read(number),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
@@ -145,6 +153,33 @@ def _entries_of_main(
     ]
     entries = main.together([partial(Journal(main, user).read, batch_id) for user in users])
     return {user: entry for user, entry in zip(users, entries, strict=True) if entry is not None}
+
+
+def _is_left_in_main(
+    main: SnapshotStore,
+    snapshots: SnapshotStore,
+    identity: BranchIdentity | None,
+    user: str,
+    entry: JournalEntry,
+) -> bool:
+    """Whether it is certain that an attempt of main is not part of a branch of main in which no
+    snapshot of its batch stands: it was made, or published, above the branch point, or main's
+    snapshots show that it was never published. Without an identity, the oldest snapshot of the
+    branch takes the place of the branch point.
+    """
+    came_from = None if identity is None else identity.snapshot
+    point = snapshots.earliest_id() if came_from is None else came_from.id
+    base, latest = entry.newest or entry.base, main.latest()
+    if latest is None or (base is not None and point is not None and base.id >= point):
+        return True
+    window = published_after(main, entry.base, latest)
+    if not window.complete or (entry.base and not is_held(main, entry.base, latest)):
+        return False
+    return all(
+        point is not None and one.id > point
+        for one in window.snapshots
+        if one.commit_user == user and entry.batch_id <= one.commit_identifier < BATCH_IDENTIFIER
+    )
 
 
 def noted_by(storage: Storage, registered: RegisteredWriter) -> NotedBatches:
@@ -286,14 +321,16 @@ def _why_numbers_are_taken(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a run remembers between batches: the last batch that it finished, the last batch of its
-    stream that became a snapshot, and the snapshot up to which it knows who published what. With
-    `has_expired`, the last batch had been committed, and its snapshot has expired: later batches
-    may have been, too.
+    stream that became a snapshot, and the snapshot up to which it knows who published what. The
+    snapshot of that last batch stood at `own_stood_millis` (epoch milliseconds), None if there is
+    none. With `has_expired`, the last batch had been committed, and its snapshot has expired: later
+    batches may have been, too.
     """
 
     batch_id: int
     own: PreviousBatch | None
     seen: SnapshotRef | None
+    own_stood_millis: int | None = None
     has_expired: bool = False
 
 
@@ -315,7 +352,10 @@ def judge_next(
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
-    if memory.has_expired or not _is_remembered(snapshots, memory, latest, refuse):
+    if memory.has_expired:
+        return None
+    fate = _fate_of_own(snapshots, memory, latest, refuse)
+    if fate is None or not _has_seen(snapshots, memory, latest):
         return None
     seen, newest = None if latest is None else SnapshotRef.of(latest), None
     after = 0 if memory.seen is None else memory.seen.id
@@ -329,7 +369,7 @@ def judge_next(
             if follows:
                 return None
             seen, newest = memory.seen, seen
-    return Fresh(seen=seen, newest=newest, own=memory.own)
+    return Fresh(seen=seen, newest=newest, own=memory.own, own_stands=fate is Fate.IN_TABLE)
 
 
 def require_absent(
@@ -354,32 +394,39 @@ def superseded(
     return refuse.shared_checkpoint(snapshot)
 
 
-def _is_remembered(
-    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
-    """Whether the snapshots that the run remembers are part of the table's lineage, or have
-    expired. Raises if our last one is not, unless an operator has decided to continue.
+def _has_seen(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None) -> bool:
+    """Whether the newest snapshot that the run has seen is part of the table's lineage, or has
+    expired.
     """
     own, seen = memory.own, memory.seen
-    if own is not None:
-        if not _is_in_lineage(snapshots, own, latest, refuse):
-            return False
-        if seen == own.snapshot:
-            return True
-    return seen is None or is_held(snapshots, seen, latest) is True
+    if seen is None or (own is not None and seen == own.snapshot):
+        return True
+    return is_held(snapshots, seen, latest) is True
 
 
-def _is_in_lineage(
-    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
-    """Whether our last snapshot is part of the table's lineage, or has expired. False where storage
-    must judge, because a note says that it was removed and a file of the batch may still show that
-    the batch is there, or because an operator has decided to continue.
+def _fate_of_own(
+    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
+) -> Fate | None:
+    """Whether our last snapshot is part of the table's lineage, or has expired, as it is without
+    one. None where storage must judge, because a note says that it was removed, or may have been,
+    and a file of the batch may still show that the batch is there, or because an operator has
+    decided to continue. Raises if our last one is not part of it.
     """
-    answer = fate_of(snapshots, own.snapshot, latest)
+    own = memory.own
+    if own is None:
+        return Fate.EXPIRED
+
+    def took_it(removed: Removed) -> bool:
+        """Whether an earlier batch of this stream was removed, and so all that followed."""
+        batch = removed.identifier
+        is_ours = removed.user == refuse.user and removed.is_of_stream
+        return is_ours and batch is not None and batch <= own.batch_id
+
+    stood_millis = memory.own_stood_millis
+    answer = fate_of(snapshots, own.snapshot, latest, stood_millis=stood_millis, took_it=took_it)
     newest = 0 if latest is None else latest.id
     if answer.is_held:
-        return True
+        return answer.fate
     if answer.fate is Fate.REPLACED:
         kept = snapshots.find(own.snapshot.id)
         if kept is not None:
@@ -394,4 +441,4 @@ def _is_in_lineage(
             refuse.table_rolled_back(f"batch {own.batch_id} was committed, and {answer.why}")
         else:
             refuse.maybe_rolled_back(own.batch_id, answer.why)
-    return False
+    return None

@@ -21,7 +21,15 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.branch_identity import BranchIdentity
-from paimon_stream.table.fate import CLOCKS_DIFFER_MILLIS, Answer, Fate, fate_of_batch, judge_notes
+from paimon_stream.table.fate import (
+    CLOCKS_DIFFER_MILLIS,
+    Answer,
+    Fate,
+    fate_of,
+    fate_of_batch,
+    is_before,
+    judge_notes,
+)
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.removals import Removals, Removed
@@ -44,7 +52,8 @@ class Batch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
     """Not committed: write the batch. `seen` is the snapshot up to which it is known who published
-    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch.
+    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch. A
+    later batch of a run found the snapshot of `own` to stand if `own_stands`.
     `dead` is what an earlier attempt left, to be removed after publishing. `written_again` says why
     files that an earlier run prepared are not used.
     """
@@ -52,6 +61,7 @@ class Fresh:
     seen: SnapshotRef | None
     newest: SnapshotRef | None = None
     own: PreviousBatch | None = None
+    own_stands: bool = False
     dead: JournalEntry | None = None
     written_again: str | None = None
 
@@ -125,14 +135,16 @@ class Evidence:
     """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
-    user of the query, for a branch from main in which the stream has no register. `registered` is
-    the register of this commit user, `others` those of all others, `noted_by` what the journal of
-    one of these shows, and `last_of` its newest entry of an earlier batch. `files_live` counts the
-    data files of an entry's attempts that are live in a snapshot, and `files_mentioned` those
-    that its manifests mention. `removals` reads the notes of removed snapshots; it is called only
-    where one of ours is gone. `made_millis` is the time when the table, or the branch, was made,
-    and `branch` the identity of the branch, if it has one. `claimed`: another sink of this run
-    writes under a commit user. `runs` are this run and those whose claims stood when it began.
+    user of the query, for a branch from main in which the stream has no register, and
+    `left_in_main` says of one whether it is certain that the branch does not have it. `registered`
+    is the register of this commit user, `others` those of all others, `noted_by` what the journal
+    of one of these shows, `last_of` its newest entry of an earlier batch, and `entry_of` that of a
+    batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot,
+    and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
+    snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
+    table, or the branch, was made, and `branch` the identity of the branch, if it has one.
+    `claimed`: another sink of this run writes under a commit user. `runs` are this run and those
+    whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -146,10 +158,12 @@ class Evidence:
     last_entry: JournalEntry | None
     later_entry: JournalEntry | None
     entries_of_main: Mapping[str, JournalEntry]
+    left_in_main: Callable[[str, JournalEntry], bool]
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
     noted_by: Callable[[RegisteredWriter], NotedBatches]
     last_of: Callable[[RegisteredWriter], JournalEntry | None]
+    entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
     files_live: Callable[[Snapshot, JournalEntry], int]
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
@@ -257,6 +271,14 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
             "was made from main. It may be the same sink under another name"
         )
         return Fresh(seen=seen)
+    maybe_there_as = _may_have_come_with_branch(evidence)
+    if maybe_there_as is not None:
+        refuse.history_unknown(
+            f"this query prepared this batch in main as commit user {maybe_there_as!r}, main's snapshots do not show "
+            "whether it was published before this branch was made, and no manifest mentions its files, which may have "
+            "been compacted"
+        )
+        return Fresh(seen=seen)
     if last_entry is not None:
         _judge_lost_batch(evidence, evidence.identity.user, last_entry, refuse)
     if same_table and not is_let_in:
@@ -266,15 +288,33 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
 
 def _came_with_branch(evidence: Evidence) -> str | None:
     """The commit user in whose journal of main an attempt at this batch is part of the branch: the
-    query had published it in a branch, to which main was forwarded, and this one was made from
-    main. None if there is none.
+    query had published it in main, or in a branch to which main was forwarded, and this one was
+    made from main. None if there is none.
     """
     latest = evidence.latest
-    for user, entry in evidence.entries_of_main.items():
-        own = _own_entry(entry, evidence.identity)
-        if own is not None and latest is not None and evidence.files_mentioned(latest, own) > 0:
+    for user, entry in _own_entries_of_main(evidence):
+        if latest is not None and evidence.files_mentioned(latest, entry) > 0:
             return user
     return None
+
+
+def _may_have_come_with_branch(evidence: Evidence) -> str | None:
+    """The commit user in whose journal of main there is an attempt at this batch of which it is not
+    certain that it is not part of the branch. None if there is none.
+    """
+    for user, entry in _own_entries_of_main(evidence):
+        if evidence.latest is not None and not evidence.left_in_main(user, entry):
+            return user
+    return None
+
+
+def _own_entries_of_main(evidence: Evidence) -> list[tuple[str, JournalEntry]]:
+    """The entries of main that this query wrote, with their commit users."""
+    return [
+        (user, entry)
+        for user, entry in evidence.entries_of_main.items()
+        if _is_of_query(entry.query_id, evidence.identity)
+    ]
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
@@ -467,14 +507,15 @@ def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) 
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = -1 if newest is None else newest.commit_identifier
         if last_entry is None or _is_given_up(last_entry.batch_id, given_up):
-            if _refuse_noted_of(evidence, one.user, given_up, standing, refuse):
+            missing = range(standing + 1, evidence.batch.batch_id)
+            if _refuse_noted_of(evidence, one.user, given_up, missing, refuse):
                 return True
             continue
-        batch_id = last_entry.batch_id
-        is_continued = any(
+        if standing >= last_entry.batch_id:
+            continue
+        if any(
             other is not one and _continues(evidence, other, one, last_entry) for other in present
-        )
-        if standing >= batch_id or is_continued:
+        ):
             continue
         if _judge_lost_batch(evidence, one.user, last_entry, refuse):
             return True
@@ -491,15 +532,38 @@ def _continues(
 ) -> bool:
     """Whether another commit user of the query began where `one` ended, whose newest entry this is:
     with that batch or the next one. Two that have had a journal since one batch are two sinks,
-    unless that is batch 0, and the other one prepared it later.
+    unless that is batch 0. One that began with that batch has prepared it later: else the two are
+    sinks of one query. A batch that was removed after the other one began has not been judged then.
     """
     since, batch_id = other.journal_since, last_entry.batch_id
     if one.journal_since is None or since not in (batch_id, batch_id + 1):
         return False
-    if one.journal_since == since == 0:
-        entry = evidence.last_of(other)
-        return entry is not None and entry.prepared_millis >= last_entry.prepared_millis
-    return one.journal_since < since
+    if one.journal_since >= since and not one.journal_since == since == 0:
+        return False
+    again = evidence.entry_of(other, batch_id) if since == batch_id else None
+    if again is None:  # it began with the next batch, or has trimmed that entry since
+        fate = _noted(evidence, one.user, last_entry).fate
+        return fate in (Fate.EXPIRED, Fate.IN_TABLE)
+    if again.attempted_millis < last_entry.attempted_millis:
+        return False
+    removals = evidence.removals()
+    removed = removals.of_uuid(last_entry.stage_uuids[0])
+    return removed is None or _is_made_after(removed, again, removals)
+
+
+def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
+    """Whether an attempt was surely made after the removal: five minutes later, or upon its target
+    or above it. What stood there before, the removal took and noted.
+    """
+    if is_before(removed, entry.attempted_millis):
+        return True
+    base, target = entry.newest or entry.base, removed.target
+    return (
+        base is not None
+        and target is not None
+        and base.id >= target.id
+        and not any(removals.of_uuid(uuid) for uuid in entry.stage_uuids)
+    )
 
 
 def _may_have_published(evidence: Evidence, history: _History, other: RegisteredWriter) -> bool:
@@ -598,41 +662,66 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
 
 def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
     """Is one of the batches `above` that one and before this one, which left neither snapshot nor
-    journal, named by a note? Returns whether one is, and an operator let this batch continue all
-    the same.
+    journal, named by a note? From `journal_since` on none reached its commit, because the journal
+    would have it. Returns whether one is, and an operator let this batch continue all the same.
     """
-    return _refuse_noted_of(evidence, evidence.identity.user, evidence.given_up, above, refuse)
+    batch_id, since = evidence.batch.batch_id, evidence.journal_since
+    missing = range(above + 1, batch_id if since is None else min(since, batch_id))
+    user, is_known = evidence.identity.user, evidence.registered is not None
+    return _refuse_noted_of(
+        evidence, user, evidence.given_up, missing, refuse, doubts_count=is_known
+    )
 
 
 def _refuse_noted_of(
     evidence: Evidence,
     user: str,
     given_up: tuple[tuple[int, int], ...],
-    above: int,
+    missing: range,
     refuse: ReplayErrors,
+    *,
+    doubts_count: bool = True,
 ) -> bool:
-    """The same of a commit user. Batches that an operator has given up do not count, because the
-    notes of them stay, nor do those of a query that had the commit user before.
+    """The same of the batches of a commit user that are missing. Those that an operator has given
+    up do not count, because the notes of them stay, nor do those of a query that had the commit
+    user before. A note that cannot be read may name each of the others, if the user has written
+    here (`doubts_count`).
     """
+    last = _last_not_given_up(missing, given_up)
+    if last is None:
+        return False
+    removals = evidence.removals()
     noted = [
         (one.identifier, one.is_proven, one)
-        for one in evidence.removals().removed
+        for one in removals.removed
         if one.user == user
         and _is_of_query(one.query, evidence.identity)
         and one.identifier is not None
         and one.is_of_stream
-        and above < one.identifier < evidence.batch.batch_id
+        and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
     ]
-    if not noted:
-        return False
-    batch_id, _, newest = max(noted, key=itemgetter(0, 1))
-    answer = judge_notes(evidence.removals(), newest)
-    if answer.fate is Fate.ROLLED_BACK:
-        refuse.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
+    if noted:
+        last, _, newest = max(noted, key=itemgetter(0, 1))
+        answer = judge_notes(removals, newest)
     else:
-        refuse.maybe_rolled_back(batch_id, answer.why)
-    return True
+        answer = judge_notes(removals if doubts_count else Removals(), None)
+    if answer.fate is Fate.ROLLED_BACK:
+        refuse.table_rolled_back(f"batch {last} was committed, and {answer.why}")
+    elif answer.fate is Fate.UNKNOWN and noted:
+        refuse.maybe_rolled_back(last, answer.why)
+    elif answer.fate is Fate.UNKNOWN:
+        refuse.maybe_have_had_rows(last, answer.why)
+    return answer.fate is not Fate.EXPIRED
+
+
+def _last_not_given_up(batches: range, given_up: tuple[tuple[int, int], ...]) -> int | None:
+    """The last of the batches that no operator has given up; None if there is none."""
+    last = batches.stop - 1
+    for first_of_range, last_of_range in sorted(given_up, reverse=True):
+        if first_of_range <= last <= last_of_range:
+            last = first_of_range - 1
+    return last if last in batches else None
 
 
 def _others_above(
@@ -689,11 +778,25 @@ def _judge_entry(
         return Fresh(seen=seen)
     if last is not None and _judge_lost_batch(evidence, evidence.identity.user, last, refuse):
         return Fresh(seen=seen)
-    if latest is None or published_after(snapshots, entry.base, latest).complete:
+    if latest is None or _shows_all_since(snapshots, entry.base, latest):
         return Reuse(seen=seen, entry=entry)
-    gone = "have expired, and none of its files is part of the table"
+    gone = (
+        "have expired, or are those of another history, and none of its files is part of the table"
+    )
     why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
     return _judge_files(evidence, entry, refuse, why)
+
+
+def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
+    """Whether all snapshots of the lineage after `base` stand. If the table was not built on `base`,
+    as after a fast forward to a branch with other snapshots of these ids, those above its id are
+    not all: then none of the table may be missing.
+    """
+    if not published_after(snapshots, base, latest).complete:
+        return False
+    if base is None or fate_of(snapshots, base, latest).is_held:
+        return True
+    return bool(published_after(snapshots, None, latest).complete)
 
 
 def _judge_lost_snapshot(evidence: Evidence, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
@@ -777,7 +880,7 @@ def _noted(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
         )
 
     answer = fate_of_batch(
-        evidence.removals(), entry.stage_uuids, entry.prepared_millis, took_this_batch
+        evidence.removals(), entry.stage_uuids, entry.attempted_millis, took_this_batch
     )
     latest = evidence.latest
     if answer.fate is not Fate.EXPIRED and latest and evidence.files_live(latest, entry):
@@ -844,9 +947,9 @@ def _judge_unknown(
     begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)
     if not begun_here and _judge_created(evidence, None, refuse):
         return
-    # No batch of ours has expired, so one that was here was removed. From `since` on the journal,
-    # which has none, would have it.
-    if history.complete and since != 0 and batch_id > 0 and _refuse_noted(evidence, -1, refuse):
+    # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
+    # batch, that was compared with the notes.
+    if batch_id > 0 and not noted and _refuse_noted(evidence, -1, refuse):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first

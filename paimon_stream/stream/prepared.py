@@ -73,6 +73,7 @@ def journal_entry(
     abandoned = () if dead is None else dead.abandoned
     if isinstance(verdict, Fresh) and dead is not None:
         abandoned += written_files(table.layout, dead.messages)
+    now_millis = runtime.clock.now_millis()
     reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
     base = (
         verdict.entry.base
@@ -96,6 +97,7 @@ def journal_entry(
         base=base,
         newest=None if newest == base else newest,
         previous=verdict.own,
-        prepared_millis=reused_from or runtime.clock.now_millis(),
+        prepared_millis=now_millis if reused_from is None else reused_from,
+        reused_millis=None if reused_from is None else now_millis,
         overwrites=overwrites,
     )

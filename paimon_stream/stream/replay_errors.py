@@ -102,6 +102,20 @@ class ReplayErrors(Refusals):
         )
         self.given_up.add(batch_id)
 
+    def maybe_have_had_rows(self, batch_id: int, why: str) -> None:
+        """This batch, the last of those before ours that left nothing here, may have had rows that
+        were rolled back. `why` says which note cannot be read, and ends a sentence.
+        """
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            errors.HistoryUnknown,
+            f"batch {batch_id} left no snapshot and no journal here. Whether it had no rows or was rolled back is not "
+            f"known: {why}",
+            f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
+            "Then let it continue with this batch",
+        )
+        self.given_up.add(batch_id)
+
     def checkpoint_ahead(self, own: Snapshot) -> None:
         """The table has a snapshot of this stream, nothing else of it, and batches between that
         snapshot and this batch may be missing.

@@ -142,6 +142,7 @@ class StreamWriter:
         self._marks: Mapping[str, str] = {}  # of the last batch that made one
         self._last: CommitReport | None = None  # of the batch before, for the next snapshot
         self.conflicts = 0  # units of compactions behind it that lost to others
+        self._judged_millis = 0  # the time at which the judgement of the batch began
         self._undisturbed = True  # whether nobody else has committed between the last two batches
 
     @property
@@ -158,6 +159,7 @@ class StreamWriter:
         `StorageError`, `FormatError`.
         """
         self._meter = Meter(self._storage)
+        self._judged_millis = self._runtime.clock.now_millis()
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._numbering = self._judged = self._held = None
         if self._memory is None:
@@ -451,9 +453,12 @@ class StreamWriter:
                 removed_files = remove_dead_attempts(
                     self.table, dead, some, self._runtime, complete=complete
                 )
-        expired = verdict.snapshot is None and not self._knows_later
         self._memory = Memory(
-            batch_id=batch.batch_id, own=own, seen=verdict.seen, has_expired=expired
+            batch_id=batch.batch_id,
+            own=own,
+            seen=verdict.seen,
+            own_stood_millis=self._judged_millis,
+            has_expired=verdict.snapshot is None and not self._knows_later,
         )
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport(
@@ -644,5 +649,20 @@ class StreamWriter:
         if self._memory is None and not self.table.options.value(JOURNAL):
             # not before: the entry of a dead attempt may show that it was published
             self._journal.clear()
-        self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
+        self._memory = Memory(
+            batch_id=entry.batch_id,
+            own=own,
+            seen=seen,
+            own_stood_millis=self._own_stood(verdict, own),
+        )
         return removed_files
+
+    def _own_stood(self, verdict: Fresh | Reuse, own: PreviousBatch | None) -> int | None:
+        """A time at which the last snapshot of this stream stood: when the judgement of this batch
+        began, which found it or published it later, or what is remembered.
+        """
+        known = self._memory
+        found = isinstance(verdict, Fresh) and verdict.own_stands
+        if known is None or known.own != own or found:
+            return self._judged_millis
+        return known.own_stood_millis

@@ -54,11 +54,22 @@ class Answer:
         return None if self.fate is Fate.UNKNOWN else self.fate in (Fate.IN_TABLE, Fate.EXPIRED)
 
 
-def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot | None) -> Answer:
+def fate_of(
+    snapshots: SnapshotStore,
+    remembered: SnapshotRef,
+    latest: Snapshot | None,
+    *,
+    stood_millis: int | None = None,
+    took_it: Callable[[Removed], bool] = lambda _: False,
+) -> Answer:
     """What became of a snapshot that was part of the table. `latest` is the table's newest one,
     None for a table without snapshots. Reads the snapshot's file; only if that is not the
     remembered snapshot, it reads the notes, the next snapshot and what shows the lineage. Raises
     `StorageError`, `CorruptMetadata` and `UnknownVersion` for snapshots that cannot be read.
+
+    `stood_millis` is a time at which it stood, in epoch milliseconds. If it is given, a later
+    rollback to a snapshot below contradicts that it has expired, also where it had, and so was not
+    noted; and so does a later note of another snapshot with which it went (`took_it`).
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
@@ -88,22 +99,30 @@ def fate_of(snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot 
     if noted.fate is Fate.EXPIRED and kept is None and _is_gap(snapshots, remembered):
         why = f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         return Answer(fate=Fate.UNKNOWN, why=why)
+    if noted.fate is Fate.EXPIRED and stood_millis is not None:
+        for removed in removals.removed:
+            went_below = removed.target is not None and removed.target.id < remembered.id
+            if removed.millis is None or is_before(removed, stood_millis):
+                continue
+            if went_below or took_it(removed):
+                why = f"{_in_words(removed)}, and may have taken snapshot {remembered.id}, which had expired"
+                return Answer(fate=Fate.UNKNOWN, why=why)
     return noted
 
 
 def fate_of_batch(
     removals: Removals,
     uuids: Sequence[str],
-    prepared_millis: int,
+    attempted_millis: int,
     took_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
     """What the notes say of a batch that was published and whose snapshot is gone. `uuids` name the
-    attempts at it, the newest first, and `prepared_millis` is the time at which the newest one
-    was prepared, in epoch milliseconds. `took_it` tells the note of another snapshot with
+    attempts at it, the newest first, and `attempted_millis` is the time at which the newest one
+    was made, in epoch milliseconds. `took_it` tells the note of another snapshot with
     which the batch went: one of an earlier batch, or one that has it, such as that of a `recommit`.
 
     A note of the newest attempt contradicts that it has expired. A note of an earlier one does not,
-    if the newest was prepared after it: the batch was published again. Clocks of two machines may
+    if the newest was made after it: the batch was published again. Clocks of two machines may
     differ by five minutes; where the order is open, the answer is `UNKNOWN`.
     """
     newest, *earlier = uuids
@@ -113,7 +132,7 @@ def fate_of_batch(
     others = [note for uuid in earlier if (note := removals.of_uuid(uuid)) is not None]
     others += filter(took_it, removals.removed)
     for removed in others:
-        if _is_before(removed, prepared_millis):
+        if is_before(removed, attempted_millis):
             continue
         why = f"{_in_words(removed)}, and whether the batch was published again after that is not known"
         return Answer(fate=Fate.UNKNOWN, why=why)
@@ -138,9 +157,9 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
     return Answer(fate=Fate.EXPIRED)
 
 
-def _is_before(removed: Removed, prepared_millis: int) -> bool:
-    """Whether this was surely removed before an attempt was prepared."""
-    return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < prepared_millis
+def is_before(removed: Removed, attempted_millis: int) -> bool:
+    """Whether this was surely removed before an attempt was made."""
+    return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < attempted_millis
 
 
 def _in_words(removed: Removed) -> str:

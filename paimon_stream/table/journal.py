@@ -39,9 +39,11 @@ class JournalEntry:
     judged, None for the empty table. `newest` was the latest snapshot then; None if it is `base`,
     or in entries of older releases. `previous` is the last batch that this stream had published
     before. Each of `stage_uuids` is part of the names of the metadata that this attempt (the first
-    uuid) or an earlier one at the batch may have written. `abandoned` has the paths of the data
-    files of earlier attempts that this one does not use. `overwrites`: the batch replaces the whole
-    table.
+    uuid) or an earlier one at the batch may have written. The data files are as old as
+    `prepared_millis`; an attempt that took over those of an earlier one was made at
+    `reused_millis`, None for others and in entries of older releases. `abandoned` has the paths of
+    the data files of earlier attempts that this one does not use. `overwrites`: the batch replaces
+    the whole table.
     """
 
     batch_id: int
@@ -60,7 +62,13 @@ class JournalEntry:
     newest: SnapshotRef | None = None
     previous: "PreviousBatch | None"
     prepared_millis: int
+    reused_millis: int | None = None
     overwrites: bool = False
+
+    @property
+    def attempted_millis(self) -> int:
+        """When this attempt was made."""
+        return self.prepared_millis if self.reused_millis is None else self.reused_millis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +103,7 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
         and {"batchId": entry.previous.batch_id, "snapshot": asdict(entry.previous.snapshot)},
         "overwrites": entry.overwrites,
         **({} if entry.newest is None else {"newest": asdict(entry.newest)}),
+        **({} if entry.reused_millis is None else {"reusedMillis": entry.reused_millis}),
     }
     return encode_checksummed(_KIND, body)
 
@@ -121,6 +130,9 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             previous=previous
             and PreviousBatch(
                 batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])
+            ),
+            reused_millis=(
+                None if body.get("reusedMillis") is None else integer(body["reusedMillis"])
             ),
             overwrites=bool(body.get("overwrites", False)),
         )

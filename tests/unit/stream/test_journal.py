@@ -14,7 +14,12 @@ from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import Claims, WriterIdentity, registered_writers
-from paimon_stream.table.journal import Journal, PreviousBatch
+from paimon_stream.table.journal import (
+    Journal,
+    PreviousBatch,
+    decode_journal_entry,
+    encode_journal_entry,
+)
 from paimon_stream.table.layout import user_folder
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage, Killed
@@ -30,10 +35,22 @@ def test_an_entry_comes_back_as_it_was_written() -> None:
     written = entry(
         3, BASE, previous=previous, abandoned=("bucket-0/data-a-0.parquet",), query_name="ü"
     )
-    for one in (written, replace(written, newest=SnapshotRef(id=7, nonce="manifest-list-b-1"))):
+    upon_newer = replace(written, newest=SnapshotRef(id=7, nonce="manifest-list-b-1"))
+    for one in (written, upon_newer, replace(written, reused_millis=5)):
         journal.write(one)
         assert journal.read(3) == one
     assert journal.read(2) is None
+
+
+def test_only_an_entry_of_files_that_were_taken_over_has_a_key_that_older_releases_do_not_know() -> (
+    None
+):
+    plain, reused = (
+        decode_checksummed("journal", encode_journal_entry(one), "j")
+        for one in (entry(3), replace(entry(3), reused_millis=5))
+    )
+    assert reused.keys() - plain.keys() == {"reusedMillis"}
+    assert decode_journal_entry(encode_checksummed("journal", plain), "j").attempted_millis == 0
 
 
 def test_the_last_two_entries_are_kept() -> None:

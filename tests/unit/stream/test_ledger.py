@@ -199,10 +199,16 @@ class World:
             last_entry=self.last_entry,
             later_entry=None,
             entries_of_main={},
+            left_in_main=lambda user, entry: True,
             registered=self.registered,
             others=lambda: self.others,
             noted_by=lambda _: self.noted,
             last_of=lambda other: self.last_of.get(other.user),
+            entry_of=lambda other, number: (
+                found
+                if (found := self.last_of.get(other.user)) and found.batch_id == number
+                else None
+            ),
             files_live=lambda snapshot, messages: self.live,
             files_mentioned=lambda snapshot, messages: self.live,
             removals=lambda: read_removals(self.storage),

@@ -151,6 +151,29 @@ def test_a_first_batch_that_was_written_again_under_another_name_stops_no_third_
     assert stream.batch().outcome == "committed"
 
 
+@pytest.mark.parametrize("late", [0, 2])
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_sink_that_was_added_does_not_hide_what_a_renamed_one_has_lost(
+    expired: bool, late: int
+) -> None:
+    """The query got a second sink with batch 5, whose batch 5 stays where that of the first goes."""
+    bench = Bench()
+    old = Stream(bench, user=FIRST)
+    old.batches(5)
+    added = Stream(bench, user=SECOND, next_batch=5, runs=0, done_millis=old.done_millis)
+    old.writer, old.runs = None, 0
+    added.batch()
+    old.batch()
+    assert rollback_to(bench.table, 6, runtime=bench.runtime).streams == {FIRST: 5}
+    if expired:
+        outage(bench)
+    added.writer, added.runs = None, 1
+    added.batches(1 + late)
+    renamed = Stream(bench, user=THIRD, next_batch=6, runs=1, done_millis=old.done_millis)
+    with pytest.raises(TableRolledBack, match="batch 5 was committed"):
+        renamed.batch()
+
+
 def test_a_renamed_sink_is_not_stopped_by_a_clock_that_is_a_minute_behind() -> None:
     bench = Bench()
     stream = Stream(bench, user=FIRST)

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     HistoryUnknown,
@@ -15,6 +16,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.branches import create_branch, delete_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.manifest_compaction import compact_manifests
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.table.fate import Fate, fate_of_batch
@@ -22,7 +24,7 @@ from paimon_stream.table.removals import Removals, Removed, read_removals
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
-from tests.kits.streams import Stream
+from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.stream.test_branch_streams import of_branch
 
 RESTARTED = pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "live"])
@@ -311,6 +313,28 @@ def test_a_batch_that_was_rolled_back_and_published_again_is_not_taken_for_lost(
     removed = read_removals(stream.bench.storage)
     assert [one.identifier for one in removed.removed if one.user] == [4]
     outage(stream.bench)
+    stream.start()
+    stream.batch()
+
+
+def test_files_that_were_published_again_after_a_rollback_are_not_taken_for_lost() -> None:
+    """The run takes over the files of a killed one. They are older than the rollback, their second
+    publication is younger.
+    """
+    stream = stream_of(4)
+    bench = stream.bench
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    bench.clock.advance(3_600_000)
+    stream.start()
+    assert stream.batch().reused
+    outage(bench)
+    names = [name for name in bench.live_names() if name.startswith("me-4")]
+    compacted = bench.compaction(*names, into="c")
+    bench.committer().commit(bench.request(0, [compacted], user="c"))
+    expire(bench)
     stream.start()
     stream.batch()
 
@@ -641,3 +665,73 @@ def test_a_branch_that_was_deleted_and_made_again_is_recognised(
         stream.start()
     with pytest.raises(TableReplaced):
         stream.batch()
+
+
+# -- snapshots that had expired before a rollback
+# ----------------------------------------------------------------------
+
+
+def rolled_back_below(bench: Bench) -> None:
+    """All of the others and of the stream goes, by a rollback to a tag on the first snapshot."""
+    rollback_to(bench.table, "t", runtime=bench.runtime)
+    bench.storage.delete("tag/tag-t")
+    outage(bench, 12)
+
+
+def above_a_tag(**given: object) -> Stream:
+    stream = Stream(Bench(), **given)  # type: ignore[arg-type]
+    bench = stream.bench
+    TableCommit(bench.table, "first", runtime=bench.runtime).commit(0, [bench.message("first")])
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    return stream
+
+
+@pytest.mark.parametrize("idle", [0, 1], ids=["at once", "after a batch without rows"])
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_live_stream_whose_snapshots_had_expired_before_a_rollback_does_not_go_on(
+    journal: str, idle: int
+) -> None:
+    """Compactions and merged manifests hide that the batch was part of what was removed."""
+    stream = above_a_tag(options={"paimon-stream.journal": journal})
+    bench = stream.bench
+    stream.batches(3)
+    names = [name for name in bench.live_names() if name.startswith("me-")]
+    compacted = bench.compaction(*names, into="compacted")
+    bench.committer().commit(bench.request(0, [compacted], user="c"))
+    compact_manifests(bench.table, runtime=bench.runtime)
+    outage(bench)
+    for _ in range(idle):
+        stream.batch(rows=0)
+    rolled_back_below(bench)
+    with pytest.raises(HistoryUnknown, match=r"batch 2 was committed"):
+        stream.batch()
+    stream.options = {**stream.options, "paimon-stream.on-unknown-history": "continue"}
+    stream.start()
+    stream.batch()
+
+
+def test_a_writer_without_spark_whose_snapshot_had_expired_before_a_rollback_does_not_go_on() -> (
+    None
+):
+    bench = above_a_tag().bench
+    writer = TableCommit(bench.table, "w", runtime=bench.runtime)
+    writer.commit(0, [bench.message("w")])
+    outage(bench)
+    rolled_back_below(bench)
+    with pytest.raises(HistoryUnknown, match="may have taken snapshot 2, which had expired"):
+        writer.commit(1, [bench.message("w-1")])
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_live_stream_that_published_after_a_rollback_goes_on_once_that_has_expired(
+    journal: str,
+) -> None:
+    stream = above_a_tag(options={"paimon-stream.journal": journal})
+    bench = stream.bench
+    outage(bench)
+    rollback_to(bench.table, "t", runtime=bench.runtime)
+    stream.batch()
+    bench.clock.advance(600_000)
+    stream.batch(rows=0)  # finds the snapshot of batch 0 to stand
+    outage(bench)
+    stream.batches(2)
