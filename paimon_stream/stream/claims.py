@@ -162,6 +162,7 @@ def _key(name: str) -> str:
 
 
 _CLAIM: Final = "claim-"
+_RUNS_KEPT: Final = 64
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
@@ -173,7 +174,8 @@ class RegisteredWriter:
     that a batch never reached its commit; None while the journal is off. `run` names the run that
     wrote the register, None in those of older releases. `given_up` are the batches over which an
     operator let the stream go on although they are not in the table, as pairs of the first and the
-    last one, ascending: what was noted of them is not asked about again.
+    last one, ascending: what was noted of them is not asked about again. `earlier_runs` are the
+    runs before, the newest first, as far back as they are kept.
     """
 
     user: str
@@ -184,6 +186,19 @@ class RegisteredWriter:
     journal_since: int | None
     run: str | None = None
     given_up: tuple[tuple[int, int], ...] = ()
+    earlier_runs: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The runs in which the stream has written, as far back as they are kept. Two commit users
+        of a query that were in one run are two sinks; a sink has one name in a run.
+        """
+        return frozenset(filter(None, (self.run, *self.earlier_runs)))
+
+    def with_run(self, run: str) -> "RegisteredWriter":
+        """The register as that of a later run."""
+        before = [one for one in (self.run, *self.earlier_runs) if one not in (None, run)]
+        return replace(self, run=run, earlier_runs=tuple(filter(None, before[:_RUNS_KEPT])))
 
 
 # Attribute, JSON key, and what reads the value.
@@ -206,7 +221,9 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
             [(json_text.integer(first), json_text.integer(last)) for first, last in value]
         ),
     ),
+    ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
 )
+_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "earlierRuns")
 
 
 class Claims:
@@ -237,7 +254,7 @@ class Claims:
         standing, present = self._storage.together([self.standing, self.own])
         earlier: frozenset[str] = standing - {self.run}
         if present is not None and present.run in earlier:
-            self._write(replace(present, run=self.run))
+            self._write(present.with_run(self.run))
         ends = [
             partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}")
             for run in sorted(earlier)
@@ -287,19 +304,22 @@ class Claims:
             journal_since=journal_since,
             run=self.run,
             given_up=given_up,
+            earlier_runs=() if present is None else present.with_run(self.run).earlier_runs,
         )
         if new != present:
             self._write(new)
 
     def _write(self, new: RegisteredWriter) -> None:
-        body = {key: getattr(new, attribute) for attribute, key, _ in _FIELDS}
-        if not new.given_up:
-            del body["givenUp"]  # nearly all registers have none
+        body = {
+            key: value
+            for attribute, key, _ in _FIELDS
+            if (value := getattr(new, attribute)) or key not in _LEFT_OUT_IF_EMPTY
+        }
         self._storage.write(f"{self._folder}/writer", json_text.encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
         """The register of this commit user."""
-        return _read_register(self._storage, self._folder)
+        return registered_writer(self._storage, self._identity.user)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -352,6 +372,11 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
     return tuple(one for one in storage.together(wanted) if one is not None)
 
 
+def registered_writer(storage: Storage, user: str) -> RegisteredWriter | None:
+    """The register of a commit user; None if there is none."""
+    return _read_register(storage, user_folder(user))
+
+
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
     data = read_if_there(storage.read, path, json_text.MOST_JSON)
@@ -359,7 +384,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
         return None
     body = {
         "run": None,  # older releases did not note the run
-        "givenUp": (),
+        **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
         **json_text.decode_checksummed("writer", data, path),
     }
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):
