@@ -474,12 +474,14 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
 
 
 def _newest_own(evidence: Evidence, history: _History) -> int:
-    """The newest batch up to the one before this one, or this one, that is known of this commit
-    user; -1 if there is none.
+    """The newest batch that this commit user is known to have committed, by its snapshots or its
+    journal; -1 if there is none.
     """
     last = _of_this_table(_own_entry(evidence.last_entry, evidence.identity), evidence)
     own = -1 if history.own is None else history.own.commit_identifier
-    return own if last is None else max(own, last.batch_id)
+    if last is None or last.batch_id <= own:
+        return own
+    return own if _went_on_without(evidence, evidence.identity.user, last) else last.batch_id
 
 
 def _judge_incarnation(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:

@@ -369,6 +369,18 @@ def test_what_was_prepared_before_the_sink_got_another_name_was_never_committed(
     assert later(again, FIRST).batch().outcome == "committed"
 
 
+def test_what_was_written_in_place_of_a_prepared_batch_is_missed_under_the_old_name() -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    dies(first, Phase.JOURNALED)
+    second = later(first, SECOND)
+    second.batch()
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        later(second, FIRST).batch()
+
+
 def test_a_sink_that_was_removed_and_is_added_again_goes_on() -> None:
     bench = Bench()
     first, second = Stream(bench, user=FIRST), Stream(bench, user=SECOND)
