@@ -190,6 +190,8 @@ MARK_PREFIX: Final = "paimon-stream."
 VERSION_MARK: Final = MARK_PREFIX + "version"
 """The release that made the snapshot. It marks commits that are not of a stream."""
 
+RECOMMITTED_MARK: Final = MARK_PREFIX + "recommitted"
+"""The nonce of the lost snapshot whose files this snapshot commits again."""
 
 NONCE_MARK: Final = MARK_PREFIX + "nonce"
 """The nonce of the snapshot that the properties were written for. Snapshots of releases up to 0.1.0

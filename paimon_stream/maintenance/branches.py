@@ -5,11 +5,11 @@ that main or the branch had, whenever it is killed.
 """
 
 import logging
+import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Final, cast
 
 from paimon_stream.errors import (
@@ -20,16 +20,16 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     NotFound,
 )
-from paimon_stream.format.json_text import MOST_JSON, decode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, encode_snapshot
+from paimon_stream.maintenance.forwarded import copy_stream
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
-from paimon_stream.maintenance.rollback import Target, rollback_to
+from paimon_stream.maintenance.rollback import Forwarding, Target, rollback_to
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage import branch as of_branch
-from paimon_stream.storage.base import PutResult, Storage, delete_below, read_if_there
+from paimon_stream.storage.base import PutResult, Storage, delete_below
 from paimon_stream.table.branch_identity import read_identity, write_identity
 from paimon_stream.table.fate import fate_of
 from paimon_stream.table.journalled import journalled_batches
@@ -41,16 +41,23 @@ from paimon_stream.table.layout import (
     schema_path,
     snapshot_path,
     tag_path,
+    user_folder,
 )
 from paimon_stream.table.references import read_tag
-from paimon_stream.table.removals import RemovalNotes, Removed, read_removals, streams_of
+from paimon_stream.table.removals import (
+    FAST_FORWARD,
+    ROLLBACK,
+    Removed,
+    copy_removals,
+    note_restored,
+    read_removals,
+)
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 WHERE: Final = "branches are made and deleted from the table itself. Load it without a branch"
 _DELETED: Final = b"delete"
-_REGISTER: Final = "writer"
 _LOG = logging.getLogger(__name__)
 
 
@@ -134,13 +141,6 @@ def _remove_notes(storage: Storage, name: str) -> None:
         storage.delete(path)
 
 
-def _query(register: bytes) -> object:
-    """The query that a register names. A register that cannot be read is of no query."""
-    with suppress(FormatError):
-        return decode_checksummed("writer", register, _REGISTER).get("queryId")
-    return _REGISTER
-
-
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
     """The snapshot of the tag, whose files exist."""
     used = table.storage
@@ -214,39 +214,30 @@ def fast_forward(
     of_branch.check_branch(name, used.location)
     run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
     target = run.target()
-    run.refuse(target, dry_run, take_over)
-    lost = run.lost(target)
-    below = [one for one in run.ours.ids() if one < target.snapshot.id] if target.kept_by else []
-    notes = RemovalNotes(used, runtime or system(), "fast forward", SnapshotRef.of(target.snapshot))
-    if not dry_run:
-        notes.announce(lost)
-        for one in below:
-            used.delete(snapshot_path(one))
+    run.refuse(target, take_over)
+    forwarding = Forwarding(lost=run.lost(target), begin=run.copy_schemas)
     rolled = rollback_to(
-        table, target, dry_run=dry_run, take_over=take_over, noted_by=notes, runtime=runtime
+        table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
     )
     if not dry_run:
         run.add(target.snapshot.id)
+        run.note_what_is_back()
         run.copy_streams()
     return ForwardReport(
         location=used.location,
         branch=name,
         snapshot=run.ids[-1],
-        kept=None if target.kept_by else target.snapshot.id,
-        added=tuple(one for one in run.ids if target.kept_by or one > target.snapshot.id),
-        removed=(*below, *rolled.snapshots),
+        kept=None if target.alone else target.snapshot.id,
+        added=tuple(one for one in run.ids if target.alone or one > target.snapshot.id),
+        removed=rolled.snapshots,
         tags=rolled.tags,
-        streams=_smallest(streams_of(lost), rolled.streams),
+        streams=rolled.streams,
         dry_run=dry_run,
     )
 
 
-def _smallest(*streams: Mapping[str, int]) -> dict[str, int]:
-    """The commit users with the smallest identifier that one of the reports has."""
-    smallest: dict[str, int] = {}
-    for user, batch in chain.from_iterable(one.items() for one in streams):
-        smallest[user] = min(batch, smallest.get(user, batch))
-    return smallest
+def _is_proven(note: Removed | None) -> bool:
+    return note is not None and note.is_proven
 
 
 class _Forward:
@@ -269,36 +260,30 @@ class _Forward:
 
     def target(self) -> Target:
         """The newest snapshot that both have, or the oldest of the branch, which is then restored
-        in main.
+        in main. A pin says so where an interrupted run has restored it.
         """
         for one in reversed(self.ids):
             theirs, mine = self.theirs.find(one), self.ours.find(one)
             if theirs is not None and mine is not None and theirs.nonce == mine.nonce:
-                return Target(snapshot=mine)
+                pins = read_pins(self.main)
+                is_alone = any(pin.is_alone and pin.keeps(mine) for pin in pins)
+                return Target(snapshot=mine, alone=is_alone)
         oldest = self.theirs.get(self.ids[0])
         folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
-        return Target(snapshot=oldest, kept_by=folder + snapshot_path(oldest.id))
+        return Target(snapshot=oldest, kept_by=folder + snapshot_path(oldest.id), alone=True)
 
-    def refuse(self, target: Target, dry_run: bool, take_over: bool) -> None:
-        """Refuses what cannot be forwarded, and gives main the schemas of the branch."""
+    def refuse(self, target: Target, take_over: bool) -> None:
+        """Refuses what cannot be forwarded."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
-        nonce = target.snapshot.nonce
-        foreign = [
-            one
-            for one in read_pins(self.main)
-            if one.snapshot is None or one.snapshot.nonce != nonce
-        ]
+        foreign = [one for one in read_pins(self.main) if not one.keeps(target.snapshot)]
         if foreign and not take_over:
             raise under_way(self.main, foreign, "nothing was forwarded")
         same, mine, _ = self._schemas()
-        if target.snapshot.schema_id >= same:
-            if mine[same:]:
-                both = f"{self.main.location} and {self.branch.location} share no snapshot"
-                cure = "Nothing was changed. Append the rows of the branch to the table."
-                text = f"{both}, and their schemas differ from schema {same} on. {cure}"
-                raise IncompatibleSchema(text, table=self.main.location, schema=same)
-            if not dry_run:
-                self._copy_schemas()
+        if target.snapshot.schema_id >= same and mine[same:]:
+            both = f"{self.main.location} and {self.branch.location} share no snapshot"
+            cure = "Nothing was changed. Append the rows of the branch to the table."
+            text = f"{both}, and their schemas differ from schema {same} on. {cure}"
+            raise IncompatibleSchema(text, table=self.main.location, schema=same)
 
     def lost(self, target: Target) -> list[Removed]:
         """What main loses where it has no snapshot of the branch any more: its snapshots above the
@@ -307,37 +292,60 @@ class _Forward:
         may conclude anything from them later. Without a branch point, whether the branch has them
         is not known. Nothing where the target stands in main: the rollback to it notes all.
         """
-        if target.kept_by is None:
+        if not target.alone:
             return []
-        identity = read_identity(self.branch)
-        latest = self.ours.latest()
-        point = None if identity is None or identity.snapshot is None else identity.snapshot
-        # Main may have been rolled back to below the point, and have used its id again.
-        certain = identity is not None
-        held = point is None or fate_of(self.ours, point, latest).is_held
-        shared = 0 if point is None else point.id
-        standing = self._standing()
-        lost = [
-            Removed.of(one, certain=certain and (one.id > shared or held is False))
-            for one in standing
-            if one.id > shared or held is not True or not certain
-        ]
+        shared, proven = self._shared()
+        restored = SnapshotRef.of(target.snapshot)  # by a run that was killed
+        standing = [one for one in self._standing() if SnapshotRef.of(one) != restored]
+        lost = [Removed.of(one, certain=one.id > proven) for one in standing if one.id > shared]
         there = {(one.commit_user, one.commit_identifier) for one in standing}
+        earlier = read_removals(self.main)  # what a rollback has noted may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
-            is_noted = before is None or (user, before.batch_id) in there
-            if before is not None and not is_noted and before.snapshot.id > shared:
-                lost.append(Removed.of_previous(user, entry, before, certain=certain))
-            if (user, entry.batch_id) in there:
+            if before is not None and before.snapshot.id > shared:
+                noted = earlier.of_nonce(before.snapshot.nonce)
+                if (user, before.batch_id) not in there and not _is_proven(noted):
+                    certain = before.snapshot.id > proven
+                    lost.append(Removed.of_previous(user, entry, before, certain=certain))
+            noted = earlier.of_uuid(entry.stage_uuids[0])
+            if (user, entry.batch_id) in there or _is_proven(noted):
                 continue
             newest = entry.newest or entry.base
             above = 0 if newest is None else newest.id
-            is_certain = certain and above >= shared
-            lost.append(Removed.of_attempt(user, entry, certain=is_certain))
-        ended = {one.id for one in standing}
-        interrupted = read_removals(self.main).unfinished(SnapshotRef.of(target.snapshot))
-        lost += [one for one in interrupted if one.snapshot and one.snapshot.id not in ended]
+            lost.append(Removed.of_attempt(user, entry, certain=above >= proven))
         return lost
+
+    def _shared(self) -> tuple[int, float]:
+        """The id up to which the branch was surely built on what main has, and the one above which
+        it surely was not. Without an identity no id is proven.
+        """
+        identity = read_identity(self.branch)
+        if identity is None:
+            return 0, math.inf
+        point = identity.snapshot
+        if point is None:
+            return 0, 0
+        held = fate_of(self.ours, point, self.ours.latest()).is_held
+        if held is True:
+            return point.id, point.id
+        cut = self._cut_below(point) if held is False else None
+        return (0, point.id) if cut is None else (cut, cut)
+
+    def _cut_below(self, point: SnapshotRef) -> int | None:
+        """The id to which rollbacks cut main when they took the branch point, and since: up to there
+        main is still what the branch was made from. None if that is not known.
+        """
+        removed = read_removals(self.main).removed
+        taken = [one for one in removed if one.snapshot and one.snapshot.nonce == point.nonce]
+        since = min((one.millis for one in taken if one.millis is not None), default=None)
+        if since is None:
+            return None
+        runs = [one for one in removed if one.millis is not None and one.millis >= since]
+        if any(one.by != ROLLBACK or one.target is None for one in runs):
+            return None
+        cut = min((one.target for one in runs if one.target), key=lambda target: target.id)
+        is_held = fate_of(self.ours, cut, self.ours.latest()).is_held
+        return cut.id if is_held else None
 
     def _standing(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot are removed all the same."""
@@ -357,28 +365,42 @@ class _Forward:
         looks = [partial(readable, one) for one in self.ours.ids()]
         return [one for one in self.main.together(looks) if one is not None]
 
+    def note_what_is_back(self) -> None:
+        """Gives main the branch's notes of removed snapshots, and notes which that main had lost are
+        part of it again: those of the branch, and what it was made from.
+        """
+        copy_removals(self.branch, self.main)
+        identity = read_identity(self.branch)
+        back = self._present()
+        if identity is not None and identity.snapshot is not None:
+            back.append(identity.snapshot)
+        note_restored(self.main, back)
+
     def copy_streams(self) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
-        vouch for the journals. A stream of main with the same commit user and query keeps the
-        entries that it has; one of another query keeps all.
+        vouch for the journals. A stream of main with the same commit user keeps what it has if it
+        is of another query, and else gets both (`maintenance/forwarded.py`).
         """
+        taken: dict[str, set[str | None]] = {}
+        present = set(self._present())
+        for one in read_removals(self.main).removed:  # also those of a run that was killed
+            is_taken = one.by == FAST_FORWARD and one.target in present
+            # Of an attempt without a snapshot nobody knows whether it was committed.
+            if is_taken and one.is_of_stream and one.snapshot is not None:
+                taken.setdefault(user_folder(str(one.user)), set()).add(one.query)
         for name in self.branch.list_folders(OWN_FOLDER):
             folder = f"{OWN_FOLDER}/{name}"
-            register = f"{folder}/{_REGISTER}"
-            theirs = read_if_there(self.branch.read, register, MOST_JSON)
-            mine = read_if_there(self.main.read, register, MOST_JSON)
-            if theirs is None or (mine is not None and _query(mine) != _query(theirs)):
-                continue
-            for stat in self.branch.list_files(folder):
-                data = read_if_there(self.branch.read, stat.path)
-                if data is not None and stat.name != _REGISTER:
-                    self.main.put_if_absent(stat.path, data)
-            self.main.write(register, theirs)
+            copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
+
+    def _present(self) -> list[SnapshotRef]:
+        """The branch's snapshots, all of which main has got."""
+        found = self.branch.together([partial(self.theirs.find, one) for one in self.ids])
+        return [SnapshotRef.of(one) for one in found if one is not None]
 
     def add(self, kept: int) -> None:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
         try:
-            self._copy_schemas()
+            self.copy_schemas()
             for path in (snapshot_path(one) for one in self.ids if one > kept):
                 self._put(path, self.branch.read(path))
                 self._require(path)
@@ -410,7 +432,8 @@ class _Forward:
         )
         return sum(1 for _ in takewhile(bool, alike)), mine, theirs
 
-    def _copy_schemas(self) -> None:
+    def copy_schemas(self) -> None:
+        """Makes main's schemas those of the branch."""
         same, mine, theirs = self._schemas()
         for one in reversed(mine[same:]):
             self.main.delete(schema_path(one))

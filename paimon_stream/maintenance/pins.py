@@ -18,6 +18,8 @@ from paimon_stream.table.layout import PIN_PREFIX, TAG_FOLDER, tag_path
 from paimon_stream.table.references import read_tag
 
 _LETTERS: Final = 8
+_ALONE: Final = "-alone"
+"""Ends the name of a pin of a fast forward whose target shares nothing with what stands below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,15 @@ class Pin:
     path: str
     snapshot: Snapshot | None
     millis: int
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether what stands below the target is no history of it, and goes as well."""
+        return self.path.endswith(_ALONE)
+
+    def keeps(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot is the target."""
+        return self.snapshot is not None and self.snapshot.nonce == snapshot.nonce
 
 
 def is_pin(tag: str) -> bool:
@@ -48,9 +59,10 @@ def read_pins(storage: Storage) -> list[Pin]:
     return found
 
 
-def pin_path(snapshot: Snapshot, runtime: Runtime) -> str:
-    """A new file for a pin."""
-    return tag_path(f"{PIN_PREFIX}{snapshot.id}-{runtime.ids.uuid()[:_LETTERS]}")
+def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> str:
+    """A new file for a pin; `alone` is as in `Pin.is_alone`."""
+    letters = runtime.ids.uuid()[:_LETTERS]
+    return tag_path(f"{PIN_PREFIX}{snapshot.id}-{letters}{_ALONE if alone else ''}")
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:

@@ -6,11 +6,11 @@ replay what it recorded as done.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from paimon_stream import errors
 from paimon_stream.format.json_text import MOST_JSON
@@ -34,7 +34,15 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table import layout
 from paimon_stream.table.journalled import journalled_batches, live_files_of
-from paimon_stream.table.removals import RemovalNotes, Removed, read_removals, streams_of
+from paimon_stream.table.removals import (
+    FAST_FORWARD,
+    ROLLBACK,
+    RemovalNotes,
+    Removed,
+    note_restored,
+    read_removals,
+    streams_of,
+)
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -63,12 +71,24 @@ class RollbackReport(Report):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A snapshot to roll back to. `kept_by` is the file of the tag that keeps it, or of the pin of
-    an interrupted rollback (`by_pin`); None if the snapshot's own file exists.
+    an interrupted rollback (`by_pin`); None if the snapshot's own file exists. `alone`: what stands
+    below it is another history, which goes as well.
     """
 
     snapshot: Snapshot
     kept_by: str | None = None
     by_pin: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarding:
+    """What a fast forward adds to the rollback of main to what main and the branch share: `lost` is
+    noted as removed, and `begin` is called when the pin and the notes stand.
+    """
+
+    lost: Sequence[Removed]
+    begin: Callable[[], None]
 
 
 def rollback_to(
@@ -77,30 +97,32 @@ def rollback_to(
     *,
     dry_run: bool = False,
     take_over: bool = False,
-    noted_by: RemovalNotes | None = None,
+    forwarding: Forwarding | None = None,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to`
     says, and raises the same errors. Nothing was changed if it refuses the target or another
-    rollback is under way. `noted_by` are the notes of a caller that removes more than this.
+    rollback is under way. `forwarding` is given where it is a part of a fast forward.
     """
     used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
     found = target if isinstance(target, Target) else find_target(snapshots, target)
     kept = SnapshotRef.of(found.snapshot)
-    notes = noted_by or RemovalNotes(used, running, "rollback", kept)
-    is_expired = found.kept_by is not None and not snapshots.stands(found.snapshot)
-    expired = (
-        _expired_above(table, snapshots, found.snapshot) if is_expired and noted_by is None else []
-    )
-    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes, expired)
+    notes = RemovalNotes(used, running, FAST_FORWARD if forwarding else ROLLBACK, kept)
+    if forwarding is not None:
+        expired = list(forwarding.lost)
+    elif found.kept_by is not None and not snapshots.stands(found.snapshot):
+        expired = _expired_above(table, snapshots, found.snapshot)
+    else:
+        expired = []
+    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes, expired, found.alone)
     if dry_run:
         refuse_broken(table, snapshots, found, read_pins(used))
         run.preview()
     else:
-        run.pin, completes = pin_target(table, snapshots, found, take_over, running)
-        run.execute(completes=completes)
+        run.pinned = pin_target(table, snapshots, found, take_over, running)
+        run.execute(None if forwarding is None else forwarding.begin)
     if run.streams and not dry_run:
         streams = ", ".join(
             f"{user!r} from batch {batch} on" for user, batch in run.streams.items()
@@ -132,8 +154,10 @@ class _Rollback:
     by_pin: bool
     notes: RemovalNotes
     expired: list[Removed]
-    """Batches of streams that go as well, and whose snapshots have expired."""
-    pin: str = ""
+    """What goes besides the later snapshots: batches of streams whose snapshots have expired."""
+    alone: bool
+    """As in `Target`."""
+    pinned: "Pinned" = field(default_factory=lambda: Pinned(path=""))
     gone: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
     changelogs: tuple[int, ...] = ()
@@ -145,31 +169,39 @@ class _Rollback:
         return streams_of(self.removed)
 
     def preview(self) -> None:
-        later = self._later()
-        self.gone.update(later)
+        going = self._going()
+        later = [one for one in going if one > self.kept.id]
+        self.gone.update(going)
         self.removed.extend([*map(Removed.of, self._readable(later)), *self.expired])
         self.tags.update(self._later_tags())
         self.changelogs = self._later_changelogs()
 
-    def execute(self, *, completes: bool) -> None:
+    def execute(self, begin: Callable[[], None] | None = None) -> None:
         """Removes everything that is later than the target, then the pin. Each snapshot is noted
-        before it goes (`table/removals.py`). With `completes` it goes on with what an interrupted
-        rollback to the same target has begun.
+        before it goes (`table/removals.py`), and everything before the target is restored: a run
+        that was killed after that no longer shows what had expired. It goes on with what an
+        interrupted rollback to the same target has begun.
         """
+        self._require_pin()
+        self.alone = self.alone or self.pinned.is_alone
+        going = self._going()
+        taken = self._taken_over(going) if self.pinned.completes else []
+        later = [one for one in going if one > self.kept.id]
+        self._note([*taken, *self.expired, *map(Removed.of, self._readable(later))])
         try:
+            if begin is not None:
+                begin()
             self._look()
         except errors.NoSpace:  # what frees space is refused while there is a pin
             if not self.by_pin:  # else the pin alone keeps the target
-                self.storage.delete(self.pin)
+                self.notes.withdraw()
+                self.storage.delete(self.pinned.path)
             raise
-        self.notes.announce(self.expired)
-        self.removed.extend(self.expired)
-        later = self._announce()
-        if completes:
-            self._take_over(later)
         self.storage.delete(layout.LATEST_HINT)
-        self._remove_snapshots(later)
+        self._remove_snapshots(going)
         self.notes.complete()
+        if self.pinned.replaces:  # what those runs had announced, and did not remove, stays
+            note_restored(self.storage, map(SnapshotRef.of, self._readable(self.snapshots.ids())))
         self.changelogs = self._later_changelogs()
         self._remove_changelogs()
         while tags := self._later_tags():  # a tag may be created until its snapshot is gone
@@ -181,14 +213,10 @@ class _Rollback:
         self._write_hint(layout.LATEST_HINT, self.kept.id)
         self._look()
         ExpiringNotes(self.storage).drop(self.kept.id)  # that of an expiry which was killed
-        self.storage.delete(self.pin)
+        self.storage.delete(self.pinned.path)
 
-    def _look(self) -> None:
-        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points
-        to it before it exists, so that after a kill no hint hides it, and again afterwards: an
-        expiry may have moved the hint.
-        """
-        if not self.storage.exists(self.pin):
+    def _require_pin(self) -> None:
+        if not self.storage.exists(self.pinned.path):
             gone = (
                 f"It had removed {len(self.gone)} snapshots."
                 if self.gone
@@ -199,6 +227,13 @@ class _Rollback:
             raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
                 self.storage.location
             )
+
+    def _look(self) -> None:
+        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points
+        to it before it exists, so that after a kill no hint hides it, and again afterwards: an
+        expiry may have moved the hint.
+        """
+        self._require_pin()
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
@@ -221,37 +256,34 @@ class _Rollback:
             text = "%s: the hint %s is missing until a commit or repair_hints sets it: %s"
             _LOG.warning(text, self.storage.location, path, why)
 
-    def _announce(self) -> list[int]:
-        """The ids of the later snapshots, all of which are noted as about to be removed."""
-        later = self._later()
-        news = list(map(Removed.of, self._readable(later)))
-        self.notes.announce(news)
-        known = {one.snapshot for one in self.removed}
-        self.removed.extend(one for one in news if one.snapshot not in known)
-        return later
+    def _note(self, removed: Sequence[Removed]) -> None:
+        """Notes what is about to be removed, and counts it once."""
+        self.notes.announce(removed)
+        known = {one.snapshot or one.uuids for one in self.removed}
+        for one in removed:
+            if (one.snapshot or one.uuids) not in known:
+                known.add(one.snapshot or one.uuids)
+                self.removed.append(one)
 
-    def _take_over(self, later: Sequence[int]) -> None:
-        """Notes what an interrupted rollback to this target had announced and has removed. Its pin
-        stood until this one's did, so no expiry has taken them.
+    def _taken_over(self, going: Sequence[int]) -> list[Removed]:
+        """What an interrupted rollback to this target had announced, less what stays. Its pin stood
+        until this one's did, so no expiry has taken what is gone.
         """
-        target = SnapshotRef.of(self.kept)
-        taken = [
-            one
-            for one in read_removals(self.storage).unfinished(target)
-            if one.snapshot is None or one.snapshot.id not in later
-        ]
-        self.notes.announce(taken)
-        self.removed.extend(taken)
+        staying = [one for one in self.snapshots.ids() if one not in going]
+        stays = set(map(SnapshotRef.of, self._readable(staying)))
+        announced = read_removals(self.storage).unfinished(SnapshotRef.of(self.kept))
+        return [one for one in announced if one.snapshot not in stays]
 
-    def _remove_snapshots(self, later: list[int]) -> None:
+    def _remove_snapshots(self, going: list[int]) -> None:
         for _ in range(_ROUNDS):
-            for snapshot_id in reversed(later):
+            for snapshot_id in going:
                 self._look()
                 self.storage.delete(layout.snapshot_path(snapshot_id))
                 self.gone.add(snapshot_id)
-            later = self._announce()
-            if not later:
+            going = self._going()
+            if not going:
                 return
+            self._note(list(map(Removed.of, self._readable(going))))
             self.storage.delete(layout.LATEST_HINT)  # a writer may have committed in the meantime
         cure = "Stop it, and roll back again. Until then nothing expires."
         text = f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. {cure}"
@@ -259,8 +291,13 @@ class _Rollback:
             self.storage.location, subject=True
         )
 
-    def _later(self) -> list[int]:
-        return [one for one in self.snapshots.ids() if one > self.kept.id]
+    def _going(self) -> list[int]:
+        """The ids of what is to be removed, in this order. What stands below a target that shares
+        nothing with it goes last and upwards: the newest snapshot is always a state of the table.
+        """
+        ids = self.snapshots.ids()
+        later = [one for one in reversed(ids) if one > self.kept.id]
+        return [*later, *(one for one in ids if one < self.kept.id)] if self.alone else later
 
     def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
         """The later snapshots that can be read. Those that cannot are removed all the same."""
@@ -358,18 +395,30 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
     raise errors.NotFound(text, target=target).of_table(storage.location, subject=True)
 
 
+class Pinned(NamedTuple):
+    """The file of a pin. `completes`: it has replaced that of an interrupted rollback to the same
+    target, which was `is_alone` (`pins.Pin`). `replaces`: it has replaced that or those of others.
+    """
+
+    path: str
+    completes: bool = False
+    is_alone: bool = False
+    replaces: bool = False
+
+
 def pin_target(
     table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
-) -> tuple[str, bool]:
+) -> Pinned:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
-    target. Returns the pin's file, and whether it has replaced such a pin. Raises `NotFound` if the
+    target. Raises `NotFound` if the
     target is gone, `CommitContended` if another rollback is under way or an expiry has not ended,
     `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks
     may have been given up (`NoSpace`).
     """
     storage, wanted = table.storage, target.snapshot
     pins = read_pins(storage)
-    foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
+    foreign = [one for one in pins if not one.keeps(wanted)]
+    is_alone = target.alone or any(one.is_alone for one in pins if one not in foreign)
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
@@ -377,7 +426,7 @@ def pin_target(
         refuse_beside(
             snapshots, wanted, pins
         )  # before there is a pin, which proves that it is none
-    path = pin_path(wanted, runtime)
+    path = pin_path(wanted, runtime, alone=is_alone)
     try:
         made = _put(storage, path, target, pins)
         known = {path, *(one.path for one in pins)}
@@ -394,7 +443,7 @@ def pin_target(
         raise
     for one in pins:
         storage.delete(one.path)
-    return path, len(foreign) < len(pins)
+    return Pinned(path, len(foreign) < len(pins), is_alone, bool(pins))
 
 
 def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> int:

@@ -174,8 +174,10 @@ class RegisteredWriter:
     that a batch never reached its commit; None while the journal is off. `run` names the run that
     wrote the register, None in those of older releases. `given_up` are the batches over which an
     operator let the stream go on although they are not in the table, as pairs of the first and the
-    last one, ascending: what was noted of them is not asked about again. `earlier_runs` are the
-    runs before, the newest first, as far back as they are kept.
+    last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
+    forward has taken batches of this stream, and put those of the same query in a branch in their
+    place, so the next judgement asks the notes of removals. `earlier_runs` are the runs before, the
+    newest first, as far back as they are kept.
     """
 
     user: str
@@ -186,6 +188,7 @@ class RegisteredWriter:
     journal_since: int | None
     run: str | None = None
     given_up: tuple[tuple[int, int], ...] = ()
+    asks_notes: bool = False
     earlier_runs: tuple[str, ...] = ()
 
     @property
@@ -221,9 +224,11 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
             [(json_text.integer(first), json_text.integer(last)) for first, last in value]
         ),
     ),
+    ("asks_notes", "asksNotes", bool),
     ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
 )
-_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "earlierRuns")
+_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "asksNotes", "earlierRuns")
+"""What nearly all registers, or those of older releases, do not have."""
 
 
 class Claims:

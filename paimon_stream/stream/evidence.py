@@ -347,7 +347,9 @@ def judge_next(
     run last looked. Also raises `CommitLost`. None if the memory no longer fits the table or says
     nothing of later batches, so that storage must decide. If snapshots since the run last looked
     have expired, storage must decide, too, while an earlier run may be at this batch (`follows`).
-    Otherwise `seen` stays where it was, and the commit checks the fence.
+    Otherwise `seen` stays where it was, and the commit checks the fence. A run that `follows`
+    others and has nothing of its own could not miss what the table has lost of them, so storage
+    decides, too, once what it has seen is gone.
     """
     batch_id = refuse.batch_id
     if batch_id <= memory.batch_id:
@@ -356,6 +358,8 @@ def judge_next(
         return None
     fate = _fate_of_own(snapshots, memory, latest, refuse)
     if fate is None or not _has_seen(snapshots, memory, latest):
+        return None
+    if follows and memory.own is None and not _still_sees(snapshots, memory.seen, latest):
         return None
     seen, newest = None if latest is None else SnapshotRef.of(latest), None
     after = 0 if memory.seen is None else memory.seen.id
@@ -402,6 +406,17 @@ def _has_seen(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None)
     if seen is None or (own is not None and seen == own.snapshot):
         return True
     return is_held(snapshots, seen, latest) is True
+
+
+def _still_sees(
+    snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot | None
+) -> bool:
+    """Whether the newest snapshot that a run has seen stands, so that nothing below it was taken
+    away.
+    """
+    if seen is None or (latest is not None and SnapshotRef.of(latest) == seen):
+        return True
+    return snapshots.stands(seen)
 
 
 def _fate_of_own(

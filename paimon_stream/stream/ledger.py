@@ -4,13 +4,14 @@ later batches. Nothing here writes.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from typing import TypeAlias
 
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
+    RECOMMITTED_MARK,
     CommitKind,
     Marks,
     Snapshot,
@@ -245,10 +246,15 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
         _own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry)
     )
     same_table = _judge_table(evidence, (entry, last_entry), refuse)
-    entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))
+    entry, last_entry = (
+        _without_given_up(_of_this_table(one, evidence), evidence.given_up)
+        for one in (entry, last_entry)
+    )
     latest, seen = evidence.latest, evidence.seen
     history = _search(evidence)
     is_let_in = _judge_identity(evidence, history, refuse)
+    if evidence.registered is not None and evidence.registered.asks_notes:
+        _refuse_noted(evidence, -1, refuse)
     if history.own is not None:
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
@@ -434,6 +440,20 @@ def _same_stream(identity: WriterIdentity, user: str, other: Marks | RegisteredW
 def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
     """The entry, unless it belongs to another table that was at this location."""
     return None if entry is None or entry.schema_digest != evidence.schema_digest else entry
+
+
+def _without_given_up(
+    entry: JournalEntry | None, given_up: tuple[tuple[int, int], ...]
+) -> JournalEntry | None:
+    """The entry, unless an operator has given its batch up, and without the batch before, if that
+    was given up: the run that removes these entries may have been killed.
+    """
+    if entry is None or _is_given_up(entry.batch_id, given_up):
+        return None
+    previous = entry.previous
+    if previous is not None and _is_given_up(previous.batch_id, given_up):
+        return replace(entry, previous=None)
+    return entry
 
 
 def _judge_table(
@@ -723,22 +743,26 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
         refuse.checkpoint_ahead(own)
         return
     if (since is None or since > own.commit_identifier + 1) and _refuse_noted(
-        evidence, own.commit_identifier, refuse
+        evidence, own.commit_identifier, refuse, own=own
     ):
         return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
 
 
-def _refuse_noted(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
+def _refuse_noted(
+    evidence: Evidence, above: int, refuse: ReplayErrors, *, own: Snapshot | None = None
+) -> bool:
     """Is one of the batches `above` that one and before this one, which left neither snapshot nor
     journal, named by a note? From `journal_since` on none reached its commit, because the journal
-    would have it. Returns whether one is, and an operator let this batch continue all the same.
+    would have it. A note that is older than our newest snapshot, `own`, does not count: the
+    checkpoint ran that batch again. Returns whether one is, and an operator let this batch continue
+    all the same.
     """
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
     missing = range(above + 1, batch_id if since is None else min(since, batch_id))
     user, is_known = evidence.identity.user, evidence.registered is not None
     return _refuse_noted_of(
-        evidence, user, evidence.given_up, missing, refuse, doubts_count=is_known
+        evidence, user, evidence.given_up, missing, refuse, own=own, doubts_count=is_known
     )
 
 
@@ -749,6 +773,7 @@ def _refuse_noted_of(
     missing: range,
     refuse: ReplayErrors,
     *,
+    own: Snapshot | None = None,
     doubts_count: bool = True,
 ) -> bool:
     """The same of the batches of a commit user that are missing. Those that an operator has given
@@ -769,6 +794,7 @@ def _refuse_noted_of(
         and one.is_of_stream
         and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
+        and not (own is not None and _is_older(one, own))
     ]
     if noted:
         last, _, newest = max(noted, key=itemgetter(0, 1))
@@ -782,6 +808,19 @@ def _refuse_noted_of(
     elif answer.fate is Fate.UNKNOWN:
         refuse.maybe_have_had_rows(last, answer.why)
     return answer.fate is not Fate.EXPIRED
+
+
+def _is_older(removed: Removed, own: Snapshot) -> bool:
+    """Whether this was surely removed before a batch of ours was published, which stands: by five
+    minutes, or by a rollback that had removed all above its target. What `recommit` published does
+    not show that the checkpoint went back.
+    """
+    if RECOMMITTED_MARK in own.properties:
+        return False
+    target = removed.target
+    is_above = target is not None and target.id < own.id
+    removed_all = removed.is_proven and removed.by == "rollback"
+    return (removed_all and is_above) or is_before(removed, own.time_millis)
 
 
 def _last_not_given_up(batches: range, given_up: tuple[tuple[int, int], ...]) -> int | None:

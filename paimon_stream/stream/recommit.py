@@ -21,6 +21,7 @@ from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     MARK_PREFIX,
+    RECOMMITTED_MARK,
     Marks,
     Snapshot,
     SnapshotRef,
@@ -47,7 +48,6 @@ from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 
-_NONCE: Final = MARK_PREFIX + "recommitted"
 _QUERY_ID: Final = MARK_PREFIX + "query-id"
 _LATEST_MILLIS: Final = 45 * 60_000
 """The most from a snapshot's staging to its put: half an hour, and the 15 minutes by which stores
@@ -184,7 +184,7 @@ class _Recommit:
                 continue
             if lost.batch != BATCH_IDENTIFIER or lost.nonce in (
                 one.nonce,
-                own_properties(one).get(_NONCE),
+                own_properties(one).get(RECOMMITTED_MARK),
             ):
                 return one
         return None
@@ -329,7 +329,7 @@ class _Recommit:
             user=lost.user,
             identifier=lost.batch,
             messages=lost.messages,
-            properties={**lost.properties, _NONCE: lost.nonce or lost.uuid},
+            properties={**lost.properties, RECOMMITTED_MARK: lost.nonce or lost.uuid},
             renumber=True,
             numbering=Numbering(base=lost.base) if self._table.schema.primary_keys else None,
             checked=True,

@@ -129,6 +129,8 @@ class StreamWriter:
         self._memory: Memory | None = None
         self._knows_later = False  # whether the journal shows that no later batch was published
         self._follows = True  # whether an earlier run may be at the batches of this one
+        self._is_renamed = False  # whether its earlier batches may be those of another name
+        self._goes_back = False  # whether the journal has batches that the checkpoint runs again
         self._digest = ""
         self._branch: BranchIdentity | None = None  # of the branch that is written, if it has one
         self._numbering: Numbering | None = None
@@ -195,7 +197,9 @@ class StreamWriter:
             )
             self._refresh()
             return self._judge_first(batch, refuse)
-        fresh = judge_next(self._snapshots, memory, refuse, latest=latest, follows=self._follows)
+        # Batches of an old name may go while this run has none that it could miss.
+        follows = self._follows or (self._is_renamed and memory.own is None)
+        fresh = judge_next(self._snapshots, memory, refuse, latest=latest, follows=follows)
         verdict = fresh or self._judge_again(batch, refuse)
         alone = latest is not None and SnapshotRef.of(latest) == memory.seen
         # What a later run has published since the claim was looked for may have expired before the
@@ -221,6 +225,11 @@ class StreamWriter:
         self._knows_later = evidence.knows_later
         self._digest, self._branch = evidence.schema_digest, evidence.branch
         verdict = self._judge_from_storage(batch, evidence, refuse)
+        self._is_renamed = not self._follows and any(
+            not evidence.claimed(sibling.user) for sibling in evidence.siblings
+        )
+        is_newest = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
+        self._goes_back = evidence.later_entry is not None and is_newest
         looks: list[Request] = [self._claims.is_ended]
         if verdict.seen is not None:
             looks.append(
@@ -649,6 +658,11 @@ class StreamWriter:
         if self._memory is None and not self.table.options.value(JOURNAL):
             # not before: the entry of a dead attempt may show that it was published
             self._journal.clear()
+        elif self._goes_back and self._claims.holds():
+            # Not before: until then the checkpoint may be exchanged. A batch without rows would
+            # leave the entry of one that was rolled back.
+            self._journal.remove_later(entry.batch_id)
+        self._goes_back = False
         self._memory = Memory(
             batch_id=entry.batch_id,
             own=own,

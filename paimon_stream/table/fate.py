@@ -164,7 +164,8 @@ def is_before(removed: Removed, attempted_millis: int) -> bool:
 
 def _in_words(removed: Removed) -> str:
     if removed.snapshot is None:
-        return "a fast forward has taken away what was published of it"
+        took = "has taken" if removed.ended else "had begun to take"
+        return f"a {removed.by} {took} away what was published of it"
     number = f"snapshot {removed.snapshot.id}" if removed.snapshot.id else "its snapshot"
     did = "has removed" if removed.ended else "had begun to remove"
     return f"a rollback or fast forward {did} {number}"

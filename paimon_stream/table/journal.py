@@ -181,6 +181,11 @@ class Journal:
         self._storage.together([partial(self.remove, batch) for batch in earlier[:-1]])
         self._kept = (*earlier[-1:], batch_id)
 
+    def remove_later(self, batch_id: int) -> None:
+        """Removes the entries of batches after this one."""
+        later = [batch for batch in self.batches() if batch > batch_id]
+        self._storage.together([partial(self.remove, batch) for batch in later])
+
     def remove(self, batch_id: int) -> None:
         """Removes one entry. It is no error if the entry is missing."""
         self._storage.delete(self._path(batch_id))

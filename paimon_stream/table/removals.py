@@ -2,14 +2,18 @@
 
 A removal writes its notes, `_paimon_stream/removed.<when>-<letters>.json`, before anything goes,
 and completes them when all that they name is gone. Each run writes files of its own, so no writer
-loses what another one has noted, and no note is ever shortened or dropped: whoever remembers a
+loses what another one has noted, and nothing in a note is ever dropped: whoever remembers a
 snapshot may come back after years. A note that cannot be read is a doubt, never "nothing".
+
+Where a fast forward or a rollback makes what was removed part of the table again, its entries move
+from `removed` to `restored` in their notes, which is only for who reads them.
 
 Older releases read only `_paimon_stream/rolled-back.json`, with the nonces of the newest thousand.
 It is still written for them, and what they have noted there is still read.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +42,8 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.layout import OWN_FOLDER
 
 _LOG = logging.getLogger(__name__)
+ROLLBACK: Final = "rollback"
+FAST_FORWARD: Final = "fast forward"
 _KIND: Final = "removal"
 _PREFIX: Final = "removed."
 _SUFFIX: Final = ".json"
@@ -168,15 +174,17 @@ def read_removals(storage: Storage) -> Removals:
     """What all notes of the table say. A note that cannot be read becomes one of the `doubts`.
     Raises `StorageError`.
     """
-    old, names = storage.together(
-        [partial(_read_old, storage), partial(storage.list_names, OWN_FOLDER, _PREFIX)]
-    )
-    paths = [f"{OWN_FOLDER}/{name}" for name in names if name.endswith(_SUFFIX)]
+    old, paths = storage.together([partial(_read_old, storage), partial(_note_paths, storage)])
     notes = storage.together([partial(_read, storage, path) for path in paths])
     return Removals(
         removed=tuple(removed for note in (*notes, old) for removed in note.removed),
         doubts=tuple(doubt for note in (*notes, old) for doubt in note.doubts),
     )
+
+
+def _note_paths(storage: Storage) -> list[str]:
+    names = storage.list_names(OWN_FOLDER, _PREFIX)
+    return [f"{OWN_FOLDER}/{name}" for name in names if name.endswith(_SUFFIX)]
 
 
 class RemovalNotes:
@@ -195,7 +203,8 @@ class RemovalNotes:
         it is noted. If not, the failure is logged with the streams that will not be stopped: a
         removal has to work on a full disk.
         """
-        news = [one for one in removed if (one.snapshot or one.uuids) not in self._announced]
+        once = {one.snapshot or one.uuids: one for one in reversed(removed)}
+        news = [one for key, one in reversed(once.items()) if key not in self._announced]
         for start in range(0, len(news), _MOST_IN_ONE):
             some = tuple(news[start : start + _MOST_IN_ONE])
             millis = self._runtime.clock.now_millis()
@@ -216,6 +225,23 @@ class RemovalNotes:
             self._written[path] = (millis, some)
             self._announced.update(one.snapshot or one.uuids for one in some)
         return True
+
+    def withdraw(self) -> None:
+        """Takes the notes of this run back, which has removed nothing. A failure is logged."""
+        for path in list(self._written):
+            try:
+                self._storage.delete(path)
+            except StorageError as why:
+                _LOG.warning(
+                    "%s: the note %s of a %s that removed nothing could not be removed, so what has expired may later "
+                    "be reported as unknown: %s",
+                    self._storage.location,
+                    path,
+                    self._what,
+                    why,
+                )
+                return
+            del self._written[path]
 
     def complete(self) -> None:
         """Notes that all that this run has announced is gone. A failure is logged: what became of
@@ -281,6 +307,98 @@ class RemovalNotes:
         )
 
 
+def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
+    """Notes that these snapshots are part of the table's history again, whatever removed them, and
+    with each what the same run has removed below it. In the notes they move from `removed` to
+    `restored`. A failure is logged: streams that have lost nothing may then be stopped.
+    """
+    nonces = {one.nonce for one in present}
+    try:
+        paths, known = _note_paths(storage), -1
+        while known < len(nonces):  # another run may have removed what these were built on
+            known = len(nonces)
+            for path in paths:
+                nonces |= _restore_in(storage, path, nonces)
+        _forget_old(storage, nonces)
+    except StorageError as why:
+        _LOG.warning(
+            "%s: could not note which removed snapshots are part of the table again, so streams that have lost "
+            "nothing may be stopped: %s",
+            storage.location,
+            why,
+        )
+
+
+def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
+    """Moves what is back in one note. Returns its nonces, and that of the target of a rollback, on
+    which all that it removed was built. A note that cannot be read stays.
+    """
+    data = read_if_there(storage.read, path, MOST_JSON)
+    if data is None:
+        return set()
+    try:
+        note = decode_checksummed(_KIND, data, path)
+        with understanding(path, len(data), "a note of a removal", _CURE):
+            removed = [(node, _decoded(node)) for node in note["removed"]]
+            before = list(note.get("restored", ()))
+            base = {_reference(note["target"]).nonce} if note["by"] == ROLLBACK else set()
+    except FormatError:
+        return set()
+    back = _is_back([one for _, one in removed], nonces)
+    if not any(back):
+        return set()
+    moved = [node for (node, _), moves in zip(removed, back, strict=True) if moves]
+    left = [node for (node, _), moves in zip(removed, back, strict=True) if not moves]
+    news = {**note, "removed": left, "restored": [*before, *moved]}
+    storage.write(path, encode_checksummed(_KIND, news))
+    return base | {node["snapshot"]["nonce"] for node in moved if node["snapshot"] is not None}
+
+
+def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
+    """Of each thing that one run has removed, whether it is back with the snapshots of these nonces.
+    A run removes one history from the newest snapshot down, so what it took below one of them is
+    what that was built on. A batch without a snapshot had expired, which is below all. Where a
+    writer has used an id again while the run worked, only the snapshots themselves are back.
+    """
+    named = [one.snapshot for one in removed if one.snapshot is not None]
+    newest = max((one.id for one in named if one.nonce in nonces), default=None)
+    if newest is None:
+        return [False] * len(removed)
+    ids = Counter(one.id for one in set(named))
+    is_one_history = max(ids.values()) == 1
+
+    def is_back(one: Removed) -> bool:
+        if one.snapshot is None:
+            return is_one_history
+        below = one.snapshot.id <= newest and ids[one.snapshot.id] == 1
+        return below or one.snapshot.nonce in nonces
+
+    return [is_back(one) for one in removed]
+
+
+def copy_removals(branch: Storage, main: Storage) -> None:
+    """Gives main the notes of a branch whose history it gets. Their names are unique. Notes of older
+    releases are added to main's; a list of theirs that cannot be read becomes a note that cannot be
+    read. Raises `StorageError`.
+    """
+    for path in _note_paths(branch):
+        data = read_if_there(branch.read, path)
+        if data is not None:
+            main.put_if_absent(path, data)
+    try:
+        theirs = _old_nonces(branch)
+        mine = _old_nonces(main) if theirs else []
+    except FormatError:
+        data = read_if_there(branch.read, _OLD_PATH)
+        if data is not None:
+            main.put_if_absent(f"{OWN_FOLDER}/{_PREFIX}rolled-back-of-a-branch{_SUFFIX}", data)
+        return
+    news = [one for one in theirs if one not in mine]
+    if news:
+        content = {"nonces": [*mine, *news][:_MOST_OF_OLD]}
+        main.write(_OLD_PATH, encode_checksummed(_OLD_KIND, content))
+
+
 def _node(reference: SnapshotRef) -> dict[str, Any]:
     return {"id": reference.id, "nonce": reference.nonce}
 
@@ -342,6 +460,15 @@ def _read_old(storage: Storage) -> Removals:
     except FormatError as why:
         return Removals(doubts=(why.message,))
     return Removals(removed=tuple(Removed(snapshot=SnapshotRef(id=0, nonce=one)) for one in nonces))
+
+
+def _forget_old(storage: Storage, nonces: set[str]) -> None:
+    """Removes nonces from the list of older releases. One that cannot be read stays."""
+    with suppress(FormatError):
+        before = _old_nonces(storage)
+        left = [one for one in before if one not in nonces]
+        if left != before:
+            storage.write(_OLD_PATH, encode_checksummed(_OLD_KIND, {"nonces": left}))
 
 
 def _old_nonces(storage: Storage) -> list[str]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -24,7 +24,7 @@ from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import Claims, WriterIdentity
 from paimon_stream.table.branch_identity import write_identity
-from paimon_stream.table.removals import RemovalNotes, Removed
+from paimon_stream.table.removals import RemovalNotes, Removed, note_restored
 from tests.persisted import values
 from tests.persisted.archive import OWN_FOLDER, own_files
 
@@ -123,6 +123,8 @@ def files_of_this_code() -> dict[str, bytes]:
     claims = Claims(branch, identity)
     claims.acquire()
     claims.register("digest", 0)
+    forwarded = replace(claims.own(), asks_notes=True)  # type: ignore[type-var]
+    claims._write(forwarded)  # type: ignore[arg-type]
     notes = RemovalNotes(branch, simulated(1), "fast forward", SnapshotRef(id=1, nonce="n"))
     gone = [
         Removed(snapshot=SnapshotRef(id=2 + one, nonce=f"n-{one}"), user="etl", identifier=one)
@@ -131,6 +133,7 @@ def files_of_this_code() -> dict[str, bytes]:
     attempt = Removed(snapshot=None, uuids=("u",), user="etl", identifier=1, certain=False)
     assert notes.announce([*gone, attempt])
     notes.complete()
+    note_restored(branch, [SnapshotRef(id=2, nonce="n-0")])
     return own_files(storage)
 
 

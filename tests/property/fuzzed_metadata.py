@@ -63,6 +63,7 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import read_branches
 from paimon_stream.maintenance.expire import consumers
 from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.forwarded import copy_stream
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.tags import read_tags, tagged_until
 from paimon_stream.spark.checkpoint import open_checkpoint
@@ -74,7 +75,7 @@ from paimon_stream.table.hash_index import hashes_of, index_file, read_index_fil
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_value import partition_by_column
-from paimon_stream.table.removals import read_removals
+from paimon_stream.table.removals import copy_removals, note_restored, read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
@@ -141,6 +142,7 @@ _REGISTER: Final = {
     "schemaDigest": "d",
     "journalSince": 3,
     "givenUp": [[0, 1]],
+    "asksNotes": True,
 }
 _IDENTITY: Final = {"token": "t", "madeMillis": 5, "snapshot": {"id": 1, "nonce": "n"}}
 _REMOVAL: Final = {
@@ -164,6 +166,16 @@ _REMOVAL: Final = {
             "identifier": 4,
             "query": None,
             "certain": False,
+        },
+    ],
+    "restored": [
+        {
+            "snapshot": {"id": 5, "nonce": "o"},
+            "uuids": [],
+            "user": "u",
+            "identifier": 5,
+            "query": "q",
+            "certain": True,
         },
     ],
 }
@@ -201,6 +213,7 @@ def _noted(body: bytes, path: str) -> None:
 def _register(body: bytes, path: str) -> None:
     storage = MemoryStorage()
     storage.write("_paimon_stream/u/writer", _checksummed("writer", body))
+    copy_stream(storage, storage, "_paimon_stream/u", [None])
     try:
         registered_writers(storage)
     except FormatError as raised:
@@ -222,6 +235,8 @@ def _removals(body: bytes) -> None:
         notes = read_removals(storage)
         assert all(name in doubt for doubt in notes.doubts)
         notes.of_nonce("m"), notes.of_uuid("a-b"), notes.unfinished(SnapshotRef(id=1, nonce="n"))
+        copy_removals(storage, MemoryStorage())
+        note_restored(storage, [SnapshotRef(id=2, nonce="m")])
 
 
 def _tags(storage: MemoryStorage) -> None:

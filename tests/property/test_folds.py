@@ -226,3 +226,20 @@ def test_distinct_lists_of_nested_values_keep_the_elements_that_java_keeps(
     made = folded("db.t", "v", column, rule, actions)
     made.validate(full=True)
     assert made.to_pylist() == [nested(expected), nested([7, 8])]
+
+
+def test_products_of_decimals_are_rounded_half_up_at_each_step() -> None:
+    steps = [
+        ([("add", "1.00"), ("back", "8.00")], "0.13"),
+        ([("add", "-1.00"), ("back", "8.00")], "-0.13"),
+        ([("add", "0.05"), ("add", "0.50")], "0.03"),
+        ([("add", "0.05"), ("add", "-0.50")], "-0.03"),
+        ([("add", "0.03"), ("back", "8.00")], "0.00"),
+        ([("add", "1.00"), ("back", "8.00"), ("add", "10.00")], "1.30"),
+    ]
+    keys = [[(what, Decimal(text)) for what, text in rows] for rows, _ in steps]
+    column, actions = as_actions(Random(0), "DECIMAL(9, 2)", keys)
+    found = folded("db.t", "v", column, ColumnRule(function="product"), actions)
+    assert found.to_pylist() == [Decimal(text) for _, text in steps]
+    model = {"fields.v.aggregate-function": "product"}
+    assert found.to_pylist() == [fold_steps(model, "v", "DECIMAL(9, 2)", key) for key in keys]

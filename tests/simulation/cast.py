@@ -14,6 +14,7 @@ from tests.simulation.actors.histories import (
     NAME,
     BranchMaker,
     CopyKeeper,
+    Damager,
     Forwarder,
     LongOutage,
     MarkCopier,
@@ -139,6 +140,16 @@ OF_HISTORIES: tuple[type[Actor], ...] = (
 HISTORIES: frozenset[str] = frozenset(kind.kind for kind in OF_HISTORIES)
 """Their names."""
 
+NAMESAKE = "namesake"
+"""Among those who take part in a history: the commit user of stream b has the name that a note of
+the branch once had.
+"""
+
+OF_LATER_HISTORIES = ("doctor", Damager.kind, NAMESAKE)
+"""They came to the histories later. A draw of its own decides about each, so no other draw
+changes.
+"""
+
 ALWAYS = frozenset({LongOutage.kind, BatchWriter.kind, Tagger.kind})
 
 
@@ -168,7 +179,7 @@ def world_of(
         and (newcomers and compactors and dynamic and upkeep)
         and random.Random(f"history {seed}").randrange(8) == 0
     ):
-        return history_of(world, only or HISTORIES)
+        return history_of(world, only or HISTORIES | later_of(seed))
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
     keyed = choices.once_in(4)
     if keyed:
@@ -282,9 +293,10 @@ def history_of(world: World, only: Collection[str]) -> World:
         options.pop("bucket-key", None)
     world.create(options, partitioned=False, keyed=keyed)
     world.branches[NAME] = world.truth.of_branch(NAME)
+    second = Checkpoint(f"branch-{NAME}" if NAMESAKE in only else "b")
     streams = [
         Stream(world, "stream a", Checkpoint("a"), loses_answers=True),
-        Stream(world, "stream b", Checkpoint("b"), loses_answers=True, quiet=choices.once_in(2)),
+        Stream(world, "stream b", second, loses_answers=True, quiet=choices.once_in(2)),
     ]
     on_branch = Stream(world, "stream e", Checkpoint("e"), loses_answers=True)
     on_branch.branch = NAME
@@ -300,8 +312,19 @@ def history_of(world: World, only: Collection[str]) -> World:
     if LongOutage.kind in only:
         actors.append(LongOutage(world, "the long outage of the branch"))
         actors[-1].branch = NAME
+    if Damager.kind in only:
+        actors.append(Damager(world, f"the {Damager.kind}"))
+    world.asks_doctor = "doctor" in only
     world.actors = [*actors[:3] * 2, *actors[3:]]
     return world
+
+
+def later_of(seed: int) -> frozenset[str]:
+    """Who takes part in the history of a seed besides those who were there first."""
+    drawn = (
+        kind for kind in OF_LATER_HISTORIES if not random.Random(f"{kind} {seed}").randrange(3)
+    )
+    return frozenset(drawn)
 
 
 def catalog_of(seed: int, only: Collection[str], *, drawn: bool) -> str:

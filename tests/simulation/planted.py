@@ -4,6 +4,7 @@ that anybody ever finds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from paimon_stream.api import doctor
 from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import Unavailable
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import Bundle, PutResult
 from paimon_stream.stream import dead_attempts, evidence, ledger, recommit, writer
 from paimon_stream.stream.claims import Claims, RunFence
@@ -554,6 +556,27 @@ def abort_does_not_ask(patch: Patch) -> None:
 )
 def recommit_overlooks_rollbacks(patch: Patch) -> None:
     patch.setattr(recommit, "read_removals", lambda storage: Removals())
+
+
+@bug(
+    "recommit looks for the place of a lost batch by the names of manifests alone.",
+    "Java writer without a lock",
+    "stream b",
+    rule=rules.ADVICE,
+    why="A commit that merged manifests names none of those below it, so its place is not found, and recommit refuses what the error told the operator to do.",
+    within=1,
+    script=[
+        *([1], [], [], [2], [0, 0, 0, 20], [2]),
+        *([3, 0, 0, 12], [3, 0, 0, 12], [3, 0, 0, 12], [3, 0, 0, 12], [3, 0, 0, 12]),
+        *([0], [3], [0, 0, 7]),
+    ],
+)
+def recommit_knows_manifests_by_name(patch: Patch) -> None:
+    def is_built_on(self: Any, staged: Mapping[str, object], snapshot: Snapshot) -> bool:
+        delta = self._manifests.delta(snapshot)
+        return bool(delta) and all(meta.file_name in staged for meta in delta)
+
+    patch.setattr(recommit._Recommit, "_is_built_on", is_built_on)
 
 
 # -- sequence numbers

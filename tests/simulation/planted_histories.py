@@ -4,17 +4,28 @@ forwards before an outage, branches that are made again, renamed sinks.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from paimon_stream.api import doctor
+from paimon_stream.format.snapshot_json import MARK_PREFIX, Snapshot
 from paimon_stream.maintenance import rollback
 from paimon_stream.maintenance.branches import _Forward
-from paimon_stream.stream import evidence, ledger
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage import branch
+from paimon_stream.storage.base import Storage
+from paimon_stream.stream import dead_attempts, evidence, ledger, recommit
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table import fate, table
-from paimon_stream.table.removals import RemovalNotes, Removals
+from paimon_stream.table.removals import RemovalNotes, Removals, read_removals
+from paimon_stream.table.snapshots import SnapshotStore
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
-from tests.simulation.cast import HISTORIES, HISTORY
+from tests.simulation.cast import HISTORIES, HISTORY, NAMESAKE
 
 ALL = (HISTORY, *sorted(HISTORIES))
+DOCTOR = (HISTORY, "doctor")
 
 
 @bug(
@@ -167,3 +178,124 @@ def options_in_the_table_count(patch: Patch) -> None:
 )
 def clocks_agree(patch: Patch) -> None:
     patch.setattr(ledger, "CLOCKS_DIFFER_MILLIS", 0)
+
+
+@bug(
+    "Marks count wherever they are, also where another engine has copied them.",
+    HISTORY,
+    "copier of marks",
+    rule=rules.ADVICE,
+    why="The snapshot that replaced a batch counts as one of this package, so recommit refuses the batch that is lost.",
+)
+def copied_marks_count(patch: Patch) -> None:
+    patch.setattr(recommit, "is_ours", has_marks)
+
+
+def has_marks(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has properties of this package, for whichever snapshot they were."""
+    return any(key.startswith(MARK_PREFIX) for key in snapshot.properties)
+
+
+@bug(
+    "The clean-up of a dead attempt looks only at tags of the attempt's own snapshot.",
+    HISTORY,
+    "rollback",
+    "tagger",
+    "maker of branches",
+    rule=rules.WHOLE,
+    seed=41,
+    why="The attempt was published and rolled back, and a branch still refers to the files that go.",
+)
+def roots_beside_the_history_are_not_asked(patch: Patch) -> None:
+    def kept(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
+        tags = SnapshotStore(storage, runtime).tags()
+        tagged = any(tag.delta_manifest_list in names for tag in tags)
+        return frozenset(names) if tagged else frozenset()
+
+    patch.setattr(dead_attempts, "names_kept_beside_history", kept)
+
+
+@bug(
+    "The note of a branch lies where the commit user branch-<name> has its folder.",
+    HISTORY,
+    "maker of branches",
+    NAMESAKE,
+    rule=rules.NO_REASON,
+    why="Once such a stream has begun, the branch cannot be deleted, because no file can be written at the path of a folder.",
+)
+def a_note_lies_in_the_folder_of_a_user(patch: Patch) -> None:
+    patch.setattr(branch, "branch_note", branch.older_branch_note)
+
+
+@bug(
+    "The doctor does not read the notes of removed snapshots.",
+    *DOCTOR,
+    "rollback",
+    "long outage",
+    rule=rules.DOCTOR,
+    why="What a rollback took counts as expired, so the batch is to be written, and the sink, which reads them, stops.",
+)
+def the_doctor_reads_no_notes(patch: Patch) -> None:
+    real = doctor.gather
+
+    def gather(*asked: Any, **known: Any) -> Any:
+        return replace(real(*asked, **known), removals=Removals)
+
+    patch.setattr(doctor, "gather", gather)
+
+
+@bug(
+    "The doctor does not read the registers of the query's other commit users.",
+    *DOCTOR,
+    "renamer",
+    "long outage",
+    rule=rules.DOCTOR,
+    seed=39,
+    why="A renamed sink counts as a new one whose restart is safe, and the sink, which reads them, stops.",
+)
+def the_doctor_knows_no_other_user(patch: Patch) -> None:
+    real = doctor.gather
+
+    def gather(*asked: Any, **known: Any) -> Any:
+        return replace(real(*asked, **known), others=tuple)
+
+    patch.setattr(doctor, "gather", gather)
+
+
+@bug(
+    "A note of removed snapshots that cannot be read counts as none.",
+    HISTORY,
+    "rollback",
+    "long outage",
+    "damager of notes",
+    rule=rules.LOSSES_REPORTED,
+    why="What was rolled back counts as expired once everything of the time has expired.",
+)
+def damaged_notes_count_as_none(patch: Patch) -> None:
+    for module in (evidence, fate):
+        patch.setattr(module, "read_removals", without_doubts)
+
+
+def without_doubts(storage: Storage) -> Removals:
+    """What the notes say that can be read."""
+    return replace(read_removals(storage), doubts=())
+
+
+@bug(
+    "A run that has published nothing does not look whether what it has seen still stands.",
+    HISTORY,
+    "long outage",
+    "maker of branches",
+    "fast forward",
+    "renamer",
+    "batch writer",
+    rule=rules.LOSSES_REPORTED,
+    why="What it has seen has expired, and it goes on over a batch of its old name that main loses.",
+    within=1,
+    script=[
+        *([0, 0, 1], [], [1], [7], [1], [1], [2], [11], [1], [9, 0, 1]),
+        *([10], [1], [6], [8]),
+    ],
+)
+def a_run_without_batches_misses_none(patch: Patch) -> None:
+    patch.setattr(evidence, "_still_sees", lambda *_: True)

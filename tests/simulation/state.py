@@ -29,7 +29,7 @@ class Violation(AssertionError):
 def token_of(name: str) -> Token | None:
     """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
     `<user>-<batch>-<number>`, with dynamic buckets followed by a point and the bucket."""
-    user, batch, _ = name.split("-")
+    user, batch, _ = name.rsplit("-", 2)
     return None if batch == "x" else (stream_of(user), int(batch))
 
 

@@ -63,7 +63,7 @@ class Truth:
 
     `there` are the snapshots that exist, `head` the end of the line, `beside` those outside it with
     the process that made them, `taken` the batches that something took away and what it was,
-    `upsets` the number of times that the line lost something, `drops` that of the tables that were
+    `taken_at` the number of that upset, `upsets` the number of times that the line lost something, `drops` that of the tables that were
     dropped. `voided` are the batches in snapshots that lay beside the line and were removed, with
     the number of that upset. `unsure` are the tags whose makers ended before they could take them
     back. `parts` has the files of each attempt to write a batch of a table with dynamic buckets.
@@ -81,6 +81,7 @@ class Truth:
     tags: dict[str, tuple[State, Process]] = field(default_factory=dict)
     branches: dict[str, State] = field(default_factory=dict)
     taken: dict[Token, str] = field(default_factory=dict)
+    taken_at: dict[Token, int] = field(default_factory=dict)
     acked: set[Token] = field(default_factory=set)
     excused: set[Token] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
@@ -380,7 +381,7 @@ class Truth:
         elif old - new or reason != "overwrite":
             self.upsets += 1
         for token in tokens(old - new) - tokens(new):
-            self.taken[token] = reason
+            self.taken[token], self.taken_at[token] = reason, self.upsets
             if noted:
                 self.noted.add(token)
         for token in tokens(new):

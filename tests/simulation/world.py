@@ -18,6 +18,7 @@ from tests.simulation.actors.base import Actor
 from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.catalogs import Locks
 from tests.simulation.choices import Choices, Script
+from tests.simulation.disk import Disk
 from tests.simulation.faults import Fault, possible
 from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
 from tests.simulation.state import State
@@ -107,7 +108,8 @@ class World:
         self, options: dict[str, str], *, partitioned: bool = False, keyed: bool = False
     ) -> None:
         """Creates the table."""
-        self.disk = MemoryStorage(clock=self)  # type: ignore[arg-type]
+        kind = Disk if self.history else MemoryStorage
+        self.disk = kind(clock=self)  # type: ignore[arg-type]
         self.truth = Truth(self)
         self.options, self.partitioned, self.keyed = options, partitioned, keyed
         self._create()

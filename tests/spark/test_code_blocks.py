@@ -12,7 +12,6 @@ import pytest
 
 from paimon_stream import PaimonTable
 from tests.kits.code_blocks import Block, Page, blocks, commands, enter
-from tests.kits.params import few
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -27,7 +26,7 @@ REASONS = {
 }
 
 SLOW = {"quickstart.md", "reading.md", "spark-format.md"}
-"""What they show is in README.md, or has tests of its own: `make test-full` runs them."""
+"""`make test-long` runs these."""
 
 Given = Callable[[Any], dict[str, Any]]
 
@@ -103,7 +102,11 @@ def folder(spark_session: Any, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "name",
-    few([name for name, found in RUN.items() if found], lambda name: name not in SLOW),
+    [
+        pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
+        for name, page in RUN.items()
+        if page
+    ],
 )
 def test_the_blocks_of_a_page_run(name: str, folder: Path, spark_session: Any) -> None:
     page = Page({"__name__": "__main__", **GIVEN.get(name, nothing)(spark_session)})

@@ -56,10 +56,7 @@ def test_what_is_not_ours_is_named_with_table_and_batch(
     assert sink.last_error is not None and line.startswith(type(sink.last_error).__name__)
 
 
-@pytest.mark.parametrize(
-    "batch_id",
-    few([-1, None, True, 1.0, "0", 2**63 - 1, 2**63], lambda batch_id: batch_id == "0"),
-)
+@pytest.mark.parametrize("batch_id", [-1, None, True, 1.0, "0", 2**63 - 1, 2**63])
 def test_a_batch_id_that_spark_never_gives_is_refused(job: Job, batch_id: Any) -> None:
     job.create()
     with pytest.raises(errors.InvalidOption, match="batch id"):
@@ -67,9 +64,7 @@ def test_a_batch_id_that_spark_never_gives_is_refused(job: Job, batch_id: Any) -
     assert not job.load().snapshots()
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"before_commit": "x"}, pytest.param({"on_commit": 5}, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("wrong", [{"before_commit": "x"}, {"on_commit": 5}])
 def test_what_cannot_be_called_is_refused_when_the_sink_is_made(
     job: Job, wrong: dict[str, Any]
 ) -> None:

@@ -258,6 +258,14 @@ def grown(frame: DataFrame, path: Path, **options: str) -> tuple[Table, DataFram
     return fit_rows(frame, table, lambda merge: evolve(table, merge, options))
 
 
+def test_new_columns_join_a_table_and_the_operation_column_does_not(job: Job) -> None:
+    job.create([("id", "INT NOT NULL")], primary_keys=["id"], options={"bucket": "1"})
+    frame = job.spark.createDataFrame([], "id int, Op string, n int")
+    table, rows = grown(frame, job.table, **ADD, **{"paimon-stream.operation-column": "op"})
+    assert table.schema.field_names == ("id", "n")
+    assert rows.columns == ["id", "n", "op"]
+
+
 @pytest.mark.spark35
 def test_with_case_sensitivity_another_case_is_a_new_column(job: Job) -> None:
     job.create([("a", "INT")])

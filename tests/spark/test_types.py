@@ -24,7 +24,6 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.align import align, project
 from paimon_stream.spark.types import can_up_cast, spark_type, to_data_fields
 from paimon_stream.write.conform import ColumnPlan
-from tests.kits.params import few
 
 SCALARS: tuple[tuple[st.DataType, str], ...] = (
     (st.BooleanType(), "BOOLEAN"),
@@ -89,10 +88,7 @@ def refused(
 @pytest.mark.spark35
 @pytest.mark.parametrize(
     ("spark", "text"),
-    few(
-        SCALARS + NESTED,
-        lambda spark, text: text in ("DECIMAL(38, 10)", "TIMESTAMP(6)", "ROW<a DATE NOT NULL>"),
-    ),
+    SCALARS + NESTED,
 )
 def test_a_new_table_gets_the_paimon_type_of_each_spark_type_and_back(
     spark: st.DataType, text: str

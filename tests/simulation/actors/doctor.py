@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, PaimonStreamError, ReplayError
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage.branch import branch_storage
 from tests.simulation import rules
 from tests.simulation.limits import SLEEPER_UNREADABLE, Limit
 from tests.simulation.state import State, Violation
@@ -22,7 +23,7 @@ def diagnose(stream: Stream) -> Diagnosis | None:
     world = stream.world
     try:
         (found,) = examine(
-            world.disk,
+            branch_storage(world.disk, stream.branch) if stream.branch else world.disk,
             checkpoint=stream.checkpoint.files(world.millis),
             user=stream.user,
             options=stream.run_options,

@@ -1,12 +1,14 @@
 """Those who change the history of a table in ways that no writer sees: they make, delete and
 forward branches, rename sinks, put the table back from a copy, set its options, and copy the marks
-of a stream. And outages so long that everything expires.
+of a stream. Others damage what this package has noted. And outages so long that everything
+expires.
 
 Each piece of work is whole, and nothing fails: what matters is the order of these pieces.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 NAME = "b"
 """The branch, which is made again under the same name."""
+
+NOTE = re.compile(r"_paimon_stream/(removed\.|rolled-back\.json)")
+"""The path of a note of removed snapshots, of the table or of a branch."""
 
 SOON = 11 * MINUTE
 """After this a branch is made again under its name. The times of two machines may be five minutes
@@ -222,6 +227,31 @@ class OptionSetter(Actor):
             return replace(schema, id=schema.id + 1, options={**schema.options, name: value})
 
         return lambda: evolve(self.table(), with_option, rows=False)
+
+
+class Damager(Actor):
+    """Cuts one or all notes of removed snapshots, or gives them the version of a newer release."""
+
+    kind = "damager of notes"
+    whole = True
+
+    def begin(self) -> Work | None:
+        choices = self.world.choices
+        notes = [path for path in sorted(self.world.truth.paths) if NOTE.search(path)]
+        if not notes:
+            return None
+        paths = [choices.pick(notes)] if choices.once_in(2) else notes
+        newer = choices.once_in(2)
+        self.doing = f"{'a newer form of' if newer else 'cutting'} {', '.join(paths)}"
+        self.ready()
+        return lambda: self.damage(paths, newer=newer)
+
+    def damage(self, paths: list[str], *, newer: bool) -> None:
+        storage = self.ready().storage
+        for path in paths:
+            content = storage.read(path)
+            written = content.replace(b" 1 sha256:", b" 2 sha256:", 1)
+            storage.write(path, written if newer else content[: len(content) // 2])
 
 
 class MarkCopier(JavaWriter):

@@ -76,6 +76,8 @@ REFUSED = (
     UnsupportedFeature,
 )
 """What `recommit` raises if it cannot commit the files again."""
+NONE_STANDS = "no snapshot of another engine stands in place of its own"
+"""How `recommit` refuses a batch that a rollback took."""
 RESETS = (CheckpointReset, CheckpointRewound)
 ON_TABLE_CHANGE = "paimon-stream.on-table-change"
 Reports = dict[str, CommitReport]
@@ -127,6 +129,7 @@ class Stream(Actor):
         self.command: Recommit | None = None
         self.tried: set[str] = set()
         self.rolled_back = False
+        self.lost: Token | None = None
         self.left: set[Token] = set()
         self.skipped: set[Token] = (
             set()
@@ -385,6 +388,7 @@ class Stream(Actor):
         if (
             self.command is not None
         ):  # then the batch is lost, and the operator lets the stream continue
+            self.check_not_refused(error)
             self.command = None if isinstance(error, REFUSED) else self.command
             return
         user = str(error.context.get("user", self.user))
@@ -423,6 +427,7 @@ class Stream(Actor):
                 )  # it was no rollback, and he knows, or has forgotten it
                 self.tried.add(user)
                 self.rolled_back = forgotten and bool(read_removals(self.world.disk).removed)
+                self.lost = None if forgotten else lost
             if self.command is None:
                 self.answer(user, option_of(error, cure))
             self.checkpoint.known_drops = truth.drops
@@ -458,6 +463,20 @@ class Stream(Actor):
         self.rolled_back = False
         if brought_back:
             raise Violation(rules.ROLLBACK_STANDS, f"{self.name}: {report} is there again")
+
+    def check_not_refused(self, error: PaimonStreamError) -> None:
+        """The command for a batch that another engine's snapshot has replaced is not refused as if
+        that snapshot did not stand there, unless more was taken away since.
+        """
+        lost, truth = self.lost, self.truth
+        if (
+            isinstance(error, TableRolledBack)
+            and NONE_STANDS in error.message
+            and lost is not None
+            and truth.taken.get(lost) == "replaced"
+            and truth.taken_at[lost] == truth.upsets
+        ):
+            raise Violation(ADVICE, f"{self.name}: what the error of {lost} names ends in {error}")
 
     def answer(self, user: str, option: str | None) -> None:
         """Gives that option to a sink from the next start on."""

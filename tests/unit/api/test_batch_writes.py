@@ -177,6 +177,13 @@ def test_columns_that_may_be_null_may_be_left_out_where_that_is_asked_for_and_ot
         table.append([{"id": 1}])  # type: ignore[arg-type]
 
 
+def test_a_column_of_the_key_or_the_partition_is_never_left_out() -> None:
+    for table in (made(), made(keys=(), **{"bucket": "2", "bucket-key": "dt"})):
+        with pytest.raises(IncompatibleSchema, match="lack column 'dt'"):
+            table.append(pa.table({"id": [1]}), missing_columns="null")
+        assert not table.snapshots()
+
+
 def test_a_dynamic_overwrite_replaces_the_partitions_that_get_rows() -> None:
     table = made()
     table.append(rows((1, "a"), (2, "b"), (3, None)))

@@ -152,6 +152,21 @@ def test_a_folder_that_another_engine_made_is_a_database(tmp_path: Path) -> None
 # -----------------------------------------------------------------------------------------------
 
 
+class WithAnEmptyKey(MemoryStorage):
+    """A store in which another engine has made the key `java.db/`, which nobody can delete."""
+
+    def list_folders(self, folder: str) -> list[str]:
+        return sorted({*super().list_folders(folder), *([] if folder else ["java.db"])})
+
+
+def test_a_key_that_another_engine_leaves_of_a_database_is_named(caplog: Any) -> None:
+    store = WithAnEmptyKey("empty")
+    shop = FilesystemCatalog(warehouse="memory://empty", opened=lambda *_: store)
+    assert shop.list_databases() == ["java"]
+    shop.drop_database("java")
+    assert "the empty key java.db/ of another engine stays" in caplog.text
+
+
 def test_tables_are_created_loaded_listed_and_dropped(warehouse: str) -> None:
     made = catalog(
         {"warehouse": warehouse, "table-default.bucket": "2", "table-default.bucket-key": "id"}

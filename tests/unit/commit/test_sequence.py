@@ -12,9 +12,9 @@ import pytest
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.request import Published
-from paimon_stream.commit.sequence import Numbering
+from paimon_stream.commit.sequence import Numbering, rewrites
 from paimon_stream.commit.table_cache import MAX_SEQUENCE
-from paimon_stream.errors import SequenceConflict
+from paimon_stream.errors import IndexConflict, SequenceConflict
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import SnapshotRef
@@ -175,6 +175,15 @@ def test_what_cannot_collide_is_no_conflict(theirs: int, bucket: int) -> None:
     as_java(bench, 1, numbered(bench, "j", theirs, rows=1, bucket=bucket))
     commit(bench, committer, 1, numbered(bench, "b", 10), numbering=numbering)
     bench.audit(["a", "b", "j"])
+
+
+def test_a_batch_is_written_again_unless_the_option_says_fail() -> None:
+    table = keyed().table
+    fail = {"paimon-stream.on-sequence-conflict": "fail"}
+    stopping = replace(table, options=type(table.options)(table.options, fail))
+    assert rewrites(table, SequenceConflict("used"))
+    assert not rewrites(stopping, SequenceConflict("used"))
+    assert rewrites(stopping, IndexConflict("changed")), "it is no matter of numbers"
 
 
 @pytest.mark.parametrize(

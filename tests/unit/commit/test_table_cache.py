@@ -207,6 +207,14 @@ def test_a_file_of_a_partition_that_the_table_cannot_have_does_not_count() -> No
     assert (known.max_sequence(EMPTY_ROW, 0), list(known.partitions)) == (5, [EMPTY_ROW])
 
 
+def test_the_largest_number_counts_whatever_the_order_of_the_files() -> None:
+    known = BucketIndex()
+    known.add([A], [add("1", A, last=5), add("2", A, last=9), add("3", A, last=7)])
+    assert known.max_sequence(A, 0) == 9
+    known.take([add("4", A, last=8)])
+    assert known.max_sequence(A, 0) == 9
+
+
 def test_files_without_fixed_buckets_have_no_count() -> None:
     known = Known()
     known.commit([add("1", A, total=-1)])

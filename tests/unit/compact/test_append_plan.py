@@ -62,8 +62,10 @@ def test_neighbours_in_a_bucket_are_chosen_as_java_chooses_them(case: dict[str, 
 
 
 def test_a_plan_depends_on_its_input_only_and_reads_in_the_order_of_writing() -> None:
-    files = [entry(number, 1000) for number in range(7)]
-    assert numbers(plan_append(reversed(files), limits(), full=False)) == [[0, 1, 2, 3, 4, 5, 6]]
+    for sizes in ([1000] * 7, range(1000, 300, -100), [300, 100, 700, 200, 500, 400, 600]):
+        files = [entry(number, size) for number, size in enumerate(sizes)]
+        units = plan_append(reversed(files), limits(), full=False)
+        assert numbers(units) == [[0, 1, 2, 3, 4, 5, 6]]
 
 
 def test_files_that_overlap_in_a_bucket_are_taken_together_or_not_at_all() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paimon_stream.errors import CorruptMetadata
-from paimon_stream.format.deletion_vectors import deleted_positions
+from paimon_stream.format.deletion_vectors import VERSION, deleted_positions, encode_vector
 from paimon_stream.format.entries import DeletionRange
 from tests.kits.params import one_in
 
@@ -95,6 +95,16 @@ def test_all_containers_are_read(seed: int) -> None:
         start, offsets = struct.pack("<II", 12346, count), bytes(4 * count)
     data, length = file_of(start + header + offsets + body)
     assert read(data, length, 20 << 16, len(expected)) == expected
+
+
+@pytest.mark.parametrize("bits64", [False, True])
+@pytest.mark.parametrize("marked", [1, 4095, 4096, 4097, 65_536, 65_537])
+def test_what_is_written_is_read_where_a_container_takes_another_form(
+    marked: int, bits64: bool
+) -> None:
+    positions = np.arange(marked, dtype=np.int64) + 65_536
+    record, length = encode_vector(positions, bits64=bits64)
+    assert read(VERSION + record, length, 200_000, marked) == positions.tolist()
 
 
 def test_a_few_bytes_cannot_mark_more_rows_than_the_file_has() -> None:

@@ -236,6 +236,15 @@ def test_update_time_is_that_of_the_newest_file() -> None:
     bench.audit([])
 
 
+def test_a_partition_with_a_file_of_unknown_age_does_not_go_by_its_update_time() -> None:
+    bench = bench_of("a", "b", options={"partition.expiration-strategy": "update-time"})
+    message = bench.message("of-unknown-age", dt="b")
+    unknown = replace(message.new_files[0], creation_time=None)
+    bench.committer().commit(bench.request(2, [replace(message, new_files=(unknown,))]))
+    bench.clock.advance(365 * DAY)
+    assert days(expire(bench)) == ["a"]
+
+
 def test_files_that_wait_for_their_buckets_stay_and_take_nobody_s_place() -> None:
     bench = bench_of("2000-01-02", options={"partition.expiration-max-num": "1"})
     bench.committer().commit(bench.request(7, [bench.message("waits", dt="2000-01-01", bucket=-2)]))

@@ -460,7 +460,9 @@ def test_the_only_pin_of_an_expired_target_stays_on_a_full_disk_until_another_ta
     with pytest.raises(NoSpace):
         rollback_to(bench.on(full_disk(case)), 5, runtime=bench.runtime)
     assert len(read_pins(bench.storage)) == 1
-    storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", error=NoSpace)])
+    storage = FaultyStorage(
+        bench.storage, [Fault(at=1, verb="put_if_absent", path="snapshot/", error=NoSpace)]
+    )
     with pytest.raises(NoSpace):
         rollback_to(bench.on(storage), 5, runtime=bench.runtime)
     assert len(read_pins(bench.storage)) == 1
@@ -486,7 +488,9 @@ def test_a_rollback_without_space_to_restore_its_target_leaves_no_pin() -> None:
     case = Case.make()
     bench = case.bench
     case.expire()  # only the tag keeps snapshot 4
-    storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", error=NoSpace)])
+    storage = FaultyStorage(
+        bench.storage, [Fault(at=1, verb="put_if_absent", path="snapshot/", error=NoSpace)]
+    )
     with pytest.raises(NoSpace):
         rollback_to(bench.on(storage), "kept", runtime=bench.runtime)
     assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [6, 7])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -277,6 +278,14 @@ def test_what_arrow_cannot_fold_prunes_nothing(table: PaimonTable) -> None:
     predicate = Predicate.of(pc.scalar(1) / pc.field("id") == 1, table.schema, "t")
     zero = {"id": ColumnStats(min=0, max=0, null_count=0)}
     assert predicate.possible([(zero, 1), ({}, None)]) == [True, True]
+
+
+def test_an_upper_bound_in_which_java_lost_a_character_prunes_nothing(tmp_path: Path) -> None:
+    """Java cuts a text between the halves of a character, and writes the rest as `?`."""
+    table = PaimonTable.create(str(tmp_path / "t"), [("s", "STRING")])
+    predicate = Predicate.of(pc.field("s") == "ab\U0001f600", table.schema, "t")
+    known = [({"s": ColumnStats("a", high, 0)}, 5) for high in ("ab?", "abz", "ab\U0001f601")]
+    assert predicate.possible(known) == [True, False, True]
 
 
 # -- time travel

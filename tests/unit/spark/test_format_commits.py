@@ -19,12 +19,14 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 
 from pyspark.sql import types as st
 
-from paimon_stream import PaimonTable, errors
+from paimon_stream import PaimonTable, catalog, errors
 from paimon_stream.compact import in_stream
 from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
+from paimon_stream.spark.batch import Runs
 from paimon_stream.spark.datasource_write import Answer, Plan
+from paimon_stream.spark.identity import QueryFacts
 from paimon_stream.write.task import encode_result
 from tests.kits.params import few
 
@@ -282,6 +284,31 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
     assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
 
 
+@pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])
+def test_batches_expire_old_snapshots_unless_other_jobs_do(
+    tmp_path: Path, write_only: str, left: list[int]
+) -> None:
+    few = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
+    made = table(tmp_path, **few, **{"write-only": write_only})
+    for batch in range(4):
+        commit(made, answers(planned(made), rows(batch), batch=batch), batch)
+    assert [one.id for one in made.snapshots()] == left and ids(made) == [0, 1, 2, 3]
+    (runs,) = driver._RUNS.values()
+    assert runs.metrics.values()["expiredSnapshots"] == 4 - len(left)
+
+
+def test_complete_results_are_refused_by_a_sink_that_upserts(tmp_path: Path) -> None:
+    sink, *_ = driver.settings_of(
+        {"path": table(tmp_path, keyed=True).location}, overwrite=False, is_stream=True
+    )
+    facts = QueryFacts(query_id="q", output_mode="complete")
+    with (
+        pytest.raises(errors.UnsupportedFeature, match=r"the sink upserts.*mode='complete'"),
+        Runs().run_of(facts, sink, "me"),
+    ):
+        pass
+
+
 # -- batch writes
 # ---------------------------------------------------------------------------------------
 
@@ -389,6 +416,24 @@ def test_options_of_a_store_are_told_from_those_of_the_table() -> None:
     assert "'k'" not in repr(found)
     with pytest.raises(errors.InvalidOption, match=r"s3\.acess-key"):
         driver.settings_of({"path": "s3://bucket/t", "s3.acess-key": "k"}, **STREAM)
+
+
+def test_a_table_is_found_by_its_name_in_a_catalog_with_what_opens_it(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    from paimon_stream.spark.datasource import divided
+
+    warehouse = {"warehouse": str(tmp_path)}
+    locked = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c", "lock.enabled": "true"}
+    for options in (warehouse, warehouse | locked):
+        shop = catalog(options)
+        shop.create_database("shop", ignore_if_exists=True)
+        shop.create_table("shop.orders", [("id", "BIGINT")], ignore_if_exists=True)
+        found = divided({"path": "shop.orders", "bucket": "1", **options}, [])
+        assert found.location == shop.location("shop.orders") and found.table == {"bucket": "1"}
+        assert found.storage == (options if options is not warehouse else {})
+    assert divided({"path": found.location, **warehouse}, []).location == found.location
+    with pytest.raises(errors.InvalidOption, match="The table is 'orders'"):
+        divided({"path": "orders", **warehouse}, [])
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,35 @@ def test_a_first_batch_that_was_written_again_under_another_name_stops_no_third_
     assert stream.batch().outcome == "committed"
 
 
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "live"])
+def test_a_renamed_sink_without_rows_notices_that_batches_of_its_old_name_went(
+    restarted: bool,
+) -> None:
+    """All that its run remembers is a snapshot of others, which has expired."""
+    bench = Bench()
+    stream = Stream(bench, user=FIRST)
+    stream.batches(1)
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    stream.batches(2)
+
+    def others(commits: int) -> None:
+        for _ in range(commits):
+            bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+        expire_snapshots(bench.table, 1, 1, 1, protect_streams=False, runtime=bench.runtime)
+
+    others(1)
+    stream.user, stream.writer = SECOND, None
+    stream.batch(rows=0)
+    others(1)
+    rollback_to(bench.table, "t", runtime=bench.runtime)
+    bench.storage.delete("tag/tag-t")
+    others(6)
+    if restarted:
+        stream.start()
+    with pytest.raises(TableRolledBack, match=r"batch 2 was committed"):
+        stream.batch()
+
+
 @pytest.mark.parametrize("late", [0, 2])
 @pytest.mark.parametrize("expired", [True, False])
 def test_a_sink_that_was_added_does_not_hide_what_a_renamed_one_has_lost(

@@ -1,0 +1,401 @@
+"""What a fast forward or rollback that is killed, refused, given up or undone leaves: a table that
+can be read, and notes by which each stream that has lost something stops, and no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from paimon_stream.commit.report import Phase
+from paimon_stream.errors import CommitContended, HistoryUnknown, TableRolledBack
+from paimon_stream.format.json_text import encode_checksummed
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.maintenance.branches import create_branch, fast_forward
+from paimon_stream.maintenance.pins import read_pins
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.runtime import simulated
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.claims import Claims
+from paimon_stream.table.fate import Fate, fate_of
+from paimon_stream.table.removals import (
+    RemovalNotes,
+    Removed,
+    copy_removals,
+    note_restored,
+    read_removals,
+)
+from tests.kits.commits import Bench
+from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.places import following
+from tests.kits.streams import At, PowerCut, Stream
+from tests.unit.stream.test_branch_streams import of_branch
+from tests.unit.stream.test_what_is_gone import apart, expire, note_paths, outage, stream_of
+
+KILLED = pytest.mark.parametrize("kind", ["killed before", "killed after"])
+NO_JOURNAL = {"paimon-stream.journal": "false"}
+CONTINUE = {"paimon-stream.on-table-change": "continue"}
+
+
+def with_branch(bench: Bench) -> None:
+    """Makes branch x from the newest snapshot, which no tag of main keeps."""
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    bench.storage.delete("tag/tag-v1")
+
+
+def forward(bench: Bench) -> None:
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+
+
+def compact_all(bench: Bench) -> None:
+    names = bench.live_names()
+    into = f"big-{bench.snapshots.latest_id()}"
+    bench.committer().commit(bench.request(0, [bench.compaction(*names, into=into)], user="c"))
+
+
+def killed_anywhere(
+    kind: str,
+    make: Callable[[], tuple[Bench, Stream]],
+    work: Callable[[FaultyStorage, Bench], object],
+    again: Callable[[Bench], object],
+) -> list[tuple[Bench, Stream, int]]:
+    """The work, killed at each operation in turn, and done again to its end."""
+    at, fired, cases = 0, True, []
+    while fired:
+        at = following(at)
+        bench, stream = make()
+        storage = FaultyStorage(bench.storage, [Fault(at=at, **FAULTS[kind])])  # type: ignore[arg-type]
+        try:
+            work(storage, bench)
+        except Killed:
+            assert bench.live_names()
+            again(bench)
+        fired = storage.fired
+        cases.append((bench, stream, at))
+    assert len(cases) > 10
+    return cases
+
+
+# -- killed
+# ----------------------------------------------------------------------------
+
+
+@KILLED
+@pytest.mark.parametrize("cut", [None, 2])
+def test_a_forward_to_what_shares_no_snapshot_may_be_killed_anywhere(
+    kind: str, cut: int | None
+) -> None:
+    def make() -> tuple[Bench, Stream]:
+        bench = Bench()
+        main, _ = apart(bench, expired=True)
+        if cut is not None:
+            rollback_to(bench.table, cut, runtime=bench.runtime)
+        return bench, main
+
+    cases = killed_anywhere(
+        kind,
+        make,
+        lambda storage, bench: fast_forward(bench.on(storage), "x", runtime=bench.runtime),
+        forward,
+    )
+    for bench, main, _ in cases:
+        assert bench.live_names() == of_branch(bench).live_names()
+        assert bench.snapshots.ids() == of_branch(bench).snapshots.ids()
+        assert read_pins(bench.storage) == []
+        outage(bench)
+        main.start()
+        with pytest.raises(TableRolledBack):
+            main.batch()
+
+
+@KILLED
+def test_a_rollback_to_an_expired_tag_that_was_killed_anywhere_hides_no_expired_batch(
+    kind: str,
+) -> None:
+    def make() -> tuple[Bench, Stream]:
+        bench = Bench()
+        outage(bench, 2)
+        create_tag(bench.table, "v1", runtime=bench.runtime)
+        stream = Stream(bench)
+        stream.batches(3)
+        outage(bench)
+        return bench, stream
+
+    cases = killed_anywhere(
+        kind,
+        make,
+        lambda storage, bench: rollback_to(bench.on(storage), "v1", runtime=bench.runtime),
+        lambda bench: rollback_to(bench.table, "v1", runtime=bench.runtime),
+    )
+    for bench, stream, _ in cases:
+        outage(bench, 12)
+        stream.start()
+        with pytest.raises(TableRolledBack, match="a rollback has "):
+            stream.batch()
+
+
+# -- refused
+# ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [None, 3])
+def test_a_refused_forward_changes_and_announces_nothing(cut: int | None) -> None:
+    bench = Bench()
+    main, _ = apart(bench, expired=True)
+    if cut is not None:
+        rollback_to(bench.table, cut, runtime=bench.runtime)
+    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-1", **FAULTS["killed after"])  # type: ignore[arg-type]
+    storage = FaultyStorage(bench.storage, [fault])
+    whole = bench.table
+    bench.table = bench.on(storage)
+    with pytest.raises(Killed):
+        expire(bench)
+    bench.table = whole
+    before = {one: bench.storage.read(one) for one in paths(bench)}
+    with pytest.raises(CommitContended, match="Nothing was changed"):
+        forward(bench)
+    assert {one: bench.storage.read(one) for one in paths(bench)} == before
+    del main
+
+
+def paths(bench: Bench) -> list[str]:
+    folders = ("snapshot", "tag", "schema", "_paimon_stream")
+    return [one.path for folder in folders for one in bench.storage.list_files(folder)]
+
+
+# -- given up
+# ----------------------------------------------------------------------------
+
+
+@KILLED
+def test_a_killed_rollback_that_is_given_up_leaves_no_doubt_about_what_stands(kind: str) -> None:
+    def make() -> tuple[Bench, Stream]:
+        stream = stream_of(5)
+        create_tag(stream.bench.table, "all", runtime=stream.bench.runtime)
+        return stream.bench, stream
+
+    def give_up(bench: Bench) -> None:
+        rollback_to(bench.table, "all", take_over=True, runtime=bench.runtime)
+
+    cases = killed_anywhere(
+        kind,
+        make,
+        lambda storage, bench: rollback_to(bench.on(storage), 3, runtime=bench.runtime),
+        lambda bench: give_up(bench) if bench.storage.exists("tag/tag-all") else None,
+    )
+    for bench, stream, _ in cases:
+        if bench.snapshots.latest_id() != 5:
+            continue  # the rollback had come to its end, or removed the tag
+        outage(bench, 1)
+        compact_all(bench)
+        outage(bench)
+        stream.start()
+        stream.batch()
+
+
+# -- undone
+# ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_a_rollback_that_a_forward_has_undone_stops_nobody(
+    to: int, options: dict[str, str]
+) -> None:
+    stream = stream_of(4, options=options)
+    bench = stream.bench
+    known = [SnapshotRef.of(bench.snapshots.get(one)) for one in bench.snapshots.ids()]
+    with_branch(bench)
+    rollback_to(bench.table, to, runtime=bench.runtime)
+    forward(bench)
+    assert read_removals(bench.storage).removed == ()
+    outage(bench, 1)
+    compact_all(bench)
+    outage(bench)
+    latest = bench.snapshots.latest()
+    assert {fate_of(bench.snapshots, one, latest).fate for one in known} == {Fate.EXPIRED}
+    if not options:
+        stream.start()
+    stream.batch()
+
+
+def test_what_main_wrote_above_the_cut_is_lost_to_a_forward_back() -> None:
+    stream = stream_of(4)
+    bench = stream.bench
+    with_branch(bench)
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    other = Stream(bench, user="o", query_id="qo", checkpoint="/ck/o")
+    other.batches(2)
+    report = fast_forward(bench.table, "x", runtime=bench.runtime)
+    assert report.streams == {"o": 0}
+    other.start()
+    with pytest.raises(TableRolledBack):
+        other.batch()
+    stream.start()
+    stream.batch()
+
+
+def test_what_two_rollbacks_took_from_one_history_is_back_with_its_newest_snapshot() -> None:
+    stream = stream_of(4)
+    bench = stream.bench
+    with_branch(bench)
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    other = Stream(bench, user="o", query_id="qo", checkpoint="/ck/o")
+    other.batches(2)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    forward(bench)
+    assert {one.user for one in read_removals(bench.storage).removed if one.user} == {"o"}
+    other.start()
+    with pytest.raises(TableRolledBack):
+        other.batch()
+    outage(bench)
+    stream.start()
+    stream.batch()
+
+
+def test_where_nobody_noted_the_cut_what_lies_below_the_point_is_not_certain() -> None:
+    stream = stream_of(4)
+    bench = stream.bench
+    with_branch(bench)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    for path in [*note_paths(bench), "_paimon_stream/rolled-back.json"]:
+        bench.storage.delete(path)
+    forward(bench)
+    noted = read_removals(bench.storage).removed
+    assert {one.certain for one in noted if one.snapshot is not None} == {False}
+
+
+def test_of_two_histories_in_one_run_only_the_named_snapshots_are_back() -> None:
+    storage, runtime = MemoryStorage(), simulated(1)
+    notes = RemovalNotes(storage, runtime, "rollback", SnapshotRef(id=1, nonce="one"))
+    names = {"two": 2, "five": 5, "used again": 5, "six": 6, "seven": 7}
+    refs = {nonce: SnapshotRef(id=number, nonce=nonce) for nonce, number in names.items()}
+    attempt = Removed(snapshot=None, uuids=("u",), user="s", identifier=1)
+    notes.announce(
+        [*(Removed(snapshot=one, user="s", identifier=one.id) for one in refs.values()), attempt]
+    )
+    notes.complete()
+    note_restored(storage, [refs["six"]])
+    removed = read_removals(storage)
+    left = {one.snapshot.nonce for one in removed.removed if one.snapshot and one.snapshot.id}
+    assert left == {"five", "used again", "seven"}
+    assert removed.of_uuid("u") is not None
+    assert removed.of_nonce("six") is None
+
+
+def test_a_note_that_cannot_be_read_stays_as_it_is() -> None:
+    storage = MemoryStorage()
+    storage.write("_paimon_stream/removed.1-a.json", b"damaged")
+    odd = {"removed": 5, "restored": 7}
+    storage.write("_paimon_stream/removed.2-b.json", encode_checksummed("removal", odd))
+    storage.write("_paimon_stream/rolled-back.json", b"damaged")
+    before = {one.path: storage.read(one.path) for one in storage.list_files("_paimon_stream")}
+    note_restored(storage, [SnapshotRef(id=1, nonce="n")])
+    assert before == {
+        one.path: storage.read(one.path) for one in storage.list_files("_paimon_stream")
+    }
+    main = MemoryStorage()
+    copy_removals(storage, main)
+    assert len(read_removals(main).doubts) == 3
+
+
+# -- streams of main and of the branch
+# ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+@pytest.mark.parametrize("rows", [10, 0], ids=["full", "gaps"])
+@pytest.mark.parametrize("later", [True, False])
+def test_the_batches_of_a_branch_do_not_pass_for_those_of_main(
+    options: dict[str, str], rows: int, later: bool
+) -> None:
+    """One query writes both under one commit user. Once an operator has decided, it goes on."""
+    bench = Bench()
+    create_branch(bench.table, "x", runtime=bench.runtime)
+    main = Stream(bench, options=options)
+    branch = Stream(of_branch(bench), written=100)
+    for number in range(5):
+        main.batch()
+        branch.batch(rows=rows if number else 10)
+    forward(bench)
+    if later:
+        outage(bench)
+    main.start()
+    with pytest.raises((TableRolledBack, HistoryUnknown)):
+        main.batch()
+    decided = {**CONTINUE, "paimon-stream.on-unknown-history": "continue"}
+    main.options = {**options, **decided}
+    main.start()
+    main.batch()
+    main.options = options
+    main.start()
+    main.batch()
+
+
+def test_what_operators_gave_up_in_main_and_in_the_branch_stays_given_up() -> None:
+    bench = Bench()
+    main = Stream(bench)
+    main.batches(5)
+    with_branch(bench)
+    branch = Stream(of_branch(bench), next_batch=5, written=100)
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    main.options = dict(CONTINUE)
+    main.start()
+    main.batch()
+    branch.batches(2)
+    forward(bench)
+    register = Claims(bench.storage, main.writer._identity).own()  # type: ignore[union-attr]
+    assert register is not None
+    assert (3, 4) in register.given_up
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_batch_that_main_had_only_journalled_is_found_in_the_branch(before: int) -> None:
+    bench = Bench()
+    outage(bench, 1)
+    stream = Stream(bench)
+    stream.batches(before)
+    with_branch(bench)
+    outage(bench, 5)
+    stream.start(At(Phase.JOURNALED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.bench = of_branch(bench)
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    outage(stream.bench, 8)
+    forward(bench)
+    stream.bench = bench
+    stream.start()
+    assert stream.batch().outcome == "already committed"
+    stream.start()
+    stream.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+@pytest.mark.parametrize("older", [True, False])
+def test_a_branchs_rollback_is_not_forgotten_in_main(options: dict[str, str], older: bool) -> None:
+    bench = Bench()
+    outage(bench, 1)
+    with_branch(bench)
+    stream = Stream(of_branch(bench), options=options)
+    stream.batches(5)
+    rollback_to(stream.bench.table, 4, runtime=bench.runtime)
+    if older:
+        for path in note_paths(stream.bench):
+            stream.bench.storage.delete(path)
+    forward(bench)
+    names = set(read_removals(of_branch(bench).storage).removed)
+    assert names <= set(read_removals(bench.storage).removed)
+    stream.bench = bench
+    if older:  # without the batches the old list names snapshots alone, which no journal names
+        return
+    if not options:
+        outage(bench, 10)
+    stream.start()
+    with pytest.raises(TableRolledBack):
+        stream.batch()
