@@ -20,6 +20,7 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import HASH, DataFileMeta, FileSource, IndexFileMeta, SimpleStats
 from paimon_stream.format.snapshot_json import (
+    RECOMMITTED_MARK,
     VERSION_MARK,
     CommitKind,
     Snapshot,
@@ -35,7 +36,6 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_folder, branch_note, branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity, previous_commit
-from paimon_stream.stream.recommit import _NONCE as RECOMMITTED
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.table import Table, create_table
@@ -335,7 +335,7 @@ NEWEST: Final = Values(
     properties={
         **_PROPERTIES,
         "previous": previous_commit(REPORT, conflicts=1),
-        "recommitted": {**IDENTITY.properties(8, None), RECOMMITTED: BASE.nonce},
+        "recommitted": {**IDENTITY.properties(8, None), RECOMMITTED_MARK: BASE.nonce},
         "batch": {VERSION_MARK: "0.1.0"},
     },
     of_branch=Values(

@@ -20,6 +20,7 @@ from paimon_stream.stream.claims import Claims, RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
+from paimon_stream.table.fate import Fate
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.removals import Removals
 from paimon_stream.table.schema import SchemaStore
@@ -164,7 +165,8 @@ def others_are_overlooked(patch: Patch) -> None:
     seed=4,
 )
 def a_lost_commit_is_followed(patch: Patch) -> None:
-    patch.setattr(evidence, "_is_remembered", lambda *given: True)
+    patch.setattr(evidence, "_fate_of_own", lambda *given: Fate.EXPIRED)
+    patch.setattr(evidence, "_has_seen", lambda *given: True)
     patch.setattr(committer, "check_lineage", lambda *given: None)
 
 

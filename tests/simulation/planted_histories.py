@@ -105,6 +105,7 @@ def registers_of_the_branch_stay_there(patch: Patch) -> None:
 )
 def what_came_with_a_branch_is_written_again(patch: Patch) -> None:
     patch.setattr(ledger, "_came_with_branch", lambda found: None)
+    patch.setattr(ledger, "_may_have_come_with_branch", lambda found: None)
 
 
 @bug(
