@@ -160,8 +160,9 @@ At 25 ms a request that is a tenth of a second. It does not grow with the table 
 - That is 17 requests, and one more for each data file. If tasks write the batch, their files are sent
   between trips 1 and 2, one request for a file of up to 8 MiB, and parts of 8 MiB above that. If writing took
   longer than a second, the table is looked at once more before trip 2.
-- The first batch of a run is judged in eight trips at most, nine if the table's schema has changed since its
-  creation, and committed in four to seven.
+- The first batch of a run is judged in eight trips at most, and committed in four to seven. A trip is added if the
+  table's schema has changed since its creation; after batches without rows, because the sink may have had another
+  name; and two beside other sinks of its query.
 - A batch after another writer's commit takes up to thirteen, and a lost race three or more again.
 - Expiry runs beside the batches, unless the table sets `snapshot.expire.execution-mode`. After a commit it
   looks into the store only if the oldest snapshot may be due, and at one of 16 such commits.

@@ -324,6 +324,19 @@ def test_tags_are_made_listed_and_used(table: Path) -> None:
     assert answer_of("stats", table)["snapshots"]["latest"] == 1
 
 
+def test_a_rollback_that_takes_only_a_tag_says_so(table: Path) -> None:
+    """Another engine has rolled the table back, and kept the tag of a later snapshot."""
+    assert run("tag create", table, "later", "--snapshot", "3").exit_code == 0
+    (table / "snapshot" / "snapshot-3").unlink()
+    (table / "snapshot" / "LATEST").write_text("2")
+    before = contents(table)
+    planned = run("rollback", table, "2")
+    assert "1 tag would be removed: later." in planned.stdout
+    assert "--yes" in planned.stdout
+    assert contents(table) == before
+    assert "1 tag removed: later." in run("rollback", table, "2", "--yes").stdout
+
+
 def test_manifests_are_merged_into_a_snapshot_of_their_own(table: Path) -> None:
     assert "3 manifests" in run("compact-manifests", table).stdout
     document = answer_of("compact-manifests", table, "--yes")
