@@ -77,7 +77,8 @@ def examine(
 
     `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the
     order in which the batch function calls them, or the one with the commit `user`; if neither is
-    given, those that are registered for the checkpoint's query. Without a checkpoint, all streams
+    given, those that are registered for the checkpoint's query, and the one that `options` give a
+    prefix which the query has not had here. Without a checkpoint, all streams
     that are registered in the table are judged, each with its registered checkpoint. `options`,
     `mode` and `query_name` are the arguments of the restarted sink and query. `storage_options` are
     those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no table,
@@ -159,11 +160,14 @@ class _Doctor:
             why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
             return (self._unusable(checkpoint.root, user, *why),)
         query_id = checkpoint.query_id()
-        users = self._users_of(query_id or _NEW_QUERY, names) if user is None else [user]
+        query_id = query_id or _NEW_QUERY
+        users = self._users_of(query_id, names) if user is None else [user]
+        renamed = [] if names or user is not None else self._renamed_by_prefix(query_id, users)
         found = []
         for position, one in enumerate(users):
             others = users[:position] if names else {*users, *known} - {one}
             found.append(self._of_sink(checkpoint, kind, one, frozenset(others)))
+        found += [self._of_sink(checkpoint, kind, one, frozenset()) for one in renamed]
         return tuple(found)
 
     def of_registered(self, user: str | None) -> tuple[Diagnosis, ...]:
@@ -188,8 +192,22 @@ class _Doctor:
             found += self.of_checkpoint(checkpoint, register.user, known=users)
         return tuple(found)
 
+    def _default_user(self, query_id: str) -> str:
+        return f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
+
+    def _renamed_by_prefix(self, query_id: str, registered: Sequence[str]) -> list[str]:
+        """The commit user that the sink gets by a given prefix under which its query has not
+        registered so far. The users that have are then no sinks of the new run.
+        """
+        default = self._default_user(query_id)
+        if self._settings.prefix is None or any(
+            one == default or one.startswith(f"{default}_") for one in registered
+        ):
+            return []
+        return [default]
+
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
-        default = f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
+        default = self._default_user(query_id)
         if names:
             return [f"{default}_{name}" if name else default for name in names]
         return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]

@@ -49,6 +49,9 @@ def copy_stream(
         theirs["givenUp"] = sorted(map(list, given_up))
         if mine.get("asksNotes") or not {None, theirs.get("queryId")}.isdisjoint(taken):
             theirs["asksNotes"] = True
+        # Two users that shared a run are two sinks, wherever they have run together.
+        runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
+        theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
         register = encode_checksummed(_REGISTER, theirs)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
@@ -69,6 +72,7 @@ def _body(register: bytes, path: str) -> dict[str, Any] | None:
             since, given_up = body["journalSince"], body.get("givenUp", ())
             body["journalSince"] = None if since is None else integer(since)
             body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
+            body["earlierRuns"] = list(map(str, body.get("earlierRuns", ())))
         return body
     return None
 

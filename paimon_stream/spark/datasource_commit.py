@@ -28,6 +28,7 @@ from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system
 from paimon_stream.spark.align import align, fold_of
 from paimon_stream.spark.batch import Runs, batch_of
+from paimon_stream.spark.checkpoint import Checkpoint
 from paimon_stream.spark.datasource import divided
 from paimon_stream.spark.datasource_write import Answer, Plan
 from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
@@ -35,7 +36,7 @@ from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.claims import BatchSummary, registered_writers
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.schema import SchemaStore
@@ -243,7 +244,7 @@ def commit_batch(
     """Commits a batch of a stream, unless it is in the table. Raises what `PaimonSink` raises."""
     sink, own, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     first = next((one for one in answers if one is not None), None)
-    checkpoint = None if sink.checkpoint is None else sink.open_checkpoint(sink.checkpoint)
+    checkpoint = _checkpoint_of(sink, own.get("queryname"), first)
     if first is None:  # the rows had no partition, so no task ran; then Spark makes up one
         if len(answers) > 1 or (checkpoint is not None and checkpoint.is_continuous(batch_id)):
             raise errors.UnsupportedFeature(
@@ -267,6 +268,8 @@ def commit_batch(
             batch_of(facts, batch_id),
         )
         with runs.run_of(facts, sink, user, after=batch_id - 1) as run:
+            if run.report is None and checkpoint is None:
+                _check_known(sink, first.query_id, batch_id)
             writer, verdict = run.writer, run.writer.judge(batch)
             if isinstance(verdict, AlreadyCommitted):
                 run.report = writer.already(batch, verdict)
@@ -287,6 +290,39 @@ def commit_batch(
                     system().clock.now_millis() if before is None else before.time_millis
                 )
             run.report = writer.commit(batch, fresh, messages)
+
+
+def _checkpoint_of(
+    sink: SinkSettings, query_name: str | None, answer: Answer | None
+) -> Checkpoint | None:
+    """The query's checkpoint: the one that is given, or the folder of the query's name below the
+    session's, if it is this query's. None if it is not known: without a name, Spark makes one up,
+    but then each start is a new query.
+    """
+    if sink.checkpoint is not None:
+        return sink.open_checkpoint(sink.checkpoint)
+    if answer is None or not answer.checkpoints or not query_name:
+        return None
+    checkpoint = sink.open_checkpoint(f"{answer.checkpoints.rstrip('/')}/{query_name}")
+    return checkpoint if checkpoint.query_id() == answer.query_id else None
+
+
+def _check_known(sink: SinkSettings, query_id: str, batch_id: int) -> None:
+    """Raises `IdentityUnknown` for a later batch of a query that has not registered in the table,
+    and whose checkpoint is not known: only the time of its last batch would show that the table was
+    dropped and created again.
+    """
+    decision = opt.Options(sink.options, location=sink.location).value(opt.ON_TABLE_CHANGE)
+    if batch_id == 0 or decision == "continue":
+        return
+    if any(one.query_id == query_id for one in registered_writers(sink.open_storage())):
+        return
+    raise errors.IdentityUnknown(
+        f"batch {batch_id} is not the first one of query {query_id}, of which this table knows nothing, and where its "
+        "checkpoint lies is not known. So whether the table was dropped and created again cannot be known, either. "
+        'Nothing was published. Give .option("checkpoint", …), the folder of the query\'s checkpoint; or let it '
+        f"continue with this batch: option {opt.ON_TABLE_CHANGE.key!r} = 'continue'."
+    ).of_table(sink.location)
 
 
 def commit_rows(

@@ -27,6 +27,9 @@ from paimon_stream.write.task import encode_result
 _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 """Local properties of Spark that name query, run and batch of a task."""
 
+_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
+"""The session's folder of checkpoints, which Spark's SQL passes to tasks as it does its settings."""
+
 _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 """A module of the processes in which Spark plans a write."""
 
@@ -63,14 +66,15 @@ class Plan:
 @dataclass(frozen=True)
 class Answer(WriterCommitMessage):  # type: ignore[misc]
     """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis,
-    and in a stream the ids of query and run. The result is None if the batch is in the table
-    already, so that no file was written.
+    and in a stream the ids of query and run, and the session's folder of checkpoints, if it has
+    one. The result is None if the batch is in the table already, so that no file was written.
     """
 
     result: bytes | None
     basis: bytes
     query_id: str = ""
     run_id: str = ""
+    checkpoints: str | None = None
 
 
 class _RowWriter:
@@ -114,10 +118,11 @@ class _RowWriter:
             if plan.recent.get((user, ids[0])) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
                     pass
-                return Answer(None, plan.basis, *ids)
+                return Answer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
             task = replace(task, spec=replace(task.spec, user=user))
         made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
-        return Answer(encode_result(made), plan.basis, *ids)
+        checkpoints = context.getLocalProperty(_CHECKPOINTS) if self.is_stream else None
+        return Answer(encode_result(made), plan.basis, *ids, checkpoints)
 
     def abort(self, messages: Sequence[Answer | None], *batch: int) -> None:
         """Removes the files of a write that was never committed."""

@@ -162,6 +162,7 @@ def _key(name: str) -> str:
 
 
 _CLAIM: Final = "claim-"
+_RUNS_KEPT: Final = 64
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
@@ -175,7 +176,8 @@ class RegisteredWriter:
     operator let the stream go on although they are not in the table, as pairs of the first and the
     last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
     forward has taken batches of this stream, and put those of the same query in a branch in their
-    place, so the next judgement asks the notes of removals.
+    place, so the next judgement asks the notes of removals. `earlier_runs` are the runs before, the
+    newest first, as far back as they are kept.
     """
 
     user: str
@@ -187,6 +189,19 @@ class RegisteredWriter:
     run: str | None = None
     given_up: tuple[tuple[int, int], ...] = ()
     asks_notes: bool = False
+    earlier_runs: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The runs in which the stream has written, as far back as they are kept. Two commit users
+        of a query that were in one run are two sinks; a sink has one name in a run.
+        """
+        return frozenset(filter(None, (self.run, *self.earlier_runs)))
+
+    def with_run(self, run: str) -> "RegisteredWriter":
+        """The register as that of a later run."""
+        before = [one for one in (self.run, *self.earlier_runs) if one not in (None, run)]
+        return replace(self, run=run, earlier_runs=tuple(filter(None, before[:_RUNS_KEPT])))
 
 
 # Attribute, JSON key, and what reads the value.
@@ -210,7 +225,10 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
         ),
     ),
     ("asks_notes", "asksNotes", bool),
+    ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
 )
+_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "asksNotes", "earlierRuns")
+"""What nearly all registers, or those of older releases, do not have."""
 
 
 class Claims:
@@ -226,8 +244,8 @@ class Claims:
     def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
         returns their names. What the register of one of them proves stays proven: it names this run
-        from then on, so a run that ends before it registers leaves it as it was. Raises
-        `DuplicateWriter` if another sink of this run has claimed it.
+        before that claim ends, so a run that dies in between, or before it registers, leaves it as
+        it was. Raises `DuplicateWriter` if another sink of this run has claimed it.
         """
         mine = self._identity.token
         content = json_text.encode_checksummed(
@@ -240,13 +258,13 @@ class Claims:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         standing, present = self._storage.together([self.standing, self.own])
         earlier: frozenset[str] = standing - {self.run}
-        works = [
+        if present is not None and present.run in earlier:
+            self._write(present.with_run(self.run))
+        ends = [
             partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}")
             for run in sorted(earlier)
         ]
-        if present is not None and present.run in earlier:
-            works.insert(0, partial(self._write, replace(present, run=self.run)))
-        self._storage.together(works)
+        self._storage.together(ends)
         return earlier
 
     def standing(self) -> frozenset[str]:
@@ -291,21 +309,22 @@ class Claims:
             journal_since=journal_since,
             run=self.run,
             given_up=given_up,
+            earlier_runs=() if present is None else present.with_run(self.run).earlier_runs,
         )
         if new != present:
             self._write(new)
 
     def _write(self, new: RegisteredWriter) -> None:
-        body = {key: getattr(new, attribute) for attribute, key, _ in _FIELDS}
-        if not new.given_up:
-            del body["givenUp"]  # nearly all registers have none
-        if not new.asks_notes:
-            del body["asksNotes"]
+        body = {
+            key: value
+            for attribute, key, _ in _FIELDS
+            if (value := getattr(new, attribute)) or key not in _LEFT_OUT_IF_EMPTY
+        }
         self._storage.write(f"{self._folder}/writer", json_text.encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
         """The register of this commit user."""
-        return _read_register(self._storage, self._folder)
+        return registered_writer(self._storage, self._identity.user)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -358,6 +377,11 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
     return tuple(one for one in storage.together(wanted) if one is not None)
 
 
+def registered_writer(storage: Storage, user: str) -> RegisteredWriter | None:
+    """The register of a commit user; None if there is none."""
+    return _read_register(storage, user_folder(user))
+
+
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
     data = read_if_there(storage.read, path, json_text.MOST_JSON)
@@ -365,8 +389,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
         return None
     body = {
         "run": None,  # older releases did not note the run
-        "givenUp": (),
-        "asksNotes": False,
+        **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
         **json_text.decode_checksummed("writer", data, path),
     }
     with json_text.understanding(path, len(data), "a register of a stream", _CURE):

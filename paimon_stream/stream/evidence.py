@@ -247,9 +247,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple[int, int], ...]:
     """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
     operator let this batch continue although the table has lost batches: these are all between the
-    newest one that the table has and this one. A batch below is still in the table, so a later
-    rollback of it stops the stream. What the checkpoint is going to run again is not given up any
-    more.
+    newest one that the table has, also under an old name, and this one. A batch below is still in
+    the table, so a later rollback of it stops the stream. What the checkpoint is going to run again
+    is not given up any more.
     """
     batch_id = evidence.batch.batch_id
     known = tuple(
@@ -257,9 +257,27 @@ def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple
     )
     if not lost or isinstance(verdict, AlreadyCommitted):
         return known
-    kept = -1 if verdict.own is None else verdict.own.batch_id
+    own = -1 if verdict.own is None else verdict.own.batch_id
+    kept = max(own, _kept_under_old_names(evidence))
     below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
     return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
+
+
+def _kept_under_old_names(evidence: Evidence) -> int:
+    """The newest batch of the query that the table has under another commit user which may be an
+    old name of this sink; -1 if there is none. One that has the batch before this one has lost
+    nothing, so the loss was not its.
+    """
+    users = {one.user for one in evidence.siblings if not evidence.claimed(one.user)}
+    newest: dict[str, int] = {}
+    latest_id = 0 if evidence.latest is None else evidence.latest.id
+    for one in evidence.snapshots.walk_down(latest_id if users else 0):
+        identifier = one.commit_identifier
+        if one.commit_user in users and identifier != BATCH_IDENTIFIER:
+            newest.setdefault(one.commit_user, identifier)
+        if len(newest) == len(users):
+            break
+    return max((one for one in newest.values() if one + 1 < evidence.batch.batch_id), default=-1)
 
 
 def _why_not_reusable(

@@ -19,6 +19,7 @@ from paimon_stream.format.snapshot_json import (
     is_ours,
     own_properties,
 )
+from paimon_stream.options import JOURNAL
 from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.branch_identity import BranchIdentity
@@ -32,6 +33,7 @@ from paimon_stream.table.fate import (
     judge_notes,
 )
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.removals import Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
@@ -220,14 +222,20 @@ class Evidence:
             and one.schema_digest == self.schema_digest
         )
 
+    def runs_of(self, user: str) -> frozenset[str]:
+        """The runs in which this commit user of the query has written, as far as they are known."""
+        if user != self.identity.user:
+            return frozenset().union(*(one.runs for one in self.siblings if one.user == user))
+        return self.runs if self.registered is None else self.runs | self.registered.runs
+
     @property
-    def is_new_sink(self) -> bool:
-        """Whether the query has written this table under another commit user, and never under this
-        one: a sink leaves its claim before it judges a batch, and its register before it commits
-        one.
+    def old_names(self) -> tuple[RegisteredWriter, ...]:
+        """The other commit users of the query of which this sink may be a new name: they have not
+        been in one run with it, and no sink of this run writes as one of them so far.
         """
-        began = self.has_earlier_run or self.later_entry is not None or len(self.runs) > 1
-        return not began and bool(self.siblings)
+        mine = self.runs_of(self.identity.user)
+        apart = [one for one in self.siblings if mine.isdisjoint(one.runs)]
+        return tuple(one for one in apart if not self.claimed(one.user))
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
@@ -246,7 +254,8 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     history = _search(evidence)
     is_let_in = _judge_identity(evidence, history, refuse)
     if evidence.registered is not None and evidence.registered.asks_notes:
-        _refuse_noted(evidence, -1, refuse)
+        # The journal, or the snapshots, may be those of the branch that the table was forwarded to.
+        _refuse_noted(evidence, range(evidence.batch.batch_id), refuse)
     if history.own is not None:
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
@@ -474,65 +483,113 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
         known = registered.query_id is None or registered.query_id == identity.query_id
         if not known and identity.query_id is not None:
             refuse.checkpoint_reset(registered.query_id, f"commit user {identity.user!r}")
-        elif history.own is None and evidence.last_entry is None:
-            return _judge_renamed(evidence, history, refuse)
+            return False
+    elif history.own is not None or _judge_incarnation(evidence, history, refuse):
         return False
-    if history.own is not None:
+    newest = _newest_own(evidence, history)
+    if newest >= evidence.batch.batch_id or _judge_published_as(evidence, history, refuse):
         return False
-    if history.incarnation is not None:
-        marks = Marks.of(own_properties(history.incarnation))
-        refuse.checkpoint_reset(marks.query_id, f"snapshot {history.incarnation.id}")
-        return False
-    for other in evidence.others():
+    if newest + 1 == evidence.batch.batch_id:
+        return False  # the batch before was written under this name
+    return _judge_renamed(evidence, history, newest, refuse)
+
+
+def _newest_own(evidence: Evidence, history: _History) -> int:
+    """The newest batch that this commit user is known to have committed, by its snapshots or its
+    journal; -1 if there is none.
+    """
+    last = _of_this_table(_own_entry(evidence.last_entry, evidence.identity), evidence)
+    own = -1 if history.own is None else history.own.commit_identifier
+    if last is None or last.batch_id <= own:
+        return own
+    return own if _went_on_without(evidence, evidence.identity.user, last) else last.batch_id
+
+
+def _judge_incarnation(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:
+    """Has another query written here from this checkpoint path, under this query's name or this
+    commit user? Where another sink of this query is registered with the same path or name, that was
+    judged when it was let in. Returns whether one has, and an operator let this one continue.
+    """
+    identity, theirs = evidence.identity, history.incarnation
+    is_judged = any(
+        (one.checkpoint is not None and one.checkpoint == identity.checkpoint)
+        or (one.query_name is not None and one.query_name == identity.query_name)
+        for one in evidence.siblings
+    )
+    if theirs is not None and (theirs.commit_user == identity.user or not is_judged):
+        marks = Marks.of(own_properties(theirs))
+        refuse.checkpoint_reset(marks.query_id, f"snapshot {theirs.id}")
+        return True
+    for other in () if is_judged else evidence.others():
         if _same_stream(identity, other.user, other):
             refuse.checkpoint_reset(other.query_id, f"commit user {other.user!r}")
-            return False
-    for user, sibling in history.siblings.items():
-        if not evidence.claimed(user):
+            return True
+    return False
+
+
+def _judge_published_as(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:
+    """Has this sink published the batch under another name, or may it have? Returns whether it may,
+    and an operator let it continue.
+    """
+    user = evidence.identity.user
+    here = "is new here" if evidence.registered is None else "has not published it"
+    for other, sibling in history.siblings.items():
+        if _is_other_sink(evidence, sibling):
+            continue
+        refuse.history_unknown(
+            f"this query published batch {sibling.commit_identifier} as commit user {other!r} (snapshot "
+            f"{sibling.id}). No sink of this run writes as that user so far, and {user!r} {here}. It may be "
+            "the same sink under another name; then give it its old name back"
+        )
+        return True
+    if history.own is not None:
+        return False  # what was published since stands above it
+    for one in evidence.old_names:
+        if _may_have_published(evidence, history, one):
             refuse.history_unknown(
-                f"this query published batch {sibling.commit_identifier} as commit user {user!r} (snapshot "
-                f"{sibling.id}). No sink of this run writes as that user so far, and {identity.user!r} is "
-                "new here. It may be the same sink under another name; then give it its old name back"
-            )
-            return False
-    for other in evidence.siblings:
-        if _may_have_published(evidence, history, other) and not evidence.claimed(other.user):
-            refuse.history_unknown(
-                f"this query wrote here as commit user {other.user!r}, and may have published this batch as that user "
+                f"this query wrote here as commit user {one.user!r}, and may have published this batch as that user "
                 f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
-                f"{identity.user!r} is new here. It may be the same sink under another name; then give it its old "
-                "name back"
+                f"{user!r} {here}. It may be the same sink under another name; then give it its old name back"
             )
-            return False
-    return _judge_renamed(evidence, history, refuse)
+            return True
+    return False
 
 
-def _judge_renamed(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:
-    """A sink that has nothing here may be one that had another name. Then the batches of its old
-    commit user are its own, and were they removed, it has lost them. A user whose batches another
+def _is_other_sink(evidence: Evidence, sibling: Snapshot) -> bool:
+    """Whether the commit user of a snapshot of this query is known to be another sink: it was in
+    one run with this one, or is in this run.
+    """
+    user, run = sibling.commit_user, Marks.of(own_properties(sibling)).run_id
+    theirs = evidence.runs_of(user)
+    if run is not None:
+        theirs |= {escape_user(run)}
+    return not theirs.isdisjoint(evidence.runs_of(evidence.identity.user)) or evidence.claimed(user)
+
+
+def _judge_renamed(evidence: Evidence, history: _History, above: int, refuse: ReplayErrors) -> bool:
+    """A sink that has no batch here from `above` that one on may have had another name since. Then
+    the batches of that commit user are its own, and were they removed, it has lost them. A user whose batches another
     one has continued, and has a batch here, was judged when that one began, as was what an operator
     has given up since. Returns whether an operator let this batch continue without them.
     """
     if evidence.batch.batch_id == 0:
         return False
-    siblings = evidence.siblings
-    old = [one for one in siblings if not evidence.claimed(one.user)]
+    siblings, old = evidence.siblings, evidence.old_names
     present = [
         one
-        for one in siblings
+        for one in (siblings if old else ())
         if one.user in history.newest_of or evidence.last_of(one) is not None
     ]
     given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in old))
     for one in old:
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
-        standing = -1 if newest is None else newest.commit_identifier
-        if last_entry is None:
+        standing = above if newest is None else max(above, newest.commit_identifier)
+        if last_entry is None or _is_given_up(last_entry.batch_id, given_up):
             missing = range(standing + 1, evidence.batch.batch_id)
             if _refuse_noted_of(evidence, one.user, given_up, missing, refuse):
                 return True
             continue
-        batch_id = last_entry.batch_id
-        if standing >= batch_id or _is_given_up(batch_id, given_up):
+        if standing >= last_entry.batch_id:
             continue
         if any(
             other is not one and _continues(evidence, other, one, last_entry) for other in present
@@ -554,8 +611,8 @@ def _continues(
     """Whether another commit user of the query began where `one` ended, whose newest entry this is:
     with that batch or the next one. One that began with that batch has prepared it later: else the
     two are sinks of one query. A batch that was removed after the other one began has not been
-    judged then. Two that have had a journal since one batch above 0 are two sinks, unless a later
-    run has surely made the other attempt after the removal: it ran the whole batch again.
+    judged then. Two that have had a journal since one batch above 0 are two sinks, unless the other
+    attempt was surely made after the removal, in a run apart, which ran the whole batch again.
     """
     since, batch_id = other.journal_since, last_entry.batch_id
     if one.journal_since is None or since not in (batch_id, batch_id + 1):
@@ -573,10 +630,28 @@ def _continues(
     removed = removals.of_uuid(last_entry.stage_uuids[0])
     if removed is None:
         return not began_together
-    is_another_run = None not in (again.run_id, last_entry.run_id) and (
-        again.run_id != last_entry.run_id and not evidence.claimed(other.user)
+    is_later = not began_together or _are_apart(evidence, (one, last_entry), (other, again))
+    return is_later and _is_made_after(removed, again, removals)
+
+
+def _are_apart(
+    evidence: Evidence,
+    one: tuple[RegisteredWriter, JournalEntry],
+    other: tuple[RegisteredWriter, JournalEntry],
+) -> bool:
+    """Whether two commit users, each with an entry of a batch, have been in no run together, as far
+    as is known, and the other one is in none with ours.
+    """
+    (one_user, one_entry), (other_user, other_entry) = one, other
+    runs, other_runs = one_user.runs, other_user.runs
+    entries = one_entry.run_id, other_entry.run_id
+    is_known = bool(runs and other_runs) and None not in entries
+    return (
+        is_known
+        and runs.isdisjoint(other_runs)
+        and entries[0] != entries[1]
+        and not evidence.claimed(other_user.user)
     )
-    return _is_made_after(removed, again, removals) and (is_another_run or not began_together)
 
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
@@ -597,14 +672,19 @@ def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) ->
 def _may_have_published(evidence: Evidence, history: _History, other: RegisteredWriter) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
     snapshot that has expired since. What still stands is among `history.siblings`. A snapshot of an
-    earlier batch of that user, in the lineage, shows that none of a later one was above it.
+    earlier batch of that user, in the lineage, shows that none of a later one was above it. Of a
+    sink that is registered under its own name, only an entry of the other's journal is a reason to
+    think so, or each outage would be one.
     """
     latest, newest = evidence.latest, history.newest_of.get(other.user)
     if history.complete:
         return False
     if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
-    return evidence.noted_by(other).may_have(evidence.batch.batch_id)
+    noted, batch_id = evidence.noted_by(other), evidence.batch.batch_id
+    if evidence.registered is not None:
+        return noted.newest is not None and noted.newest >= batch_id
+    return noted.may_have(batch_id)
 
 
 def _judge_known(
@@ -646,10 +726,17 @@ def _judge_known(
     if _judge_created(evidence, newest, refuse):
         return Fresh(seen=seen, own=published)
     previous = None if entry is None else entry.previous
-    known = max(
-        -1 if last_entry is None else last_entry.batch_id,
-        -1 if previous is None else previous.batch_id,
-    )
+    noted = -1 if previous is None else previous.batch_id
+    known = max(-1 if last_entry is None else last_entry.batch_id, noted)
+    if (
+        last_entry is not None
+        and own.commit_identifier < known
+        and noted < known
+        and _went_on_without(evidence, evidence.identity.user, last_entry)
+    ):
+        if _refuse_removed(evidence, evidence.identity.user, last_entry, refuse):
+            return Fresh(seen=seen, own=published)
+        known = noted
     if own.commit_identifier < known:
         lost = previous if previous is not None and previous.batch_id == known else None
         others = _others_above(snapshots, last_entry, known)
@@ -677,28 +764,30 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
     registered here. All that vouches lies in the table's folder, so an older copy of that folder
     looks like batches without rows: the gap is said, and stops nothing.
     """
-    since, batch_id = evidence.journal_since, evidence.batch.batch_id
+    batch_id = evidence.batch.batch_id
     if evidence.registered is None:
         refuse.checkpoint_ahead(own)
         return
-    if (since is None or since > own.commit_identifier + 1) and _refuse_noted(
-        evidence, own.commit_identifier, refuse, own=own
-    ):
+    if _refuse_noted(evidence, _unjournalled(evidence, own.commit_identifier), refuse, own=own):
         return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
 
 
-def _refuse_noted(
-    evidence: Evidence, above: int, refuse: ReplayErrors, *, own: Snapshot | None = None
-) -> bool:
-    """Is one of the batches `above` that one and before this one, which left neither snapshot nor
-    journal, named by a note? From `journal_since` on none reached its commit, because the journal
-    would have it. A note that is older than our newest snapshot, `own`, does not count: the
-    checkpoint ran that batch again. Returns whether one is, and an operator let this batch continue
-    all the same.
+def _unjournalled(evidence: Evidence, above: int) -> range:
+    """The batches `above` that one and before this one for which no journal vouches. From
+    `journal_since` on none that left no entry reached its commit.
     """
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
-    missing = range(above + 1, batch_id if since is None else min(since, batch_id))
+    return range(above + 1, batch_id if since is None else min(since, batch_id))
+
+
+def _refuse_noted(
+    evidence: Evidence, missing: range, refuse: ReplayErrors, *, own: Snapshot | None = None
+) -> bool:
+    """Is one of the batches that are `missing` here named by a note? A note that is older than our
+    newest snapshot, `own`, does not count: the checkpoint ran that batch again. Returns whether one
+    is, and an operator let this batch continue all the same.
+    """
     user, is_known = evidence.identity.user, evidence.registered is not None
     return _refuse_noted_of(
         evidence, user, evidence.given_up, missing, refuse, own=own, doubts_count=is_known
@@ -881,13 +970,10 @@ def _judge_lost_batch(
     the next batch continue all the same.
     """
     snapshots, latest = evidence.snapshots, evidence.latest
-    answer = _noted(evidence, user, last_entry)
-    if answer.fate is Fate.ROLLED_BACK:
-        refuse.table_rolled_back(f"batch {last_entry.batch_id} was committed, and {answer.why}")
+    if _refuse_removed(evidence, user, last_entry, refuse):
         return True
-    if answer.fate is Fate.UNKNOWN:
-        refuse.maybe_rolled_back(last_entry.batch_id, answer.why)
-        return True
+    if _went_on_without(evidence, user, last_entry):
+        return False
     base = last_entry.newest or last_entry.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
     whole = latest is None or published_after(snapshots, base, latest).complete
@@ -901,10 +987,68 @@ def _judge_lost_batch(
     elif None in (replaced, whole):
         refuse.maybe_rolled_back(last_entry.batch_id)
     else:
-        if answer.fate is Fate.EXPIRED and not _is_mentioned(evidence, last_entry):
+        if not _is_mentioned(evidence, last_entry):
             refuse.unproven(last_entry)
         return False
     return True
+
+
+def _refuse_removed(
+    evidence: Evidence, user: str, entry: JournalEntry, refuse: ReplayErrors
+) -> bool:
+    """Do the notes say that a batch which a commit user had journalled was removed, or may have
+    been? Returns whether they do, and an operator let the next batch continue all the same.
+    """
+    answer = _noted(evidence, user, entry)
+    if answer.fate is Fate.ROLLED_BACK:
+        refuse.table_rolled_back(f"batch {entry.batch_id} was committed, and {answer.why}")
+    elif answer.fate is Fate.UNKNOWN:
+        refuse.maybe_rolled_back(entry.batch_id, answer.why)
+    return answer.fate in (Fate.ROLLED_BACK, Fate.UNKNOWN)
+
+
+def _went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
+    """Whether Spark need not have waited for the commit of this entry: a run in which its commit
+    user was not has the batch, or one between it and ours, under another commit user of the query,
+    on top of the entry's base, or began under that name with this very batch. The base rules out
+    what that run did before this one made its attempt.
+    """
+    batches = range(entry.batch_id, evidence.batch.batch_id)
+    mine = evidence.runs_of(user) | ({escape_user(entry.run_id)} if entry.run_id else set())
+    others = [one for one in evidence.siblings if one.user != user]
+    if evidence.registered is not None and evidence.identity.user != user:
+        others.append(evidence.registered)
+    if any(one.journal_since == entry.batch_id and mine.isdisjoint(one.runs) for one in others):
+        return True
+    base = 0 if entry.base is None else entry.base.id
+    runs = _published_in(evidence, {one.user for one in others}, batches, base)
+    journalled = [evidence.last_of(one) for one in others]
+    runs += [
+        one.run_id
+        for one in journalled
+        if one is not None
+        and one.batch_id in batches
+        and base <= (0 if one.base is None else one.base.id)
+    ]
+    return any(run is not None and escape_user(run) not in mine for run in runs)
+
+
+def _published_in(
+    evidence: Evidence, users: Collection[str], batches: range, above: int
+) -> list[str | None]:
+    """The runs that have published such batches of our query under these commit users, in snapshots
+    above an id.
+    """
+    runs = []
+    latest_id = 0 if evidence.latest is None or not users else evidence.latest.id
+    for snapshot in evidence.snapshots.walk_down(latest_id):
+        if snapshot.id <= above:
+            break
+        marks = Marks.of(own_properties(snapshot))
+        is_ours = snapshot.commit_user in users and marks.query_id == evidence.identity.query_id
+        if is_ours and snapshot.commit_identifier in batches:
+            runs.append(marks.run_id)
+    return runs
 
 
 def _noted(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
@@ -995,6 +1139,23 @@ def _knows_query(evidence: Evidence) -> bool:
     return is_known or bool(evidence.siblings)
 
 
+def _is_new_sink(evidence: Evidence, refuse: ReplayErrors) -> bool:
+    """Whether the query has written this table under another commit user, and never under this one:
+    a sink leaves its register before it commits a batch. The claim of an earlier run shows only
+    that one has begun. But its register may have been lost: then the journal has its batches, or,
+    after a rollback, a note names it.
+    """
+    if evidence.has_earlier_run or evidence.later_entry is not None or not evidence.siblings:
+        return False
+    if len(evidence.runs) == 1:
+        return True
+    is_noted = any(
+        one.user == evidence.identity.user and _is_of_query(one.query, evidence.identity)
+        for one in evidence.removals().removed
+    )
+    return bool(refuse.options.value(JOURNAL)) and not is_noted
+
+
 def _judge_unknown(
     evidence: Evidence, history: _History, last: JournalEntry | None, refuse: ReplayErrors
 ) -> None:
@@ -1004,13 +1165,17 @@ def _judge_unknown(
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
     if evidence.registered is None and batch_id == 0:
         return  # a stream that begins
-    if evidence.is_new_sink:
+    if _is_new_sink(evidence, refuse):
         return  # a sink that a query got, which had written here before
     if not _began_here(evidence, last) and _judge_created(evidence, None, refuse):
         return
     # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
     # batch, that was compared with the notes.
-    if batch_id > 0 and last is None and _refuse_noted(evidence, -1, refuse):
+    if (
+        batch_id > 0
+        and last is None
+        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
+    ):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first

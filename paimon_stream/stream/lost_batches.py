@@ -27,7 +27,8 @@ LIST_PREFIX = "manifest-list-"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostBatch:
     """A batch as it was committed. Its manifest lists have `uuid` in their names. `nonce` is that
-    of its snapshot, if it is known, and `place` its id.
+    of its snapshot, if it is known, and `place` its id. `run_id` is the run that prepared it, None
+    if that is not known.
     """
 
     user: str
@@ -38,6 +39,7 @@ class LostBatch:
     uuid: str
     nonce: str = ""
     place: int | None = None
+    run_id: str | None = None
 
 
 def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterator[LostBatch]:
@@ -96,6 +98,7 @@ def _of_entry(user: str, one: JournalEntry) -> LostBatch:
         messages=one.messages,
         properties=summary | marks,
         uuid=uuid,
+        run_id=one.run_id,
     )
 
 

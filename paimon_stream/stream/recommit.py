@@ -20,7 +20,9 @@ from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
+    MARK_PREFIX,
     RECOMMITTED_MARK,
+    Marks,
     Snapshot,
     SnapshotRef,
     is_ours,
@@ -29,6 +31,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
+from paimon_stream.stream.claims import registered_writer
 from paimon_stream.stream.lost_batches import (
     LIST_PREFIX,
     LostBatch,
@@ -37,6 +40,7 @@ from paimon_stream.stream.lost_batches import (
     not_to_be_repeated,
 )
 from paimon_stream.table.fate import Fate, judge_notes
+from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import has_file, published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -44,6 +48,7 @@ from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 
+_QUERY_ID: Final = MARK_PREFIX + "query-id"
 _LATEST_MILLIS: Final = 45 * 60_000
 """The most from a snapshot's staging to its put: half an hour, and the 15 minutes by which stores
 let clocks differ.
@@ -231,6 +236,8 @@ class _Recommit:
                 and lost.batch < one.commit_identifier < BATCH_IDENTIFIER
             ):
                 raise self._went_on(lost, one)
+            if self._went_on_without(lost, one):
+                raise self._written_by_another(lost, one)
         place = lost.place or self._place(lost, window.snapshots)
         there = next((one for one in window.snapshots if one.id == place), None)
         if there is None or is_ours(there):
@@ -253,6 +260,19 @@ class _Recommit:
         if staged is not None and there.time_millis > staged + _LATEST_MILLIS:
             raise self._rolled_back(lost, f"snapshot {place} in its place was made long after it")
         return there
+
+    def _went_on_without(self, lost: LostBatch, one: Snapshot) -> bool:
+        """Whether a run of the query in which the commit user was not has the batch or a later one:
+        the sink had another name then, so this batch need not have been committed.
+        """
+        marks, query_id = Marks.of(own_properties(one)), lost.properties.get(_QUERY_ID)
+        if None in (query_id, lost.run_id, marks.run_id) or marks.query_id != query_id:
+            return False
+        if not lost.batch <= one.commit_identifier < BATCH_IDENTIFIER:
+            return False
+        register = registered_writer(self._storage, lost.user)
+        runs = {escape_user(str(lost.run_id)), *(() if register is None else register.runs)}
+        return escape_user(str(marks.run_id)) not in runs
 
     def _place(self, lost: LostBatch, window: tuple[Snapshot, ...]) -> int:
         """The id of the lost snapshot: it follows the newest one on which its base list was built.
@@ -326,6 +346,16 @@ class _Recommit:
             f"{self._storage.location}: user {lost.user!r} has gone on to batch {later.commit_identifier} "
             f"(snapshot {later.id}), and its batches must be in order. Nothing was published. Write the rows "
             f"of batch {lost.batch} again.",
+            **self._facts(lost),
+        )
+
+    def _written_by_another(self, lost: LostBatch, later: Snapshot) -> errors.PaimonStreamError:
+        return errors.CheckpointRewound(
+            f"{self._storage.location}: the query went on without user {lost.user!r}: it has published batch "
+            f"{later.commit_identifier} as user {later.commit_user!r} (snapshot {later.id}) in a run in which "
+            f"{lost.user!r} had no sink. So batch {lost.batch} of {lost.user!r} need not have been committed, and its "
+            f"rows may be in the table already. Nothing was published. Look for its rows, and write again what is "
+            "missing.",
             **self._facts(lost),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -179,4 +180,34 @@ def test_mistakes_are_named_before_a_task_runs(job: Job) -> None:
         in failing(job, commit_usr="x")
     )
     assert "paimon_stream.errors.IncompatibleSchema: " in failing(job, job.stream().drop("day"))
+    assert job.data_files() == set()
+
+
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
+
+def run_of_session(job: Job) -> None:
+    """Runs a query whose checkpoint lies below the session's folder."""
+    job.spark.conf.set(CHECKPOINTS, str(job.checkpoint))
+    try:
+        writer = job.stream().writeStream.format("paimon_stream").queryName("ticks")
+        query = writer.trigger(availableNow=True).start(str(job.table))
+        assert query.awaitTermination(TIMEOUT_SECONDS), "the query hangs"
+    finally:
+        job.spark.conf.unset(CHECKPOINTS)
+
+
+@pytest.mark.spark4
+def test_the_checkpoint_is_found_below_the_folder_of_the_session(job: Job) -> None:
+    job.create()
+    for _ in range(2):
+        job.add_files(1)
+        run_of_session(job)
+    place = str(job.checkpoint / "ticks")
+    assert {one.properties["paimon-stream.checkpoint"] for one in job.load().snapshots()} == {place}
+    shutil.rmtree(job.table)
+    job.create()
+    job.add_files(1)
+    with pytest.raises(StreamingQueryException, match=r"paimon_stream\.errors\.TableReplaced: "):
+        run_of_session(job)
     assert job.data_files() == set()

@@ -839,6 +839,34 @@ def test_the_old_name_of_a_renamed_sink_is_named_before_the_option(query: Query)
     assert diagnosis.other_users == ("paimon-stream_q1",)
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_new_prefix_is_judged_beside_the_registered_users(query: Query, noted: bool) -> None:
+    """Also without names: the sink will have the prefix that is given."""
+    query.run(2)
+    if not noted:
+        (query.checkpoint / "commits" / "1").unlink()
+    ck, options = str(query.checkpoint), {"commit.user-prefix": "etl"}
+
+    def asked() -> list[tuple[str, str]]:
+        found = examine(
+            query.bench.storage, checkpoint=ck, options=options, runtime=query.bench.runtime
+        )
+        return [(one.user, one.verdict) for one in found]
+
+    query.options = options
+    before = ("paimon-stream_q1", "fresh" if noted else "already committed")
+    verdict = "fresh" if noted else "HistoryUnknown"
+    assert asked() == [before, ("etl_q1", verdict)]
+    query.user = "etl_q1"
+    assert query.judged() == verdict
+    query.user = "etl_q1_named"
+    query.judged()
+    if noted:
+        assert "etl_q1" in dict(asked())  # it is registered by now
+        query.bench.storage.delete("_paimon_stream/etl_q1/writer")
+        assert "etl_q1" not in dict(asked()), "the prefix is that of another sink"
+
+
 def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known_one(
     query: Query,
 ) -> None:

@@ -505,3 +505,37 @@ def test_a_stream_writes_to_a_branch_under_its_name_and_notes_what_its_checkpoin
     assert snapshot.properties["paimon-stream.query-name"] == "orders"
     assert len(snapshot.properties["paimon-stream.offsets-hash"]) == 64
     assert not made.snapshots()
+
+
+@pytest.mark.parametrize("known", ["", "register", "option", "decision"])
+def test_a_later_batch_needs_a_checkpoint_or_a_table_that_knows_the_query(
+    tmp_path: Path, known: str
+) -> None:
+    made, options = table(tmp_path), dict[str, str]()
+    if known == "option":
+        options["checkpoint"] = str(tmp_path / "checkpoint")
+    elif known == "decision":
+        options["paimon-stream.on-table-change"] = "continue"
+    elif known:
+        commit(made, answers(planned(made), rows(0)), 0)
+        driver._RUNS.clear()
+    given = answers(planned(made, **options), rows(1), batch=1, run="later")
+    with nullcontext() if known else pytest.raises(errors.IdentityUnknown, match="checkpoint"):
+        commit(made, given, 1, **options)
+    assert data_files(made) == len(made.to_arrow())
+    assert (ids(made)[-1:] == [1]) is bool(known)
+
+
+@pytest.mark.parametrize("whose", ["q", "another"])
+def test_the_checkpoint_below_the_sessions_folder_counts_if_it_is_the_querys(
+    tmp_path: Path, whose: str
+) -> None:
+    made, folder = table(tmp_path), tmp_path / "ck" / "ticks"
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": whose}))
+    options = {"queryname": "ticks"}
+    given = answers(planned(made, **options), rows(1))
+    commit(made, [replace(one, checkpoints=f"{tmp_path}/ck/") for one in given], **options)
+    (snapshot,) = made.snapshots()
+    place = str(folder) if whose == "q" else None
+    assert snapshot.properties.get("paimon-stream.checkpoint") == place

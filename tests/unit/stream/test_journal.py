@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from paimon_stream.errors import CorruptMetadata, DuplicateWriter, UnknownVersio
 from paimon_stream.format.json_text import decode_checksummed, encode_checksummed
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import Claims, WriterIdentity, registered_writers
 from paimon_stream.table.journal import (
     Journal,
@@ -18,6 +21,9 @@ from paimon_stream.table.journal import (
     encode_journal_entry,
 )
 from paimon_stream.table.layout import user_folder
+from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed
+from tests.kits.streams import Stream
 from tests.unit.stream.test_ledger import ME, entry
 
 BASE = SnapshotRef(id=4, nonce="manifest-list-a-1")
@@ -156,3 +162,30 @@ def test_registers_are_found_by_user_and_by_others() -> None:
     assert (own.user, own.query_id, own.journal_since) == (ME.user, "q1", None)
     (other_one,) = registered_writers(storage, leave_out=user_folder(ME.user))
     assert (other_one.user, other_one.query_name, other_one.journal_since) == ("other", "n", 3)
+
+
+class LastFirst(FaultyStorage):
+    """A store in which the last request of a trip arrives first: nothing orders them."""
+
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        return super().together(requests[::-1])[::-1]
+
+
+@pytest.mark.parametrize("verb", ["write", "delete"])
+def test_a_run_that_dies_while_it_ends_the_claim_before_takes_no_proof_away(verb: str) -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batches(2)
+    stream.batch(0)
+    for _ in range(2):
+        bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+    newest = bench.snapshots.latest()
+    assert newest is not None
+    bench.expire(newest.id - 1)
+    for _ in range(2):
+        fault = Fault(at=1, verb=verb, path=user_folder(stream.user), stop=True)
+        stream.start(storage=LastFirst(bench.storage, [fault]))
+        with pytest.raises(Killed):
+            stream.batch()
+    stream.writer = None
+    assert stream.batch().outcome == "committed"

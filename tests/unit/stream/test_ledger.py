@@ -49,7 +49,7 @@ from paimon_stream.stream.ledger import (
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
-from paimon_stream.table.removals import read_removals
+from paimon_stream.table.removals import Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 
 NO_MANIFESTS = encode_manifest_list((), compression="null", level=1)
@@ -128,6 +128,7 @@ class World:
     previous_done_millis: int | None = None
     created_millis: int = 1000
     live: int = 0
+    removed: tuple[Removed, ...] = ()
     claimed: bool = True
     runs: frozenset[str] = frozenset({"run-1"})
     options: Mapping[str, str] = field(default_factory=dict)
@@ -211,7 +212,9 @@ class World:
             ),
             files_live=lambda snapshot, messages: self.live,
             files_mentioned=lambda snapshot, messages: self.live,
-            removals=lambda: read_removals(self.storage),
+            removals=lambda: (
+                Removals(removed=self.removed) if self.removed else read_removals(self.storage)
+            ),
             claimed=lambda user: self.claimed,
             runs=self.runs,
         )
@@ -439,9 +442,21 @@ def test_a_snapshot_of_an_earlier_batch_shows_that_the_other_user_has_no_later_o
         world.judge(2)
 
 
-def test_a_sink_whose_register_was_moved_away_is_no_new_one(world: World) -> None:
+def test_a_claim_alone_shows_no_batch(world: World) -> None:
+    """The run died before it registered. It had committed nothing."""
+    renamed(world, newest=2)
+    world.runs = frozenset({"run-1", "run-2"})
+    assert isinstance(world.judge(3), Fresh)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_sink_whose_register_was_moved_away_is_no_new_one(world: World, noted: bool) -> None:
     renamed(world, newest=2)
     world.runs = frozenset({"run-1", "run-2"})  # the claim of an earlier run stands
+    if noted:
+        world.removed = (Removed(snapshot=None, user=SECOND.user, query="q1", identifier=7),)
+    else:
+        world.options = {"paimon-stream.journal": "false"}
     with pytest.raises(HistoryUnknown, match="no snapshot of this stream"):
         world.judge(3)
 

@@ -35,7 +35,7 @@ from paimon_stream.stream.recommit import RecommitReport, recommit
 from tests.kits.commits import Bench, forget_removals
 from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.rivals import Replacing
-from tests.kits.streams import At, AtBatch, Stream
+from tests.kits.streams import At, AtBatch, PowerCut, Stream
 from tests.unit.commit.test_guard import At as Elsewhere
 
 pytestmark = pytest.mark.s3
@@ -551,3 +551,33 @@ def test_a_stream_beside_it_that_replaces_the_whole_table_is_passed_over() -> No
     started(bench, 1)
     lose(bench)
     assert again(bench).user == "me"
+
+
+def test_what_was_prepared_before_the_query_went_on_under_another_name_is_not_committed() -> None:
+    bench = Bench()
+    first = started(bench, 2)
+    first.start(At(Phase.JOURNALED, Stream.cut))
+    with pytest.raises(PowerCut):
+        first.batch()
+    TableCommit(bench.table, "java", runtime=bench.runtime).commit(0, [bench.message("java-0")])
+    lose(bench)
+    second = Stream(bench, user="renamed", next_batch=2, runs=9, done_millis=first.done_millis)
+    second.batches(2)
+    refused(bench, CheckpointRewound, "the query went on without user 'me'", "me", 2)
+
+
+def test_the_lost_batch_of_one_of_two_sinks_is_committed_again() -> None:
+    """The other sink has gone on, in runs in which this one was, too."""
+    bench = Bench()
+    first, second = (Stream(bench, user=user) for user in ("me", "you"))
+    for _ in range(2):
+        second.batch()
+        first.batch()
+    lose(bench)
+    second.writer = first.writer = None
+    second.batch()
+    with pytest.raises(CommitLost):
+        first.batch()
+    assert again(bench, "me", 1).snapshot == 6
+    first.writer = None
+    assert first.batch().outcome == "committed"

@@ -4,18 +4,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paimon_stream.commit.report import Phase
-from paimon_stream.errors import HistoryUnknown, TableRolledBack
+from paimon_stream.errors import CheckpointReset, HistoryUnknown, TableRolledBack
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
-from paimon_stream.options import ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
+from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
+from paimon_stream.stream.claims import Claims, WriterIdentity
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream
 
 FIRST, SECOND, THIRD = "paimon-stream_q1", "etl_q1", "raw_q1"
+
+
+def identity_of(user: str) -> WriterIdentity:
+    """A later run of this user."""
+    return WriterIdentity(user=user, query_id="q1", run_id="q1-run-99", token="q1-sink")
 
 
 def outage(bench: Bench) -> None:
@@ -284,3 +292,251 @@ def test_two_sinks_that_began_with_one_batch_hide_no_loss_of_each_other(again: s
         kept.batch()
     with pytest.raises(TableRolledBack, match="batch 5 was committed"):
         renamed.batch()
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+@pytest.mark.parametrize("rows", [0, 10])
+def test_what_the_table_has_of_the_old_name_is_not_given_up(rows: int, journal: str) -> None:
+    """A later rollback of it stops the renamed sink."""
+    bench = Bench()
+    stream = Stream(bench, user=FIRST, options={"paimon-stream.journal": journal})
+    stream.batches(6)
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    stream.user, stream.writer = SECOND, None
+    stream.options[ON_TABLE_CHANGE.key] = "continue"
+    stream.batch(rows)
+    register = Claims(bench.storage, identity_of(SECOND)).own()
+    assert register is not None and register.given_up == ((4, 5),)
+    del stream.options[ON_TABLE_CHANGE.key]
+    stream.writer = None
+    stream.batch(0)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    stream.writer = None
+    with pytest.raises(TableRolledBack, match="was committed"):
+        stream.batch()
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_only_a_checkpoint_of_another_table_is_told_to_begin_anew(
+    batches: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream(Bench(), user=FIRST)
+    stream.batches(batches)
+    stream.user, stream.writer, stream.next_batch = SECOND, None, 3
+    assert stream.batch().outcome == "committed"
+    assert ("start with a new checkpoint" in caplog.text) is (batches == 0)
+
+
+def later(stream: Stream, user: str) -> Stream:
+    """The query in a new run, with a sink of this name."""
+    return replace(stream, user=user, writer=None, runs=stream.runs + 10)
+
+
+def dies(stream: Stream, phase: Phase) -> None:
+    """A run that dies at this phase of its first batch."""
+    stream.start(At(phase, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.writer = None
+
+
+def rolled_back_by_another_engine(bench: Bench, snapshot_id: int) -> None:
+    """It leaves no note."""
+    bench.storage.write("snapshot/LATEST", str(snapshot_id).encode())
+    for one in bench.snapshots.ids():
+        if one > snapshot_id:
+            bench.storage.delete(f"snapshot/snapshot-{one}")
+
+
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_sink_that_goes_back_to_its_old_name_does_not_write_the_batch_twice(
+    batches: int, expired: bool
+) -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    second = later(first, SECOND)
+    second.batches(batches)
+    dies(second, Phase.HINTED)
+    if expired:
+        outage(bench)
+    back = later(second, FIRST)
+    for _ in range(2):
+        with pytest.raises(HistoryUnknown, match="old name"):
+            back.batch()
+        back.writer = None
+    assert later(back, SECOND).batch().outcome == "already committed"
+
+
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_sink_that_goes_back_to_its_old_name_has_lost_what_a_rollback_took(
+    journal: str, expired: bool
+) -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST, options={"paimon-stream.journal": journal})
+    first.batches(3)
+    second = later(first, SECOND)
+    second.batches(3)
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    if expired:
+        outage(bench)
+    back = later(second, FIRST)
+    with pytest.raises(TableRolledBack, match="batch 5 was committed"):
+        back.batch()
+    back = later(back, FIRST)
+    back.options = {**back.options, ON_TABLE_CHANGE.key: "continue"}
+    if expired and journal == "false":
+        back.options[ON_UNKNOWN_HISTORY.key] = "continue"
+    assert back.batch(0).outcome == "empty"
+    register = Claims(bench.storage, identity_of(FIRST)).own()
+    assert register is not None
+    assert register.given_up == ((0 if expired else 4, 5),)
+    if not expired:
+        del back.options[ON_TABLE_CHANGE.key]
+        back.writer = None
+        assert back.batch().outcome == "committed", "it was decided"
+
+
+def test_two_sinks_stay_two_however_often_the_second_one_is_not_reached() -> None:
+    """The first one often has no rows, and is called first. The runs die before the second is
+    called, which has published the batch.
+    """
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(2)
+    second = Stream(bench, user=SECOND, next_batch=0, done_millis=first.done_millis)
+    second.batches(2)
+    first.batch(0)
+    dies_later = replace(second, writer=second.writer)
+    dies_later.batch()  # Spark has not noted it
+    for run in range(2, 30):
+        first.writer, first.runs, first.next_batch = None, run, 2
+        assert first.batch(0).outcome == "empty"
+    second.writer, second.runs = None, first.runs - 1
+    assert second.batch().outcome == "already committed"
+    assert first.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_sink_whose_batches_are_few_goes_on_beside_one_with_many(expired: bool) -> None:
+    bench = Bench()
+    first, second = Stream(bench, user=FIRST), Stream(bench, user=SECOND)
+    for run in range(6):
+        first.writer = second.writer = None
+        first.runs = second.runs = run
+        sinks = ((first, 10 * (run == 0)), (second, 10))
+        for sink, rows in sinks if run % 2 else sinks[::-1]:
+            sink.batch(rows)
+        if expired:
+            outage(bench)
+    assert first.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("rows", [10, 0])
+def test_what_was_prepared_before_the_sink_got_another_name_was_never_committed(rows: int) -> None:
+    """Spark went on under the new name, so the batch need not be in the table under the old one."""
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    dies(first, Phase.JOURNALED)
+    second = later(first, SECOND)
+    second.batch(rows)
+    again = later(second, SECOND)
+    assert again.batch().outcome == "committed"
+    assert later(again, FIRST).batch().outcome == "committed"
+
+
+def test_what_was_written_in_place_of_a_prepared_batch_is_missed_under_the_old_name() -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    dies(first, Phase.JOURNALED)
+    second = later(first, SECOND)
+    second.batch()
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        later(second, FIRST).batch()
+
+
+def test_a_sink_that_was_removed_and_is_added_again_goes_on() -> None:
+    bench = Bench()
+    first, second = Stream(bench, user=FIRST), Stream(bench, user=SECOND)
+    for _ in range(3):
+        first.batch()
+        second.batch()
+    first.writer = None
+    dies(second, Phase.JOURNALED)
+    first.runs = 8
+    first.batches(2)
+    first.writer, second.next_batch = None, first.next_batch
+    second.runs = first.runs
+    assert [one.batch().outcome for one in (first, second)] == ["committed", "committed"]
+
+
+def test_a_batch_of_one_of_two_sinks_that_another_engine_took_is_missed() -> None:
+    """The other one has gone on, in the same run."""
+    bench = Bench()
+    first, second = Stream(bench, user=FIRST), Stream(bench, user=SECOND)
+    for _ in range(3):
+        second.batch()
+        first.batch()
+    rolled_back_by_another_engine(bench, 5)
+    second.writer = first.writer = None
+    second.batch()
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        first.batch()
+
+
+def test_what_a_rollback_took_is_lost_although_the_query_went_on_under_another_name() -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    second = later(first, SECOND)
+    second.options = {ON_TABLE_CHANGE.key: "continue"}
+    second.batch()
+    back = later(second, FIRST)
+    back.options = {}
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        back.batch()
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_new_sink_that_left_only_a_claim_begins(
+    journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    outage(bench)
+    second = Stream(bench, user=SECOND, next_batch=3, done_millis=first.done_millis)
+    second.options = {"paimon-stream.journal": journal}
+    with monkeypatch.context() as patched:
+        patched.setattr(Claims, "register", lambda *_, **__: Stream.cut())
+        with pytest.raises(PowerCut):
+            second.batch()
+    second.writer = None
+    if journal == "true":
+        assert second.batch().outcome == "committed"
+    else:  # nothing would show that its register was lost
+        with pytest.raises(HistoryUnknown, match="no snapshot of this stream"):
+            second.batch()
+
+
+def test_a_sink_is_added_to_a_query_whose_checkpoint_was_let_in_after_a_reset() -> None:
+    bench = Bench()
+    old = Stream(bench, user="paimon-stream_q0", query_id="q0")
+    old.batches(2)
+    first = Stream(bench, user=FIRST)
+    with pytest.raises(CheckpointReset):
+        first.batch()
+    first.options = {ON_CHECKPOINT_RESET.key: "continue"}
+    first.writer = None
+    first.batches(2)
+    added = Stream(bench, user=SECOND, next_batch=2, done_millis=first.done_millis)
+    assert added.batch().outcome == "committed"
+    taken = Stream(bench, user=old.user, next_batch=2, done_millis=first.done_millis)
+    with pytest.raises(CheckpointReset):
+        taken.batch()

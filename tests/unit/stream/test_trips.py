@@ -148,6 +148,22 @@ def test_the_first_judgement_of_a_run_is_bounded(journal: str) -> None:
         assert committed.requests <= 24, str(committed)
 
 
+@pytest.mark.parametrize(("others", "most"), [(0, 9), (1, 10), (3, 10)])
+def test_the_look_for_other_names_after_batches_without_rows_is_bounded(
+    others: int, most: int
+) -> None:
+    bench = Bench()
+    storage = TripStorage(bench.storage)
+    sinks = [Stream(bench, user=f"sink-{number}") for number in range(others + 1)]
+    for sink in sinks:
+        sink.start(storage=storage)
+        sink.batches(2)
+        sink.batch(0)
+        sink.runs = 1
+    judged, _ = first_batch(sinks[-1], storage)
+    assert judged.trips <= most, str(judged)
+
+
 def test_the_look_for_other_engines_takes_no_trip_of_its_own() -> None:
     storage = At("s3://bucket/db.db/t")
     stream = Stream(Bench(storage=storage))
