@@ -297,7 +297,7 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if last_entry is not None:
         _judge_lost_batch(evidence, evidence.identity.user, last_entry, refuse)
     if same_table and not is_let_in:
-        _judge_unknown(evidence, history, refuse, noted=last_entry is not None)
+        _judge_unknown(evidence, history, last_entry, refuse)
     return Fresh(seen=seen)
 
 
@@ -609,24 +609,49 @@ def _continues(
     evidence: Evidence, other: RegisteredWriter, one: RegisteredWriter, last_entry: JournalEntry
 ) -> bool:
     """Whether another commit user of the query began where `one` ended, whose newest entry this is:
-    with that batch or the next one. Two that have had a journal since one batch are two sinks,
-    unless that is batch 0. One that began with that batch has prepared it later: else the two are
-    sinks of one query. A batch that was removed after the other one began has not been judged then.
+    with that batch or the next one. One that began with that batch has prepared it later: else the
+    two are sinks of one query. A batch that was removed after the other one began has not been
+    judged then. Two that have had a journal since one batch above 0 are two sinks, unless the other
+    attempt was surely made after the removal, in a run apart, which ran the whole batch again.
     """
     since, batch_id = other.journal_since, last_entry.batch_id
     if one.journal_since is None or since not in (batch_id, batch_id + 1):
         return False
-    if one.journal_since >= since and not one.journal_since == since == 0:
+    if one.journal_since > since:
         return False
+    began_together = one.journal_since == since > 0
     again = evidence.entry_of(other, batch_id) if since == batch_id else None
     if again is None:  # it began with the next batch, or has trimmed that entry since
         fate = _noted(evidence, one.user, last_entry).fate
-        return fate in (Fate.EXPIRED, Fate.IN_TABLE)
+        return not began_together and fate in (Fate.EXPIRED, Fate.IN_TABLE)
     if again.attempted_millis < last_entry.attempted_millis:
         return False
     removals = evidence.removals()
     removed = removals.of_uuid(last_entry.stage_uuids[0])
-    return removed is None or _is_made_after(removed, again, removals)
+    if removed is None:
+        return not began_together
+    is_later = not began_together or _are_apart(evidence, (one, last_entry), (other, again))
+    return is_later and _is_made_after(removed, again, removals)
+
+
+def _are_apart(
+    evidence: Evidence,
+    one: tuple[RegisteredWriter, JournalEntry],
+    other: tuple[RegisteredWriter, JournalEntry],
+) -> bool:
+    """Whether two commit users, each with an entry of a batch, have been in no run together, as far
+    as is known, and the other one is in none with ours.
+    """
+    (one_user, one_entry), (other_user, other_entry) = one, other
+    runs, other_runs = one_user.runs, other_user.runs
+    entries = one_entry.run_id, other_entry.run_id
+    is_known = bool(runs and other_runs) and None not in entries
+    return (
+        is_known
+        and runs.isdisjoint(other_runs)
+        and entries[0] != entries[1]
+        and not evidence.claimed(other_user.user)
+    )
 
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
@@ -1085,6 +1110,23 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
     return True
 
 
+def _began_here(evidence: Evidence, last: JournalEntry | None) -> bool:
+    """Whether this checkpoint has a batch in this very table: it was let in with this one or a
+    later one, or `last`, the newest entry of an earlier batch here, may be of the batch that the
+    checkpoint has done. The register of a run on a copy of the checkpoint shows nothing, nor does
+    an attempt that is five minutes younger than the batch that was done.
+    """
+    registered, since = evidence.registered, evidence.journal_since
+    if registered is None:
+        return False
+    done, path = evidence.batch.previous_done_millis, evidence.identity.checkpoint
+    if last is not None and (done is None or last.attempted_millis < done + CLOCKS_DIFFER_MILLIS):
+        return True
+    # An operator may have let it continue in this table. The register has the batch of then.
+    is_of_copy = None not in (registered.checkpoint, path) and registered.checkpoint != path
+    return not is_of_copy and (since is None or since >= evidence.batch.batch_id)
+
+
 def _knows_query(evidence: Evidence) -> bool:
     """Whether this query has registered in this very table, under this commit user or another."""
     registered, query_id = evidence.registered, evidence.identity.query_id
@@ -1115,24 +1157,25 @@ def _is_new_sink(evidence: Evidence, refuse: ReplayErrors) -> bool:
 
 
 def _judge_unknown(
-    evidence: Evidence, history: _History, refuse: ReplayErrors, *, noted: bool
+    evidence: Evidence, history: _History, last: JournalEntry | None, refuse: ReplayErrors
 ) -> None:
     """No snapshot of ours and no attempt at this batch. Is that a proof that it was never
-    committed? `noted` says that this table's journal has an earlier batch.
+    committed? `last` is the newest entry of an earlier batch in this table's journal.
     """
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
     if evidence.registered is None and batch_id == 0:
         return  # a stream that begins
     if _is_new_sink(evidence, refuse):
         return  # a sink that a query got, which had written here before
-    # A run that an operator let continue in this table has registered with the batch that it began
-    # with. A batch that is noted in this table was done here.
-    begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)
-    if not begun_here and _judge_created(evidence, None, refuse):
+    if not _began_here(evidence, last) and _judge_created(evidence, None, refuse):
         return
     # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
     # batch, that was compared with the notes.
-    if batch_id > 0 and not noted and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse):
+    if (
+        batch_id > 0
+        and last is None
+        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
+    ):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first

@@ -92,6 +92,34 @@ COMPACTED = {
 }
 """Seeds that found something since compactors take part, and what it was."""
 
+NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
+    "a run on another copy of the checkpoint has attempted a batch in the new table": (
+        7741517,
+        (),
+        None,
+    ),
+    "a rollback to a tag whose maker slept, and has not taken it back": (
+        7742482,
+        (),
+        [
+            [0, 0, 0, 0, 0, 1, 2, 0, 1, 1, 1, 0, 2, 0, 0, 0, 3, *([0] * 10), 1, 2, 0, 2],
+            *([], [6], [], [], [6, 0, 0, 12], [11], [0, 0, 0, 13]),
+            *([5], [], [], [4], [6, 0, 4, 0, 14], [], [5, 0, 4]),
+        ],
+    ),
+    "a third name of a sink is stopped by a batch that the second one wrote again": (
+        14,
+        ("history", "fast forward", "maker of branches", "long outage", "renamer"),
+        [
+            *([0, 0, 0], [], [7], [4], [2, 0], [9, 0, 1], [4, 0, 0, 0, 0, 0, 3], [9, 0, 1]),
+            *([8], [1], [4], [9, 0, 1]),
+        ],
+    ),
+}
+"""Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
+what it was.
+"""
+
 SCRIPTS: dict[str, Script] = {
     "an expiry of the dropped table puts a snapshot into the new one": [
         [0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 9, 0, 0, 0, 3],
@@ -191,7 +219,7 @@ found.
 """
 
 
-@pytest.mark.parametrize("what", [*FOUND, *AMONG, *COMPACTED, *SCRIPTS, *ARRANGED])
+@pytest.mark.parametrize("what", [*FOUND, *AMONG, *COMPACTED, *NEWER, *SCRIPTS, *ARRANGED])
 def test_what_was_found_once_is_not_found_again(what: str) -> None:
     if what in SCRIPTS:
         outcome = run(0, SCRIPTS[what], make=partial(world_of, compactors=False))
@@ -200,6 +228,9 @@ def test_what_was_found_once_is_not_found_again(what: str) -> None:
         outcome = run(0, script, make=partial(world_of, only=only, compactors=False))
     elif what in COMPACTED:
         outcome = run(COMPACTED[what], make=partial(world_of, dynamic=False))
+    elif what in NEWER:
+        seed, only, script = NEWER[what]
+        outcome = run(seed, script, make=partial(world_of, only=only))
     elif what in AMONG:
         seed, only = AMONG[what]
         outcome = run(seed, make=partial(world_of, only=only, compactors=False))

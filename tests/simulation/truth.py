@@ -184,8 +184,26 @@ class Truth:
         keeps: a run that dies there leaves no table without a snapshot.
         """
         restores = self.world.history and process.may_roll_back
-        if not (restores or getattr(process.actor, "replaces", False)):
-            raise Violation(rules.NOT_REPLACED, f"{process.name} writes over {path}")
+        if restores or getattr(process.actor, "replaces", False):
+            return
+        if process.may_roll_back and self._is_to_tag_not_taken_back(path):
+            raise Limit(NO_PART)
+        raise Violation(rules.NOT_REPLACED, f"{process.name} writes over {path}")
+
+    def _is_to_tag_not_taken_back(self, path: str) -> bool:
+        """Whether a rollback goes to a tag whose snapshot is gone, and which its maker, who slept
+        meanwhile, has still to take back, or could not take back. The pin shows the target.
+        """
+        pins = {tag for tag in self.tags if is_pin(tag.removeprefix("tag/tag-"))}
+        targets = {self.tags[pin][0] for pin in pins}
+        return any(
+            state in targets
+            and snapshot_path(state.id) == path
+            and self.there.get(state.id) is not state
+            and (tag in self.unsure or (maker.alive_at_work and maker.putting is state))
+            for tag, (state, maker) in self.tags.items()
+            if tag not in pins
+        )
 
     def state_at(self, path: str) -> State:
         """The snapshot in a file, with what it refers to."""

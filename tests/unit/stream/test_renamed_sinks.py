@@ -244,6 +244,56 @@ def test_a_table_that_was_made_after_an_empty_batch_by_another_clock_is_the_same
     assert stream.batch().outcome == "committed"
 
 
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_batch_that_was_written_again_after_an_operators_decision_stops_no_third_name(
+    expired: bool,
+) -> None:
+    """Each of two names began with batch 1, which the rollback took from the first of them."""
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("first")], user="another"))
+    stream = Stream(bench, user=FIRST)
+    stream.batches(1)
+    stream.user = SECOND
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.user, stream.writer = THIRD, None
+    with pytest.raises(TableRolledBack, match="batch 0 was committed"):
+        stream.batch()
+    stream.options, stream.writer = {ON_TABLE_CHANGE.key: "continue"}, None
+    assert stream.batch().outcome == "committed"
+    if expired:
+        outage(bench)
+    stream.user, stream.writer, stream.options = "last_q1", None, {}
+    assert stream.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("again", ["in the same run", "by a sink that goes on", "not at all"])
+def test_two_sinks_that_began_with_one_batch_hide_no_loss_of_each_other(again: str) -> None:
+    """The rollback takes batch 5 of one of them, which then gets another name."""
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("first")], user="another"))
+    done = bench.clock.now_millis()
+    kept = Stream(bench, user=SECOND, next_batch=5, done_millis=done)
+    lost = Stream(bench, user=FIRST, next_batch=5, done_millis=done)
+    if again == "not at all":
+        kept.batch()
+        lost.batch()
+        rollback_to(bench.table, 2, runtime=bench.runtime)
+    else:
+        lost.batch()
+        rollback_to(bench.table, 1, runtime=bench.runtime)
+        kept.runs += again == "by a sink that goes on"
+        kept.batch()
+    kept.writer, kept.runs = None, 2
+    renamed = Stream(bench, user=THIRD, next_batch=6, runs=2, done_millis=lost.done_millis)
+    if again == "by a sink that goes on":
+        kept.batch()
+    with pytest.raises(TableRolledBack, match="batch 5 was committed"):
+        renamed.batch()
+
+
 @pytest.mark.parametrize("journal", ["true", "false"])
 @pytest.mark.parametrize("rows", [0, 10])
 def test_what_the_table_has_of_the_old_name_is_not_given_up(rows: int, journal: str) -> None:

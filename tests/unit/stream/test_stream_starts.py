@@ -188,6 +188,33 @@ def test_a_running_stream_that_may_continue_after_a_loss_is_asked_about_it_once(
     assert stream.bench.live_names() == ["me-0-1", "me-1-2", "me-5-6"]
 
 
+@pytest.mark.parametrize(("journal", "expired"), [("true", 1), ("false", 1), ("false", 0)])
+def test_a_copy_of_a_checkpoint_stops_in_a_table_in_which_the_first_one_began_anew(
+    journal: str, expired: int
+) -> None:
+    """The first one has attempted batch 0 there, and not the copy, which has that batch done."""
+    bench = Bench()
+    copy = Stream(bench, checkpoint="/ck/copy")
+    copy.batch()
+    emptied(bench.storage)
+    bench.clock.advance(300_000)
+    create_table(bench.storage, FIELDS, runtime=bench.runtime)
+    first = Stream(bench, runs=10, options={"paimon-stream.journal": journal})
+    first.start(At(Phase.STAGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        first.batch()
+    for number in range(2):
+        bench.committer().commit(bench.request(number, [bench.message("other")], user="another"))
+    bench.expire(expired)
+    copy.writer = None
+    with pytest.raises(TableReplaced, match="created"):
+        copy.batch()
+    copy.options, copy.writer = CONTINUE, None
+    copy.batch(rows=0)
+    copy.options, copy.writer = {}, None
+    assert copy.batch().outcome == "committed"
+
+
 # -- a table that is replaced while its schema grows
 # ---------------------------------------------------
 
