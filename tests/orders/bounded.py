@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Final, Generic
 
 from tests.orders.accesses import Access, dependent
 from tests.orders.explorer import Event, P, Stopped
 
+OF_PROCESS: Final = ", request "
+"""What stands between the name of a process and the number of its request."""
+
 
 @dataclass
-class _Known:
+class Known:
     """What each task was seen to touch, and which steps are therefore points for a switch."""
 
     touched: dict[str, set[Access]] = field(default_factory=dict)
@@ -57,7 +60,7 @@ class Bounded(Generic[P]):
     repeated: int = 0
     steps: int = 0
     complete: bool = False
-    known: _Known = field(default_factory=_Known)
+    known: Known = field(default_factory=Known)
 
     def run(self) -> Bounded[P]:
         """Runs them all, or until somebody has seen enough."""
@@ -89,7 +92,7 @@ class Bounded(Generic[P]):
                 if len(events) == len(way):
                     way.append(self._choices(pending, last, preempted))
                 chosen = way[len(events)][-1]
-                preempted += last in pending and chosen != last
+                preempted += bool(last) and chosen != self._goes_on(pending, last, chosen)
                 last = chosen
                 events.append(program.step(chosen, len(events)))
             program.ended()
@@ -102,9 +105,24 @@ class Bounded(Generic[P]):
         self.steps += len(events)
         return self.look(program, events)
 
+    def _goes_on(self, pending: Mapping[str, Access], last: str, otherwise: str) -> str:
+        """The task that goes on without a preemption. Requests of one process are one task here:
+        another of them goes on where one has ended.
+        """
+        if last in pending:
+            return last
+        own = [one for one in pending if owner(one) == owner(last)]
+        return min(own, default=otherwise)
+
     def _choices(self, pending: Mapping[str, Access], last: str, preempted: int) -> list[str]:
-        if last not in pending:
+        going = self._goes_on(pending, last, "")
+        if not going:
             return sorted(pending, reverse=True)
-        others = sorted((one for one in pending if one != last), reverse=True)
-        may_switch = preempted < self.most and self.known.is_shared(last, pending[last])
-        return [*others, last] if may_switch else [last]
+        others = sorted((one for one in pending if one != going), reverse=True)
+        may_switch = preempted < self.most and self.known.is_shared(going, pending[going])
+        return [*others, going] if may_switch else [going]
+
+
+def owner(task: str) -> str:
+    """The process that a request is of."""
+    return task.partition(OF_PROCESS)[0]

@@ -4,8 +4,9 @@ every change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.table.layout import id_in_name
 from paimon_stream.table.table import load_table
@@ -19,11 +20,13 @@ from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import BatchWriter
 from tests.simulation.state import State, Violation
 
-DONE = "is done"
+DONE, IDLE = "is done", "has nothing to do"
 
 
-def check_end(stage: Stage, threads: Sequence[Thread]) -> None:
-    """Looks at a table when all threads have ended."""
+def check_end(stage: Stage, threads: Sequence[Thread], may: Collection[str] | None) -> None:
+    """Looks at a table when all threads have ended. They may have got these errors; any, if it is
+    None."""
+    said = [(one.name, said) for one in threads for said in one.log]
     streams_end(stage, threads)
     for truth in (stage.truth, *stage.branches.values()):
         truth.check_whole()
@@ -31,6 +34,8 @@ def check_end(stage: Stage, threads: Sequence[Thread]) -> None:
     check_finished(stage, threads)
     check_ids(stage)
     check_readers(stage)
+    if may is not None and not any(one.fired for one in threads):
+        check_reasons(said, may)
 
 
 def streams_end(stage: Stage, threads: Sequence[Thread]) -> None:
@@ -49,20 +54,32 @@ def check_finished(stage: Stage, threads: Sequence[Thread]) -> None:
     """The rows of a batch commit that is done are in the table exactly once. Nobody acknowledges
     them by a number, so they are known by the numbers of their files, which are its writer's.
     """
-    head = stage.truth.head
-    written = () if head is None else head.written
+    truth = stage.truth
+    if truth.upsets or truth.head is None:
+        return  # a rollback may have taken them
+    states = list(truth.history.values())
+    if not any(one.snapshot.commit_kind is CommitKind.OVERWRITE for one in states):
+        states = [truth.head]
     for one in threads:
-        if type(one.actor) is not BatchWriter or stage.truth.upsets:
+        if type(one.actor) is not BatchWriter:
             continue
         first = APART * stage.place_of(one.name)
+        written = {name for state in states for name in state.written}
         own = [name for name in written if name.startswith("batch-x-") and _is_of(name, first)]
-        if len(set(own)) < one.log.count(DONE):
+        if len(own) < one.log.count(DONE):
             raise Violation(rules.ACKNOWLEDGED, f"{one.name} is done, and the table has {own}")
 
 
 def _is_of(name: str, first: int) -> bool:
     number = int(name.rpartition("-")[2].partition(".")[0])
     return first < number <= first + APART
+
+
+def check_reasons(said: Sequence[tuple[str, str]], may: Collection[str]) -> None:
+    """Where nothing fails, nobody gets an error that the world does not declare."""
+    for name, outcome in said:
+        if outcome not in (DONE, IDLE) and f"{name} {outcome}" not in may:
+            raise Violation(rules.NO_REASON, f"{name} {outcome}")
 
 
 def check_ids(stage: Stage) -> None:

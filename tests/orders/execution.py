@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paimon_stream.errors import PaimonStreamError
 from tests.orders.accesses import Access
-from tests.orders.bounded import Bounded
+from tests.orders.bounded import Bounded, Known
 from tests.orders.checks import check_deletions, check_end
 from tests.orders.explorer import Event, Explorer, Stopped
 from tests.orders.faults import Plan, in_words
@@ -85,7 +85,8 @@ class Execution:
 
     def ended(self) -> None:
         try:
-            check_end(self.stage, [one for one in self.threads.values() if isinstance(one, Thread)])
+            threads = [one for one in self.threads.values() if isinstance(one, Thread)]
+            check_end(self.stage, threads, self.setting.may)
         except Exception as error:  # noqa: BLE001  it is judged here
             self._stop(error)
             raise Stopped from None
@@ -111,8 +112,8 @@ class Execution:
 
 @dataclass
 class Outcome:
-    """What a search met. `fired` says in how many orders the planned faults came about, and
-    `changes` how many changes each thread made at most.
+    """What a search met. `fired` says in how many orders a planned fault came about, and `changes`
+    what the changes of each thread were.
     """
 
     plan: Plan
@@ -122,15 +123,15 @@ class Outcome:
     complete: bool = False
     seconds: float = 0.0
     fired: int = 0
-    changes: Counter[str] = field(default_factory=Counter)
+    changes: dict[str, dict[int, set[tuple[str, str]]]] = field(default_factory=dict)
     limits: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     found: list[Finding] = field(default_factory=list)
 
     @property
-    def broken(self) -> set[str]:
-        """The rules that some order breaks."""
-        return {one.rule for one in self.found}
+    def executions(self) -> int:
+        """How often the world was run, also to learn about it."""
+        return sum(self.ends.values()) + sum(self.limits.values()) + len(self.found)
 
 
 Watch = Callable[[Execution, list[Event]], None]
@@ -144,10 +145,12 @@ def search(
     seconds: float | None = None,
     stop: bool = True,
     watch: Watch | None = None,
+    known: Known | None = None,
 ) -> Outcome:
     """Runs all orders of a world with the faults of a plan, or those with at most `most`
     preemptions. Ends early after so many seconds of this process, and at the first order that
-    breaks a rule unless it is not to `stop` there. `watch` is told of each order.
+    breaks a rule unless it is not to `stop` there. `watch` is told of each order. `known` is what
+    an earlier search with few preemptions has learned of the world.
     """
     outcome = Outcome(plan or {})
     begun = time.process_time()
@@ -168,7 +171,10 @@ def search(
         return not late and not (stop and outcome.found)
 
     searcher: Explorer[Execution] | Bounded[Execution]
-    searcher = Explorer(start, look) if most is None else Bounded(start, look, most)
+    if most is None:
+        searcher = Explorer(start, look)
+    else:
+        searcher = Bounded(start, look, most, known=Known() if known is None else known)
     logging.disable(logging.CRITICAL)
     try:
         searcher.run()
@@ -184,7 +190,9 @@ def _note(outcome: Outcome, execution: Execution, events: list[Event]) -> None:
     threads = [one for one in execution.threads.values() if isinstance(one, Thread)]
     outcome.fired += any(one.fired for one in threads)
     for one in threads:
-        outcome.changes[one.name] = max(outcome.changes[one.name], one.changes)
+        changes = outcome.changes.setdefault(one.name, {})
+        for at, change in enumerate(one.made, 1):
+            changes.setdefault(at, set()).add(change)
     if execution.limit:
         outcome.limits[execution.limit] += 1
     if execution.rule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from tests.simulation.faults import Fault
@@ -31,11 +31,11 @@ WITHOUT_EFFECT: Final = frozenset(
 )
 """With these a change does nothing now."""
 
-MOST_CHANGES: Final = 80
-"""More changes than any task makes."""
-
 Plan = Mapping[str, Mapping[int, str]]
 """For each task, which of its changes has which fault. The first change is number 1."""
+
+Changes = Mapping[str, Mapping[int, Collection[tuple[str, str]]]]
+"""For each task, what each of its changes was in some order: its verb and its path."""
 
 
 def happens(kind: str, verb: str, path: str) -> Fault | None:
@@ -45,8 +45,6 @@ def happens(kind: str, verb: str, path: str) -> Fault | None:
     ):
         return None
     if kind == REFUSED and verb != "put":
-        return None
-    if kind == REFUSED and "/" not in path:
         return None
     return KINDS[kind]
 
@@ -61,18 +59,14 @@ def in_words(plan: Plan) -> str:
     return "; ".join(parts) or "no fault"
 
 
-def single(
-    tasks: Sequence[str], kinds: Sequence[str], base: Plan | None = None
-) -> Generator[Plan, tuple[int, bool], None]:
-    """The plans with one fault more than `base`. Whoever asks for the next one says how many
-    changes the task with the fault has made at most, and whether the fault came about.
+def with_one_more(plan: Plan, changes: Changes, kinds: Sequence[str]) -> Iterator[Plan]:
+    """The plans with one fault more, after all that is planned, at each of these changes that can
+    have it. `changes` are those of all orders with the faults of the plan: up to the new fault
+    every order is one of them.
     """
-    given = dict(base or {})
-    for task in tasks:
+    for task, made in changes.items():
         for kind in kinds:
-            for at in range(1, MOST_CHANGES):
-                if at in given.get(task, {}):
-                    continue
-                changes, _ = yield {**given, task: {**given.get(task, {}), at: kind}}
-                if changes < at:
-                    break
+            for at, what in sorted(made.items()):
+                own = plan.get(task, {})
+                if all(at > one for one in own) and any(happens(kind, *one) for one in what):
+                    yield {**plan, task: {**own, at: kind}}

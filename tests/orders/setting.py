@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,8 +24,10 @@ Cast = Callable[[Stage], Sequence["tuple[Actor, int]"]]
 class Setting:
     """A world. `before` is what happened before, `cast` who takes part. `options`, `table` and
     `flags` are those of its table. Without `most` all its orders are run, else those with at most
-    so many preemptions; `most_with_fault` says the same of orders with a fault. `bases` are the
-    faults that happen anyway, one after another. A `quick` world is part of `make test`.
+    so many preemptions; `most_with_fault` says the same of orders with a fault. Without a fault nobody gets an
+    error but those that they `may`, or any if that is None. Where it `kills`,
+    somebody dies in each order, and a fault comes on top of that. Where it has `limits`, some
+    orders end at what the pages exclude. A `quick` world is part of `make test`.
     """
 
     name: str
@@ -40,7 +42,9 @@ class Setting:
     tries: int = 3
     most: int | None = None
     most_with_fault: int | None = None
-    bases: Sequence[Plan] = ({},)
+    may: Collection[str] | None = ()
+    kills: bool = False
+    limits: bool = False
     quick: bool = False
 
     @cached_property

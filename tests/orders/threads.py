@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.orders.accesses import MAKE, NOTHING, Access
+from tests.orders.bounded import OF_PROCESS
 from tests.orders.explorer import Event
 from tests.orders.faults import WITHOUT_EFFECT, happens
 from tests.orders.operations import Key, Operation, PointedProcess
@@ -26,7 +27,8 @@ Pending = dict[str, Access]
 class Thread:
     """An actor with so many pieces of work. It waits before each operation, and before each piece
     of work begins and ends: there a stream uses its checkpoint, which a twin may share. `plan` says
-    which of its changes has which fault. `log` has what became of each piece of work.
+    which of its changes has which fault: the one with that number, or the first one whose path
+    begins so. `log` has what became of each piece of work, and `made` the changes.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class Thread:
         stage: Stage,
         actor: Actor,
         works: int = 1,
-        plan: Mapping[int, str] | None = None,
+        plan: Mapping[int | str, str] | None = None,
         tries: int = TRIES,
     ) -> None:
         self.stage, self.actor, self.works, self.tries = stage, actor, works, tries
@@ -44,6 +46,7 @@ class Thread:
         self.at = "begin" if works else "done"
         self.last: tuple[int, ...] = ()
         self.log: list[str] = []
+        self.made: list[tuple[str, str]] = []
         self.barred = False
         stage.place_of(actor.name)
 
@@ -132,8 +135,9 @@ class Thread:
                 self.stage.millis += 1000 * (LOCK_SECONDS + 1)  # the lock of the dead expires
         if operation.verb not in CHANGES:
             return Fault.NONE
+        self.made.append((operation.verb, operation.path))
         self.changes += 1
-        kind = self.plan.get(self.changes)
+        kind = self.plan.get(self.changes) or self._by_path(operation)
         fault = None if kind is None else happens(kind, operation.verb, operation.path)
         if fault is None:
             return Fault.NONE
@@ -142,6 +146,12 @@ class Thread:
             self.process.own_clock.slept += CONFLICT_MILLIS
             return Fault.FAILS_BEFORE  # the same for whoever asked, but for the time
         return fault
+
+    def _by_path(self, operation: Operation) -> str | None:
+        for key in [one for one in self.plan if isinstance(one, str)]:
+            if operation.path.startswith(key):
+                return self.plan.pop(key)
+        return None
 
     def _go(self, key: Key, number: int, fault: Fault) -> None:
         process, stage = self.process, self.stage
@@ -173,7 +183,7 @@ class Thread:
 
 
 def _name_of(thread: str, key: Key) -> str:
-    return thread if not key else f"{thread}, request {'.'.join(str(one + 1) for one in key)}"
+    return thread if not key else f"{thread}{OF_PROCESS}{'.'.join(str(one + 1) for one in key)}"
 
 
 def _is_there(stage: Stage, operation: Operation) -> bool:
