@@ -16,8 +16,9 @@ from paimon_stream.errors import PaimonStreamError
 from tests.orders.accesses import Access
 from tests.orders.bounded import Bounded, Known
 from tests.orders.checks import check_deletions, check_end
-from tests.orders.explorer import Event, Explorer, Stopped
+from tests.orders.explorer import Event, Explorer, Stopped, clocks
 from tests.orders.faults import Plan, in_words
+from tests.orders.remembered import remembered
 from tests.orders.setting import Setting
 from tests.orders.threads import Late, LateRequest, Thread
 from tests.simulation.catalogs import answering
@@ -50,6 +51,7 @@ class Execution:
         self.threads: dict[str, Thread | LateRequest] = {one.name: one for one in threads}
         self.rule, self.what, self.limit = "", "", ""
         self._owner: dict[str, str] = {}
+        self._seen: dict[str, Access] = {}
         self._sent: list[Late] = []
         self._around = ExitStack()
         self._around.enter_context(rewriting())
@@ -62,11 +64,11 @@ class Execution:
             for task, access in thread.pending().items():
                 found[task] = access
                 self._owner[task] = name
+        self._seen = found
         return found
 
     def step(self, task: str, number: int) -> Event:
         thread = self.threads[self._owner[task]]
-        access = thread.pending()[task]
         try:
             event = thread.step(task, number)
             if self.stage.verdict is not None:
@@ -75,6 +77,7 @@ class Execution:
                 self.stage.check()
         except Exception as error:  # noqa: BLE001  it is judged here
             self._stop(error)
+            access = self._seen[task]
             raise Stopped(Event(task, access, "… this breaks the rule")) from None
         for late in self.stage.late:
             if late not in self._sent:
@@ -159,7 +162,9 @@ def search(
         return Execution(setting, outcome.plan)
 
     def look(execution: Execution, events: list[Event]) -> bool:
-        if not execution.rule and not execution.limit and most is None:
+        if not execution.rule and not execution.limit:
+            if most is not None:
+                clocks(events, lambda *_: None)
             try:
                 check_deletions(execution.stage, events)
             except Violation as broken:
@@ -177,7 +182,8 @@ def search(
         searcher = Bounded(start, look, most, known=Known() if known is None else known)
     logging.disable(logging.CRITICAL)
     try:
-        searcher.run()
+        with remembered():
+            searcher.run()
     finally:
         logging.disable(logging.NOTSET)
     outcome.orders, outcome.repeated = searcher.orders, searcher.repeated

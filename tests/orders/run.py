@@ -20,7 +20,7 @@ from tests.orders.page import PAGE, table, written_into
 from tests.orders.tally import Part, Tally
 from tests.orders.worlds import BY_NAME, WORLDS
 
-PARTS = 4
+PARTS = 12
 """Into how many parts the plans of a world are cut, so that two processes end at the same time."""
 
 
