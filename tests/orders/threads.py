@@ -75,10 +75,9 @@ class Thread:
         return NOTHING
 
     def _is_locked(self) -> bool:
-        """Whether it is in vain to ask for the lock now."""
-        locks = self.stage.locks
-        holder = None if locks is None else locks.holder
-        return holder is not None and holder is not self.process and not holder.dead
+        """Whether it is in vain to ask for the lock now: its holder will release it."""
+        holder = None if self.stage.locks is None else self.stage.locks.holder
+        return holder is not None and holder is not self.process and holder.alive_at_work
 
     def step(self, task: str, number: int) -> Event:
         """Takes a step."""
@@ -93,6 +92,9 @@ class Thread:
 
     def _begin(self, number: int) -> str:
         stage, actor = self.stage, self.actor
+        holder = None if stage.locks is None else stage.locks.holder
+        if holder is not None and not holder.alive_at_work:
+            stage.millis += 1000 * (LOCK_SECONDS + 1)  # nobody releases it, so it has to expire
         work = None
         while work is None and self.works > 0:
             actor.ready()
@@ -129,10 +131,6 @@ class Thread:
 
     def _fault(self, operation: Operation) -> Fault:
         """What happens to the operation, by the plan."""
-        if operation.verb == "lock" and self.stage.locks is not None:
-            holder = self.stage.locks.holder
-            if holder is not None and holder.dead:
-                self.stage.millis += 1000 * (LOCK_SECONDS + 1)  # the lock of the dead expires
         if operation.verb not in CHANGES:
             return Fault.NONE
         self.made.append((operation.verb, operation.path))
