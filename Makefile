@@ -11,6 +11,7 @@
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
+#   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page
 #   make test-full    all of these with many random seeds, and every streaming test on each pyspark; more than an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
@@ -26,7 +27,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -47,6 +48,8 @@ SNAPSHOTS ?= 3000
 MINUTES ?= 3
 SPARK4 ?= 0 1
 SEED ?=
+SHARE ?= 1/1
+WORLD ?=
 PAGE ?=
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
@@ -155,6 +158,11 @@ test-stores: .venv/.ready
 
 torture: .venv/.ready
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
+
+# MINUTES has a value of its own for torture; here it counts only if somebody gives it.
+orders: .venv/.ready
+	$(VENV)/python -m tests.orders.run --jobs $(JOBS) --share $(SHARE) $(if $(WORLD),--world "$(WORLD)") \
+	  $(if $(filter-out file,$(origin MINUTES)),--minutes $(MINUTES)) $(PAGE)
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of
 # the dependencies, so the oldest ones get as many as in test-lowest.

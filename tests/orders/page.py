@@ -1,0 +1,60 @@
+"""The table of the worlds, as a part of docs/reliability.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.orders.planted import BUGS
+from tests.orders.setting import Setting
+from tests.orders.tally import Tally
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+BEGIN = "<!-- orders: begin -->"
+END = "<!-- orders: end -->"
+
+
+def written_into(page: str, text: str) -> str:
+    """The page with this text between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -> str:
+    """The worlds in Markdown."""
+    orders = sum(one.orders for _, one in tallies)
+    faulty = sum(one.orders_with_fault for _, one in tallies)
+    lines = [
+        f"Written on {time.strftime('%Y-%m-%d')} by `make orders PAGE=--page`: {orders:,} orders without a "
+        f"fault and {faulty:,} with one, in {seconds / 60:.0f} minutes and {jobs} process"
+        f"{'es' if jobs > 1 else ''}.",
+        "",
+        "| world | operations | orders | bound | faults | orders with one fault | bound | planted bugs |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_row(setting, tally) for setting, tally in tallies),
+    ]
+    return "\n".join(lines)
+
+
+def _row(setting: Setting, tally: Tally) -> str:
+    bugs = ", ".join(one.name for one in BUGS if one.world == setting.name)
+    cut = f", {tally.cut} searches cut" if tally.cut else ""
+    cells = [
+        setting.name,
+        str(tally.operations),
+        f"{tally.orders:,}",
+        _bound(setting.most),
+        f"{tally.plans:,}",
+        f"{tally.orders_with_fault:,}",
+        _bound(setting.most_with_fault) + cut,
+        bugs,
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _bound(most: int | None) -> str:
+    if most is None:
+        return "all"
+    return f"{most} preemption{'' if most == 1 else 's'}"

@@ -1,0 +1,86 @@
+"""Every order of the storage operations of two processes, in small worlds.
+
+`make orders` runs all worlds, with faults; here are those that end in seconds.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kits.seeds import examples
+from tests.orders.execution import Execution, search
+from tests.orders.explorer import Event
+from tests.orders.faults import LATE, LOST, with_one_more
+from tests.orders.run import share_of
+from tests.orders.setting import Setting
+from tests.orders.tally import Part
+from tests.orders.walks import class_of, walk
+from tests.orders.worlds import BY_NAME, WORLDS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_collections() -> Iterator[None]:
+    """An order makes many objects, and few cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 50)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [pytest.param(one, id=one.name, marks=() if one.quick else pytest.mark.full) for one in WORLDS],
+)
+def test_no_order_of_a_world_breaks_a_rule(setting: Setting) -> None:
+    """And random orders are all among those that were run."""
+    known: set[int] = set()
+
+    def watch(execution: Execution, events: list[Event]) -> None:
+        known.add(class_of(events))
+
+    outcome = search(setting, most=setting.most, seconds=300, watch=watch)
+    assert not outcome.found, outcome.found[0]
+    assert setting.limits or not outcome.limits
+    assert outcome.complete, "it took longer than it should"
+    if setting.most is not None:
+        return
+    assert len(known) == outcome.orders, "an order was run twice"
+    for seed in range(examples(8, 200)):
+        execution, events = walk(lambda: Execution(setting, {}), seed)
+        assert not execution.rule, f"seed {seed}: {execution.what}"
+        assert class_of(events) in known, f"the order of seed {seed} was not explored"
+
+
+def test_a_share_of_the_work_is_that_of_a_day() -> None:
+    assert share_of("2/5") == (1, 5)
+    assert share_of("today/90")[0] in range(90)
+
+
+def test_the_worlds_that_must_be_complete_are() -> None:
+    complete = {one.name for one in WORLDS if one.most is None}
+    assert complete >= {
+        "batch writer × batch writer",
+        "stream × batch writer",
+        "stream × expiry",
+        "stream × compaction",
+        "compaction × compaction",
+    }
+
+
+def test_a_fault_comes_at_each_change_that_can_have_it() -> None:
+    changes = {"a": {1: {("write", "x")}, 2: {("put", "y")}}}
+    assert list(with_one_more({}, changes, (LOST, LATE))) == [
+        {"a": {1: LOST}},
+        {"a": {2: LOST}},
+        {"a": {2: LATE}},
+    ]
+    assert list(with_one_more({"a": {1: LOST}}, changes, (LATE,))) == [{"a": {1: LOST, 2: LATE}}]
+
+
+def test_one_fault_in_a_small_world_breaks_no_rule() -> None:
+    tally = Part(BY_NAME["expiry × reader"]).run()
+    assert not tally.found, tally.found[0]
+    assert tally.plans >= 18 and not tally.cut

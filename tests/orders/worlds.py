@@ -1,0 +1,11 @@
+"""The worlds, each declared once."""
+
+from __future__ import annotations
+
+from tests.orders.setting import Setting
+from tests.orders.worlds_others import OTHERS
+from tests.orders.worlds_streams import STREAMS
+
+WORLDS: list[Setting] = [*STREAMS, *OTHERS]
+BY_NAME = {one.name: one for one in WORLDS}
+assert len(BY_NAME) == len(WORLDS)
