@@ -13,6 +13,7 @@ from tests.orders.tally import Tally
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN = "<!-- orders: begin -->"
 END = "<!-- orders: end -->"
+NOT_RUN = "not run"
 
 
 def written_into(page: str, text: str) -> str:
@@ -26,8 +27,9 @@ def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -
     """The worlds in Markdown."""
     orders = sum(one.orders for _, one in tallies)
     faulty = sum(one.orders_with_fault for _, one in tallies)
+    how = "make orders PAGE=--page" if faulty else "python -m tests.orders.run --faults 0 --page"
     lines = [
-        f"Written on {time.strftime('%Y-%m-%d')} by `make orders PAGE=--page`: {orders:,} orders without a "
+        f"Written on {time.strftime('%Y-%m-%d')} by `{how}`: {orders:,} orders without a "
         f"fault and {faulty:,} with one, in {seconds / 60:.0f} minutes and {jobs} process"
         f"{'es' if jobs > 1 else ''}.",
         "",
@@ -45,10 +47,10 @@ def _row(setting: Setting, tally: Tally) -> str:
         setting.name,
         str(tally.operations),
         f"{tally.orders:,}",
-        _bound(setting.most),
-        f"{tally.plans:,}",
-        f"{tally.orders_with_fault:,}",
-        _bound(setting.most_with_fault) + cut,
+        _bound(setting.most) + ("" if tally.plans else cut),
+        f"{tally.plans:,}" if tally.plans else NOT_RUN,
+        f"{tally.orders_with_fault:,}" if tally.plans else NOT_RUN,
+        _bound(setting.most_with_fault) + (cut if tally.plans else ""),
         bugs,
     ]
     return f"| {' | '.join(cells)} |"

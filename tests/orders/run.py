@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     until = float("inf") if given.minutes is None else time.monotonic() + 60 * given.minutes
     number, of = share_of(given.share)
-    work = [(one.name, part, given.faults, until) for part in range(PARTS) for one in wanted]
+    parts = range(PARTS if given.faults else 1)
+    work = [(one.name, part, given.faults, until) for part in parts for one in wanted]
     work = work[number::of]
     tallies: dict[str, Tally] = {}
     begun = time.monotonic()
