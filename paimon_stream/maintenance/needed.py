@@ -115,7 +115,8 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         return
     if following is None:  # expiry deletes upwards, so below an expired id none is left
         ids = snapshots.ids()
-        stray = bool(ids) and ids[0] == wanted.id < ids[-1]
+        # The next one may have been published since it was looked for.
+        stray = bool(ids) and ids[0] == wanted.id < ids[-1] and wanted.id + 1 not in ids
     else:
         stray = in_lineage(snapshots, wanted, following) is False
     if stray:

@@ -87,8 +87,6 @@ STREAMS = [
         "While somebody tags the newest snapshot.",
         beside(TagOfNewest),
         batches(1),
-        # A commit between two looks of `refuse_beside` passes for a stray snapshot.
-        may=("tagger gets NotFound",),
         quick=True,
     ),
     Setting(
