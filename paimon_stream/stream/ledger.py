@@ -567,10 +567,11 @@ def _is_other_sink(evidence: Evidence, sibling: Snapshot) -> bool:
 
 
 def _judge_renamed(evidence: Evidence, history: _History, above: int, refuse: ReplayErrors) -> bool:
-    """A sink that has no batch here from `above` that one on may have had another name since. Then
-    the batches of that commit user are its own, and were they removed, it has lost them. A user whose batches another
-    one has continued, and has a batch here, was judged when that one began, as was what an operator
-    has given up since. Returns whether an operator let this batch continue without them.
+    """A sink that has no batch here above that one may have had another name since. Then the batches
+    of that commit user are its own, and if they were removed, it has lost them. A user whose
+    batches another one has continued, and has a batch here, was judged when that one began, as was
+    what an operator has given up since. Returns whether an operator let this batch continue without
+    them.
     """
     if evidence.batch.batch_id == 0:
         return False

@@ -47,6 +47,7 @@ def test_the_search_finds_what_is_encoded(place: int) -> None:
         assert hidden_in(f"https://u:{quote(secret)}@host".encode())
 
 
+@pytest.mark.long
 def test_no_secret_is_written_or_printed(tmp_path: Path, s3_server: StoreServer) -> None:
     echo = f"<Error><Code>AccessDenied</Code><AWSAccessKeyId>{' '.join(SECRETS)}</AWSAccessKeyId></Error>"
     with s3_server.proxied() as proxy:
