@@ -7,36 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from tests.kits.spark_jobs import Job
 
 NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
 
 
 @pytest.mark.long
-def test_its_cells_run_in_the_session_that_is_there(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("plotly")
-    monkeypatch.chdir(tmp_path)
-    cells = [
-        cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
-    ]
-    *codes, last = ["".join(cell["source"]) for cell in cells]
-    assert last == "spark.stop()"
-    found: dict[str, Any] = {}
-    for code in codes:
-        exec(code, found)
-    assert found["spark"] is job.spark
-    assert [one.rows for one in found["table"].history()] == [3000, 2000, 1000]
-    assert found["sink"].last_report.snapshot_id == 3
-    assert (tmp_path / "ticks.html").stat().st_size > 1_000_000
-
-
-@pytest.mark.full
 def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     cells = [
