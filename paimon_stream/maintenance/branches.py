@@ -6,7 +6,7 @@ that main or the branch had, whenever it is killed.
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -221,8 +221,9 @@ def fast_forward(
     )
     if not dry_run:
         run.add(target.snapshot.id)
-        run.note_what_is_back()
-        run.copy_streams()
+        present = run.present()
+        run.note_what_is_back(present)
+        run.copy_streams(present)
     return ForwardReport(
         location=used.location,
         branch=name,
@@ -365,24 +366,26 @@ class _Forward:
         looks = [partial(readable, one) for one in self.ours.ids()]
         return [one for one in self.main.together(looks) if one is not None]
 
-    def note_what_is_back(self) -> None:
+    def present(self) -> list[SnapshotRef]:
+        """The branch's snapshots, all of which main has got."""
+        snapshots = self.branch.together([partial(self.theirs.find, one) for one in self.ids])
+        return [SnapshotRef.of(one) for one in snapshots if one is not None]
+
+    def note_what_is_back(self, present: Sequence[SnapshotRef]) -> None:
         """Gives main the branch's notes of removed snapshots, and notes which that main had lost are
-        part of it again: those of the branch, and what it was made from.
+        part of it again: those of the branch that are `present`, and what it was made from.
         """
         copy_removals(self.branch, self.main)
         identity = read_identity(self.branch)
-        back = self._present()
-        if identity is not None and identity.snapshot is not None:
-            back.append(identity.snapshot)
-        note_restored(self.main, back)
+        point = None if identity is None else identity.snapshot
+        note_restored(self.main, present if point is None else [*present, point])
 
-    def copy_streams(self) -> None:
+    def copy_streams(self, present: Collection[SnapshotRef]) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
         vouch for the journals. A stream of main with the same commit user keeps what it has if it
         is of another query, and else gets both (`maintenance/forwarded.py`).
         """
         taken: dict[str, set[str | None]] = {}
-        present = set(self._present())
         for one in read_removals(self.main).removed:  # also those of a run that was killed
             is_taken = one.by == FAST_FORWARD and one.target in present
             # Of an attempt without a snapshot nobody knows whether it was committed.
@@ -391,11 +394,6 @@ class _Forward:
         for name in self.branch.list_folders(OWN_FOLDER):
             folder = f"{OWN_FOLDER}/{name}"
             copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
-
-    def _present(self) -> list[SnapshotRef]:
-        """The branch's snapshots, all of which main has got."""
-        found = self.branch.together([partial(self.theirs.find, one) for one in self.ids])
-        return [SnapshotRef.of(one) for one in found if one is not None]
 
     def add(self, kept: int) -> None:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""

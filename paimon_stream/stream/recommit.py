@@ -5,9 +5,10 @@ identifier, so a second call finds it, and so does the stream.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Final
 
 from paimon_stream import errors
@@ -230,13 +231,14 @@ class _Recommit:
                 "was published. Look for its rows in the table, and write again what is missing.",
                 **self._facts(lost),
             )
+        own_runs = cache(partial(self._runs_of, lost))
         for one in window.snapshots:
             if (
                 one.commit_user == lost.user
                 and lost.batch < one.commit_identifier < BATCH_IDENTIFIER
             ):
                 raise self._went_on(lost, one)
-            if self._went_on_without(lost, one):
+            if _went_on_without(lost, one, own_runs):
                 raise self._written_by_another(lost, one)
         place = lost.place or self._place(lost, window.snapshots)
         there = next((one for one in window.snapshots if one.id == place), None)
@@ -261,18 +263,11 @@ class _Recommit:
             raise self._rolled_back(lost, f"snapshot {place} in its place was made long after it")
         return there
 
-    def _went_on_without(self, lost: LostBatch, one: Snapshot) -> bool:
-        """Whether a run of the query in which the commit user was not has the batch or a later one:
-        the sink had another name then, so this batch need not have been committed.
-        """
-        marks, query_id = Marks.of(own_properties(one)), lost.properties.get(_QUERY_ID)
-        if None in (query_id, lost.run_id, marks.run_id) or marks.query_id != query_id:
-            return False
-        if not lost.batch <= one.commit_identifier < BATCH_IDENTIFIER:
-            return False
+    def _runs_of(self, lost: LostBatch) -> frozenset[str]:
+        """The runs in which the commit user has written, as far as they are known."""
         register = registered_writer(self._storage, lost.user)
-        runs = {escape_user(str(lost.run_id)), *(() if register is None else register.runs)}
-        return escape_user(str(marks.run_id)) not in runs
+        known = frozenset[str]() if register is None else register.runs
+        return known | {escape_user(str(lost.run_id))}
 
     def _place(self, lost: LostBatch, window: tuple[Snapshot, ...]) -> int:
         """The id of the lost snapshot: it follows the newest one on which its base list was built.
@@ -366,3 +361,18 @@ class _Recommit:
             "published. Start the query again; it commits what it had prepared, or says what is lost.",
             **self._facts(lost),
         )
+
+
+def _went_on_without(
+    lost: LostBatch, one: Snapshot, own_runs: Callable[[], frozenset[str]]
+) -> bool:
+    """Whether a run of the query in which the commit user was not has the batch or a later one: the
+    sink had another name then, so this batch need not have been committed. `own_runs` are the runs
+    in which the commit user was.
+    """
+    marks, query_id = Marks.of(own_properties(one)), lost.properties.get(_QUERY_ID)
+    if None in (query_id, lost.run_id, marks.run_id) or marks.query_id != query_id:
+        return False
+    if not lost.batch <= one.commit_identifier < BATCH_IDENTIFIER:
+        return False
+    return escape_user(str(marks.run_id)) not in own_runs()

@@ -676,7 +676,7 @@ class StreamWriter:
         began, which found it or published it later, or what is remembered.
         """
         known = self._memory
-        found = isinstance(verdict, Fresh) and verdict.own_stands
-        if known is None or known.own != own or found:
+        is_there = isinstance(verdict, Fresh) and verdict.own_stands
+        if known is None or known.own != own or is_there:
             return self._judged_millis
         return known.own_stood_millis
