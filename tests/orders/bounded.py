@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic
 
 from tests.orders.accesses import Access, dependent
-from tests.orders.explorer import Event, P, Stopped
+from tests.orders.explorer import Event, P, execute
 
 OF_PROCESS: Final = ", request "
 """What stands between the name of a process and the number of its request."""
@@ -84,23 +84,20 @@ class Bounded(Generic[P]):
                 return True
 
     def _execute(self, way: list[list[str]]) -> bool:
-        program, events = self.start(), list[Event]()
         preempted, last = 0, ""
-        try:
-            while pending := program.pending():
-                self.known.add(pending)
-                if len(events) == len(way):
-                    way.append(self._choices(pending, last, preempted))
-                chosen = way[len(events)][-1]
-                preempted += bool(last) and chosen != self._goes_on(pending, last, chosen)
-                last = chosen
-                events.append(program.step(chosen, len(events)))
-            program.ended()
-        except Stopped as stopped:
-            if stopped.event is not None:
-                events.append(stopped.event)
-        finally:
-            program.close()
+
+        def choose(pending: Mapping[str, Access], events: list[Event]) -> str:
+            nonlocal preempted, last
+            self.known.add(pending)
+            if len(events) == len(way):
+                way.append(self._choices(pending, last, preempted))
+            chosen = way[len(events)][-1]
+            preempted += bool(last) and chosen != self._goes_on(pending, last, chosen)
+            last = chosen
+            return chosen
+
+        program = self.start()
+        events = execute(program, choose)
         self.orders += 1
         self.steps += len(events)
         return self.look(program, events)

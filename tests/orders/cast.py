@@ -126,7 +126,7 @@ class Cleaner(OrphanCleaner):
 
 
 def commits(number: int) -> Callable[[Stage], None]:
-    """Somebody has committed so many batches."""
+    """Somebody has committed this number of batches."""
 
     def before(stage: Stage) -> None:
         settle(Thread(stage, BatchWriter(stage, "earlier"), number))
@@ -135,7 +135,7 @@ def commits(number: int) -> Callable[[Stage], None]:
 
 
 def batches(number: int, name: str = "stream", checkpoint: str = "a") -> Callable[[Stage], None]:
-    """A stream has written so many batches, and was stopped."""
+    """A stream has written this number of batches, and was stopped."""
 
     def before(stage: Stage) -> None:
         settle(Thread(stage, stream(stage, name, checkpoint), number))

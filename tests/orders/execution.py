@@ -151,7 +151,7 @@ def search(
     known: Known | None = None,
 ) -> Outcome:
     """Runs all orders of a world with the faults of a plan, or those with at most `most`
-    preemptions. Ends early after so many seconds of this process, and at the first order that
+    preemptions. Ends early after `seconds` of this process, and at the first order that
     breaks a rule unless it is not to `stop` there. `watch` is told of each order. `known` is what
     an earlier search with few preemptions has learned of the world.
     """

@@ -61,6 +61,28 @@ class Stopped(Exception):
         self.event = event
 
 
+def execute(
+    program: Program, choose: Callable[[Mapping[str, Access], list[Event]], str | None]
+) -> list[Event]:
+    """Runs a program from its start. `choose` is given what can go on and the steps so far, and
+    names the task that does; with None the execution is broken off. Returns the steps.
+    """
+    events: list[Event] = []
+    try:
+        while pending := program.pending():
+            chosen = choose(pending, events)
+            if chosen is None:
+                return events
+            events.append(program.step(chosen, len(events)))
+        program.ended()
+    except Stopped as stopped:
+        if stopped.event is not None:
+            events.append(stopped.event)
+    finally:
+        program.close()
+    return events
+
+
 @dataclass(slots=True)
 class Node:
     """A state on the way: what could go on there, what need not be tried, what was, and what must
@@ -113,26 +135,21 @@ class Explorer(Generic[P]):
 
     def _execute(self, way: list[Node]) -> bool:
         """Goes the way that is chosen, and on to an end. Returns whether the search goes on."""
-        program, events = self.start(), list[Event]()
         first = max(0, len(way) - 1)
         known = False
-        try:
-            while pending := program.pending():
-                if len(events) == len(way):
-                    node = _node(pending, way, events)
-                    if node is None:
-                        known = True
-                        break
-                    way.append(node)
-                chosen = way[len(events)].chosen
-                events.append(program.step(chosen, len(events)))
-            else:
-                program.ended()
-        except Stopped as stopped:
-            if stopped.event is not None:
-                events.append(stopped.event)
-        finally:
-            program.close()
+
+        def choose(pending: Mapping[str, Access], events: list[Event]) -> str | None:
+            nonlocal known
+            if len(events) == len(way):
+                node = _node(pending, way, events)
+                if node is None:
+                    known = True
+                    return None
+                way.append(node)
+            return way[len(events)].chosen
+
+        program = self.start()
+        events = execute(program, choose)
         for node, event in zip(way[first:], events[first:], strict=False):
             node.tried[node.chosen] = event.access
         self.steps += len(events)

@@ -24,8 +24,8 @@ Cast = Callable[[Stage], Sequence["tuple[Actor, int]"]]
 class Setting:
     """A world. `before` is what happened before, `cast` who takes part. `options`, `table` and
     `flags` are those of its table. Without `most` all its orders are run, else those with at most
-    so many preemptions; `most_with_fault` says the same of orders with a fault. Without a fault nobody gets an
-    error but those that they `may`, or any if that is None. Where it `kills`,
+    that number of preemptions; `most_with_fault` says the same of orders with a fault. Without a
+    fault nobody gets an error but those that they `may`, or any if that is None. Where it `kills`,
     somebody dies in each order, and a fault comes on top of that. Where it has `limits`, some
     orders end at what the pages exclude. A `quick` world is part of `make test`.
     """

@@ -25,7 +25,7 @@ Pending = dict[str, Access]
 
 
 class Thread:
-    """An actor with so many pieces of work. It waits before each operation, and before each piece
+    """An actor with a number of pieces of work. It waits before each operation, and before each piece
     of work begins and ends: there a stream uses its checkpoint, which a twin may share. `plan` says
     which of its changes has which fault: the one with that number, or the first one whose path
     begins so. `log` has what became of each piece of work, and `made` the changes.

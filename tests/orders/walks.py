@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from tests.orders.explorer import Event, P, Stopped, clocks, signature
+from tests.orders.accesses import Access
+from tests.orders.explorer import Event, P, clocks, execute, signature
 
 LIKELY = (0.5, 0.15, 0.05)
 """How likely a walk switches after a step. Some walks switch often, others rarely."""
@@ -15,19 +16,16 @@ def walk(start: Callable[[], P], seed: int) -> tuple[P, list[Event]]:
     """One random order."""
     dice = random.Random(seed)
     likely = dice.choice(LIKELY)
-    program, events, last = start(), list[Event](), ""
-    try:
-        while pending := sorted(program.pending()):
-            if last not in pending or dice.random() < likely:
-                last = dice.choice(pending)
-            events.append(program.step(last, len(events)))
-        program.ended()
-    except Stopped as stopped:
-        if stopped.event is not None:
-            events.append(stopped.event)
-    finally:
-        program.close()
-    return program, events
+    last = ""
+
+    def choose(pending: Mapping[str, Access], _: list[Event]) -> str:
+        nonlocal last
+        if last not in pending or dice.random() < likely:
+            last = dice.choice(sorted(pending))
+        return last
+
+    program = start()
+    return program, execute(program, choose)
 
 
 def class_of(events: list[Event]) -> int:
