@@ -1,0 +1,108 @@
+"""Kills streams until a number of kills is together: `make torture-kills KILLS=1000`.
+
+What was seen is appended to tests/kills/portions.jsonl, a line for each portion, and the table of
+docs/reliability.md is written anew. A run that was stopped goes on with the next stream. With
+`--stream` one stream is repeated, and nothing is written down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from paimon_stream import __version__
+from tests.kills import page
+from tests.kills.machine import Ground, Machine, Outcome
+from tests.kills.portions import PORTIONS, Portion, read
+from tests.kills.queries import Query
+from tests.kills.streams import Stream
+from tests.kits.costs import Processors
+from tests.servers import s3_moto
+
+ROOT = Path(__file__).parents[2]
+PER_PORTION = 50
+
+
+@contextmanager
+def ground(folder: Path) -> Iterator[Ground]:
+    """A folder for tables, a server of S3, and Java with both."""
+    sys.path.insert(0, str(ROOT / "tests" / "oracle"))
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    import java_paimon
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with s3_moto.start(Path(tempfile.mkdtemp(prefix="kills-"))) as server:
+        java = java_paimon.shared()
+        on_s3 = java_paimon.JavaPaimonOnS3.beside(java, server.options)
+        yield Ground(folder, server, {"disk": java, "S3": on_s3})
+
+
+def run(ground: Ground, number: int) -> Outcome:
+    """Kills one stream. What failed is kept."""
+    stream = Stream.of(number)
+    outcome = (Machine if stream.door is None else Query)(ground, stream).run()
+    if outcome.wrong is not None:
+        print(f"\n{outcome.wrong}\nIts folder is kept: {ground.keep(stream)}")
+        print(f"(again: make torture-kills STREAM={number})", flush=True)
+    return outcome
+
+
+def known() -> list[Portion]:
+    """The portions of this version."""
+    return [portion for portion in read() if portion.version == __version__]
+
+
+def portion(ground: Ground, first: int, kills: int) -> Portion:
+    """Kills streams from a number on, and writes down what was seen, even if it is stopped."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    seen = Portion(__version__, commit, time.strftime("%Y-%m-%d"), first, first - 1)
+    used, number = Processors(), first
+    before = used.used(search=True)
+    try:
+        while seen.kills < kills:
+            seen.add(run(ground, number))
+            number += 1
+    finally:
+        seen.seconds = round(used.used(search=True) - before, 1)
+        if seen.kills:
+            seen.write()
+            page.write(known())
+    return seen
+
+
+def main() -> int:
+    """Kills streams, and returns 1 if one has failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--stream", type=int)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "kills")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    with ground(given.folder) as place:
+        if given.stream is not None:
+            return 0 if run(place, given.stream).wrong is None else 1
+        failures = 0
+        while (there := sum(one.kills for one in known())) < given.kills:
+            first = max((one.last for one in known()), default=0) + 1
+            print(f"{there} kills of {__version__} so far, on with stream {first}.", flush=True)
+            failures += len(portion(place, first, min(PER_PORTION, given.kills - there)).failures)
+    print(f"{there} kills of {__version__} are in {PORTIONS.relative_to(ROOT)}.")
+    return 1 if failures else 0
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
