@@ -17,7 +17,7 @@ from typing import Any
 from paimon_stream import PaimonTable
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.uri import open_storage
-from tests.kills.deaths import AFTER_A_WHILE, NEVER, NOT_STARTED, Death, Diary
+from tests.kills.deaths import NEVER, Death, Diary
 from tests.kills.driver import CHECKPOINT, DIARY, ERROR, Driver, Life, live
 from tests.kills.streams import KILLS_PER_STREAM, Stream, ordered
 
@@ -194,21 +194,16 @@ class Machine:
     def differs(self, when: str, found: list[dict[str, Any]], done: int) -> Wrong:
         """The rows of the table that are not those of the batches."""
         expected = self.stream.kind.expected(done)
-        more = [row for row in found if row not in expected]
-        less = [row for row in expected if row not in found]
+        there, wanted = (Counter(tuple(row.items()) for row in rows) for rows in (found, expected))
+        more, less = (
+            [*map(dict, (one - other).elements())]
+            for one, other in ((there, wanted), (wanted, there))
+        )
         text = f"{when} of {done} batches: {len(found)} rows, {len(expected)} expected"
-        return self.wrong(f"{text}; not expected {more[:5]}, missing {less[:5]}")
+        return self.wrong(f"{text}; too many {more[:5]}, missing {less[:5]}")
 
     def wrong(self, what: str) -> Wrong:
         """The finding, with the error of a run that has failed."""
         error = self.root / ERROR
         said = f"\n{error.read_text()}" if error.exists() else ""
         return Wrong(f"{what}{said}")
-
-
-def killed_early(moment: str) -> bool:
-    """Whether a process died before it had begun with a batch."""
-    return moment == NOT_STARTED
-
-
-__all__ = ["AFTER_A_WHILE", "Ground", "Machine", "Outcome", "Wrong", "killed_early"]

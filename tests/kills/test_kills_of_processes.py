@@ -27,7 +27,6 @@ from tests.kills.machine import Ground, Machine, Outcome
 from tests.kills.portions import Portion, read
 from tests.kills.queries import Query
 from tests.kills.streams import KILLS_PER_STREAM, KINDS, PLACES, SPARK_EVERY, Stream
-from tests.kits.params import few
 from tests.kits.stores import StoreServer
 
 PUBLISHED = Death(AFTER_AN_OPERATION, 1, "put_if_absent", "snapshot/snapshot-1")
@@ -94,7 +93,7 @@ def test_a_stream_that_dies_in_four_ways_has_each_row_once(disk: Ground) -> None
 @pytest.mark.parametrize(
     ("driver", "deaths", "shown"),
     [
-        (Forgetful, [PUBLISHED], "not expected"),
+        (Forgetful, [PUBLISHED], "too many"),
         (Hasty, [Death(AT_A_POINT, 3)], "missing"),
     ],
     ids=["it forgets who it was", "it acknowledges too early"],
