@@ -4,7 +4,6 @@ looked at after each kill and at the end.
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import signal
 from collections import Counter
@@ -20,12 +19,10 @@ from paimon_stream.storage.uri import open_storage
 from tests.kills.deaths import NEVER, Death, Diary
 from tests.kills.driver import CHECKPOINT, DIARY, ERROR, Driver, Life, live
 from tests.kills.streams import KILLS_PER_STREAM, Stream, ordered
+from tests.kits.forks import FORKS
 
 PATIENCE = 900
 """Seconds after which a process counts as hanging."""
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.kills.driver"])
-# Each process of a stream is forked from one that has imported the package and done nothing else.
 
 
 class Wrong(AssertionError):
@@ -74,7 +71,8 @@ class Ground:
 @dataclass
 class Outcome:
     """What happened to a stream. `kills` counts by how it died, `moments` by where the batch was
-    then. `wrong` is what was found, and None if all was right.
+    then. `seconds` of processors were used by processes that nobody waits for. `wrong` is what was
+    found, and None if all was right.
     """
 
     stream: Stream
@@ -82,6 +80,7 @@ class Outcome:
     moments: Counter[str] = field(default_factory=Counter)
     batches: int = 0
     rows: int = 0
+    seconds: float = 0.0
     wrong: str | None = None
 
 
@@ -150,7 +149,7 @@ class Machine:
             death=death,
             batches=batches,
         )
-        process = _FORKS.Process(target=live, args=(life, self.driver))
+        process = FORKS.Process(target=live, args=(life, self.driver))
         process.start()
         return process
 

@@ -25,14 +25,16 @@ def render(portions: Sequence[Portion]) -> str:
     rows = together(row for one in latest for row in one.rows)
     kills = sum(row.kills for row in rows)
     failures = sum(len(one.failures) for one in latest)
-    seconds = sum(one.seconds for one in latest) / max(1, kills)
+    killing = [one for one in latest if one.kills]
+    seconds = sum(one.seconds for one in killing) / max(1, kills)
+    many = [crowd for one in latest for crowd in one.crowds]
     hows: Counter[str] = sum((one.hows for one in latest), Counter())
     moments: Counter[str] = sum((one.moments for one in latest), Counter())
     first, last = latest[0].date, latest[-1].date
     days = first if first == last else f"{first} to {last}"
     lines = [
         f"Version {versions[-1]}, {days}, by `make torture-kills`: {kills:,} kills in "
-        f"{len(latest)} portions, {failures} failure{'' if failures == 1 else 's'}, "
+        f"{len(killing)} portions, {failures} failure{'' if failures == 1 else 's'}, "
         f"{seconds:.1f} seconds of processors for a kill.",
         "",
         "| stream | table on | streams | kills | batches | rows read back |",
@@ -50,6 +52,16 @@ def render(portions: Sequence[Portion]) -> str:
         "|---|---|",
         *(f"| {moment} | {count} |" for moment, count in sorted(moments.items())),
     ]
+    if many:
+        lines += [
+            "",
+            "| many writers at once | commits of ours | snapshots they tried | commits of Java | seconds |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {one.who} | {one.commits:,} | {one.attempts:,} | {one.by_java} | {one.seconds:,} |"
+                for one in many
+            ),
+        ]
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.kills.crowds import Crowded
 from tests.kills.machine import Outcome
 
 PORTIONS = Path(__file__).with_name("portions.jsonl")
@@ -30,7 +31,7 @@ class Portion:
     """Some streams, one after another, from number `first` to number `last`. `commit` is that of
     the checkout, `seconds` those of processors. `hows` and `moments` count kills by how a process
     died and by what its batch had reached. `failures` are what was found, by the number of the
-    stream.
+    stream. `crowds` are many writers at once, of whom nobody was killed.
     """
 
     version: str
@@ -43,6 +44,7 @@ class Portion:
     hows: Counter[str] = field(default_factory=Counter)
     moments: Counter[str] = field(default_factory=Counter)
     failures: dict[str, str] = field(default_factory=dict)
+    crowds: list[Crowded] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         """Counts a stream."""
@@ -52,6 +54,7 @@ class Portion:
         self.rows = together([*self.rows, row])
         self.hows += outcome.kills
         self.moments += outcome.moments
+        self.seconds += outcome.seconds
         if outcome.wrong is not None:
             self.failures[str(stream.number)] = outcome.wrong
 
@@ -62,8 +65,9 @@ class Portion:
 
     def write(self, file: Path = PORTIONS) -> None:
         """Appends the portion."""
+        lists = {name: [vars(one) for one in vars(self)[name]] for name in ("rows", "crowds")}
         with file.open("a") as lines:
-            lines.write(json.dumps({**vars(self), "rows": [vars(row) for row in self.rows]}) + "\n")
+            lines.write(json.dumps({**vars(self), **lists}) + "\n")
 
 
 def together(rows: Iterable[Row]) -> list[Row]:
@@ -86,6 +90,7 @@ def read(file: Path = PORTIONS) -> list[Portion]:
     for line in file.read_text().splitlines():
         fields = json.loads(line)
         fields["rows"] = [Row(**row) for row in fields["rows"]]
+        fields["crowds"] = [Crowded(**one) for one in fields.get("crowds", ())]
         for name in ("hows", "moments"):
             fields[name] = Counter(fields[name])
         portions.append(Portion(**fields))

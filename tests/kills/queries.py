@@ -18,6 +18,7 @@ from tests.kills.deaths import NEVER, Death, Diary
 from tests.kills.driver import CHECKPOINT, DIARY, ERROR
 from tests.kills.machine import PATIENCE, Machine
 from tests.kills.spark_child import BEGUN
+from tests.kits.costs import seconds_of
 from tests.servers._process import die_with_parent
 
 DRIVER = "the driver and its JVM"
@@ -62,9 +63,13 @@ class Query(Machine):
         """Kills the driver and its JVM, which are one group, and perhaps the workers, too, which
         have groups of their own in the same session.
         """
-        members = session_of(process.pid) if everybody else []
-        os.killpg(process.pid, signal.SIGKILL)
+        members = session_of(process.pid)
         for member in members:
+            with suppress(OSError):
+                # Nobody waits for what the driver has started, so nobody else counts it.
+                self.outcome.seconds += seconds_of(member) if member != process.pid else 0
+        os.killpg(process.pid, signal.SIGKILL)
+        for member in members if everybody else ():
             with suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
         process.communicate(timeout=PATIENCE)

@@ -2,13 +2,15 @@
 
 What was seen is appended to tests/kills/portions.jsonl, a line for each portion, and the table of
 docs/reliability.md is written anew. A run that was stopped goes on with the next stream. With
-`--stream` one stream is repeated, and nothing is written down.
+`--stream` one stream is repeated, and nothing is written down. With `--crowd`, nobody is killed, and
+many writers write to one table at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from paimon_stream import __version__
-from tests.kills import page
+from tests.kills import crowds, page
 from tests.kills.machine import Ground, Machine, Outcome
 from tests.kills.portions import PORTIONS, Portion, read
 from tests.kills.queries import Query
 from tests.kills.streams import Stream
 from tests.kits.costs import Processors
-from tests.servers import s3_moto
+from tests.servers import postgres, s3_moto
 
 ROOT = Path(__file__).parents[2]
 PER_PORTION = 50
@@ -61,19 +63,50 @@ def known() -> list[Portion]:
     return [portion for portion in read() if portion.version == __version__]
 
 
-def portion(ground: Ground, first: int, kills: int) -> Portion:
-    """Kills streams from a number on, and writes down what was seen, even if it is stopped."""
+def begun(first: int) -> Portion:
+    """A portion of this checkout in which nothing has happened yet."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    seen = Portion(__version__, commit, time.strftime("%Y-%m-%d"), first, first - 1)
-    used, number = Processors(), first
+    return Portion(__version__, commit, time.strftime("%Y-%m-%d"), first, first - 1)
+
+
+def next_stream() -> int:
+    """The number of the first stream of this version that was not killed yet."""
+    return max((one.last for one in known()), default=0) + 1
+
+
+def crowd(ground: Ground, where: str) -> None:
+    """Lets many writers write at once, and writes down what was seen. Raises `AssertionError`."""
+    seen, used = begun(next_stream()), Processors()
+    before = used.used(search=True)
+    shutil.rmtree(ground.folder / "crowd", ignore_errors=True)
+    if where == "disk":
+        location = str(ground.folder / "crowd" / "db.db" / "t")
+        crowded = crowds.on_a_disk(location, ground.javas["disk"], crowds.WRITERS, crowds.COMMITS)
+    else:
+        ground.server.reset()
+        s3 = ground.server.options
+        many = (crowds.BESIDE_JAVA, crowds.JAVAS, crowds.COMMITS_BESIDE_JAVA)
+        with postgres.start(Path(tempfile.mkdtemp(prefix="crowd-"))) as server:
+            own = {**server.options, "warehouse": "s3://bucket/crowd", "lock.enabled": "true"}
+            crowded = crowds.beside_java(ground.javas["S3"], own, s3, *many)
+    print(crowded)
+    seen.crowds.append(crowded)
+    seen.seconds = round(used.used(search=True) - before, 1)
+    seen.write()
+    page.write(known())
+
+
+def portion(ground: Ground, first: int, kills: int) -> Portion:
+    """Kills streams from a number on, and writes down what was seen, even if it is stopped."""
+    seen, used, number = begun(first), Processors(), first
     before = used.used(search=True)
     try:
         while seen.kills < kills:
             seen.add(run(ground, number))
             number += 1
     finally:
-        seen.seconds = round(used.used(search=True) - before, 1)
+        seen.seconds = round(seen.seconds + used.used(search=True) - before, 1)
         if seen.kills:
             seen.write()
             page.write(known())
@@ -85,15 +118,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--stream", type=int)
+    parser.add_argument("--crowd", choices=("disk", "S3"))
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "kills")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     with ground(given.folder) as place:
         if given.stream is not None:
             return 0 if run(place, given.stream).wrong is None else 1
+        if given.crowd is not None:
+            crowd(place, given.crowd)
+            return 0
         failures = 0
         while (there := sum(one.kills for one in known())) < given.kills:
-            first = max((one.last for one in known()), default=0) + 1
+            first = next_stream()
             print(f"{there} kills of {__version__} so far, on with stream {first}.", flush=True)
             failures += len(portion(place, first, min(PER_PORTION, given.kills - there)).failures)
     print(f"{there} kills of {__version__} are in {PORTIONS.relative_to(ROOT)}.")

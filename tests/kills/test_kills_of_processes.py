@@ -14,6 +14,7 @@ import pytest
 
 from paimon_stream.stream.claims import WriterIdentity
 from tests.kills import page
+from tests.kills.crowds import Crowded
 from tests.kills.deaths import (
     AFTER_AN_OPERATION,
     AT_A_POINT,
@@ -169,12 +170,16 @@ def test_portions_are_read_as_they_were_written(tmp_path: Path) -> None:
         portion.add(Outcome(stream, wrong="a row is lost"))
         portion.write(tmp_path / "portions")
         portions.append(portion)
+    portions.append(Portion("0.1", "abc", "2026-11-29", 3, 2, 99.0))
+    portions[-1].crowds.append(Crowded("64 processes", 3200, 9000, 0, 250))
+    portions[-1].write(tmp_path / "portions")
     assert read(tmp_path / "portions") == portions
     assert portions[0].kills == 3 and portions[0].last == stream.number
     text = page.render(portions)
     assert "6 kills in 2 portions, 2 failures" in text
     assert "| keyed | S3 | 4 | 6 | 14 | 80 |" in text
     assert "| after judged | 6 |" in text
+    assert "| 64 processes | 3,200 | 9,000 | 0 | 250 |" in text
 
 
 def test_the_page_has_the_portions() -> None:
