@@ -26,6 +26,7 @@ from tests.kills.deaths import AT_A_POINT, BETWEEN, MOST_BATCHES, Death, Diary, 
 from tests.kills.streams import Stream
 from tests.kits.keyed import write_changes
 from tests.kits.tables import write_rows
+from tests.servers._process import die_with_parent
 
 CHECKPOINT, DIARY, ERROR = "checkpoint", "diary", "error"
 
@@ -47,6 +48,7 @@ class Life:
 
 def live(life: Life, driver: type[Driver] | None = None) -> None:
     """Runs batches until this process is killed, or at its end. An error is left in a file."""
+    die_with_parent()
     try:
         (driver or Driver)(life).run()
     except BaseException:

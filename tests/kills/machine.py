@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -107,6 +108,8 @@ class Machine:
             ground.clean(self.stream)
         except Wrong as wrong:
             self.outcome.wrong = str(wrong)
+        except Exception:  # noqa: BLE001  a reader that fails is a finding, too
+            self.outcome.wrong = traceback.format_exc()
         return self.outcome
 
     def lives(self, kills: int) -> None:
@@ -149,7 +152,7 @@ class Machine:
             death=death,
             batches=batches,
         )
-        process = FORKS.Process(target=live, args=(life, self.driver))
+        process = FORKS.Process(target=live, args=(life, self.driver), daemon=True)
         process.start()
         return process
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from paimon_stream import __version__
 from tests.kills import crowds, page
@@ -75,8 +74,10 @@ def next_stream() -> int:
     return max((one.last for one in known()), default=0) + 1
 
 
-def crowd(ground: Ground, where: str) -> None:
-    """Lets many writers write at once, and writes down what was seen. Raises `AssertionError`."""
+def crowd(ground: Ground, where: str) -> int:
+    """Lets many writers write at once, and writes down what was seen. Raises `AssertionError`. Returns
+    0.
+    """
     seen, used = begun(next_stream()), Processors()
     before = used.used(search=True)
     shutil.rmtree(ground.folder / "crowd", ignore_errors=True)
@@ -95,6 +96,7 @@ def crowd(ground: Ground, where: str) -> None:
     seen.seconds = round(used.used(search=True) - before, 1)
     seen.write()
     page.write(known())
+    return 0
 
 
 def portion(ground: Ground, first: int, kills: int) -> Portion:
@@ -114,31 +116,35 @@ def portion(ground: Ground, first: int, kills: int) -> Portion:
 
 
 def main() -> int:
-    """Kills streams, and returns 1 if one has failed."""
+    """Kills streams. Returns 1 if one has failed, and 130 if the run was stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--stream", type=int)
     parser.add_argument("--crowd", choices=("disk", "S3"))
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "kills")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
-    with ground(given.folder) as place:
-        if given.stream is not None:
-            return 0 if run(place, given.stream).wrong is None else 1
-        if given.crowd is not None:
-            crowd(place, given.crowd)
-            return 0
-        failures = 0
-        while (there := sum(one.kills for one in known())) < given.kills:
-            first = next_stream()
-            print(f"{there} kills of {__version__} so far, on with stream {first}.", flush=True)
-            failures += len(portion(place, first, min(PER_PORTION, given.kills - there)).failures)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ground(given.folder) as place:
+            if given.stream is not None:
+                return int(run(place, given.stream).wrong is not None)
+            if given.crowd is not None:
+                return crowd(place, given.crowd)
+            return kill(place, given.kills)
+    except KeyboardInterrupt:
+        print("It was stopped. The next run goes on with the next stream.")
+        return 130
+
+
+def kill(place: Ground, kills: int) -> int:
+    """Kills streams until so many kills are together. Returns 1 if a stream has failed."""
+    failures = 0
+    while (there := sum(one.kills for one in known())) < kills:
+        first = next_stream()
+        print(f"{there} kills of {__version__} so far, on with stream {first}.", flush=True)
+        failures += len(portion(place, first, min(PER_PORTION, kills - there)).failures)
     print(f"{there} kills of {__version__} are in {PORTIONS.relative_to(ROOT)}.")
-    return 1 if failures else 0
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
+    return int(bool(failures))
 
 
 if __name__ == "__main__":
