@@ -187,7 +187,8 @@ class Machine:
                 raise self.differs(f"at the end, read by {reader}", found, done)
         appends = [one for one in table.snapshots() if one.commit_kind.value == "APPEND"]
         batches = [one.commit_identifier for one in appends]
-        if batches != list(range(done))[-len(batches) if self.stream.expires else 0 :]:
+        oldest = done - len(batches) if self.stream.expires else 0
+        if batches != list(range(oldest, done)):
             raise self.wrong(f"the snapshots are those of the batches {batches}, of {done}")
         if not (report := table.verify()).healthy:
             raise self.wrong(f"the table is damaged: {report}")
