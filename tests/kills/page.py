@@ -44,11 +44,11 @@ def render(portions: Sequence[Portion]) -> str:
             for row in rows
         ),
         "",
-        "| how a process died | kills |",
+        "| how a process was to die | kills |",
         "|---|---|",
         *(f"| {how} | {count} |" for how, count in sorted(hows.items())),
         "",
-        "| what it had reached | kills |",
+        "| what it had done last | kills |",
         "|---|---|",
         *(f"| {moment} | {count} |" for moment, count in sorted(moments.items())),
     ]
