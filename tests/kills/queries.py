@@ -28,16 +28,15 @@ BATCHES = 4
 
 
 class Query(Machine):
-    """A stream that a Spark query writes. `span` is about how many seconds a run takes from the
-    beginning of its query to its end: long at first, so that a run comes to its end, and then as
-    long as that one took. A busy machine takes longer.
+    """A stream that a Spark query writes. `pace` is how many seconds a batch took at most, as far as
+    is known. A busy machine takes longer.
     """
 
-    span = 60.0
+    pace = 1.0
 
     def killed(self, death: Death) -> None:
-        """A run that is killed some time after its query has begun. The kinds of `death` are for
-        drivers without Spark. A run that is faster than its death is no kill.
+        """A run that is killed some time after one of its batches was planned. The kinds of `death`
+        are for drivers without Spark. A run that is faster than its death is no kill.
         """
         how = self.dice.choice([DRIVER, ALL])
         self.add_files()
@@ -45,20 +44,29 @@ class Query(Machine):
         if process.stdout.readline().strip() != BEGUN:
             process.communicate(timeout=PATIENCE)
             raise self.wrong(f"run {self.runs} ended {process.returncode} before it began")
-        began, before = time.monotonic(), self.done()
+        first = self.done()
+        self.wait_for(process, first + self.dice.randrange(BATCHES - 1))
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=self.dice.uniform(0, self.span))
+            process.communicate(timeout=self.dice.uniform(0, 2 * self.pace))
         if process.returncode is None:
             self.kill(process, everybody=how == ALL)
         if process.returncode != -signal.SIGKILL:
             if process.returncode:
                 raise self.wrong(f"run {self.runs} ended {process.returncode}")
-            self.span = time.monotonic() - began
             return
-        if self.done() == before:
-            self.span *= 1.5
         self.outcome.kills[how] += 1
         self.outcome.moments[Diary.last_words(self.root / DIARY)] += 1
+
+    def wait_for(self, process: subprocess.Popen[str], batch: int) -> None:
+        """Returns when a batch was planned, or the process has ended. Learns the pace."""
+        offsets, last, seen = self.root / CHECKPOINT / "offsets", time.monotonic(), 0
+        while not (offsets / str(batch)).exists() and process.poll() is None:
+            time.sleep(0.01)  # the kill comes some time later anyway
+            planned = len(list(offsets.glob("[0-9]*")))
+            if planned > seen > 0:
+                self.pace = max(self.pace, time.monotonic() - last)
+            if planned > seen:
+                last, seen = time.monotonic(), planned
 
     def kill(self, process: subprocess.Popen[str], *, everybody: bool) -> None:
         """Kills the driver and its JVM, which are one group, and perhaps the workers, too, which
