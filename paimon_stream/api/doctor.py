@@ -413,7 +413,7 @@ class _Doctor:
         """The snapshots, newest first, up to the first one that cannot be read."""
         try:
             latest = self._snapshots.latest()
-            yield from self._snapshots.walk_down(0 if latest is None else latest.id)
+            yield from self._snapshots.walk_down(latest or 0)
         except PaimonStreamError:
             return  # the judgement meets it, too, and says so
 

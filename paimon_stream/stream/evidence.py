@@ -270,8 +270,7 @@ def _kept_under_old_names(evidence: Evidence) -> int:
     """
     users = {one.user for one in evidence.siblings if not evidence.claimed(one.user)}
     newest: dict[str, int] = {}
-    latest_id = 0 if evidence.latest is None else evidence.latest.id
-    for one in evidence.snapshots.walk_down(latest_id if users else 0):
+    for one in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
         identifier = one.commit_identifier
         if one.commit_user in users and identifier != BATCH_IDENTIFIER:
             newest.setdefault(one.commit_user, identifier)

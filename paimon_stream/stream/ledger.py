@@ -383,7 +383,7 @@ def _search(evidence: Evidence) -> _History:
     siblings: dict[str, Snapshot] = {}
     newest_of: dict[str, Snapshot] = {}
     if latest is not None:
-        for snapshot in chain([latest], snapshots.walk_down(latest.id - 1)):
+        for snapshot in snapshots.walk_down(latest):
             if is_own(snapshot, evidence.identity):
                 if not in_lineage(snapshots, snapshot, latest):
                     beside = snapshot  # all below has expired

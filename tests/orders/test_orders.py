@@ -13,7 +13,7 @@ import pytest
 from tests.kits.seeds import examples
 from tests.orders.execution import Execution, search
 from tests.orders.explorer import Event
-from tests.orders.faults import LATE, LOST, with_one_more
+from tests.orders.faults import LATE, LATE_AND_DEAD, LOST, with_one_more
 from tests.orders.run import share_of
 from tests.orders.setting import Setting
 from tests.orders.tally import Part
@@ -84,3 +84,14 @@ def test_one_fault_in_a_small_world_breaks_no_rule() -> None:
     tally = Part(BY_NAME["expiry × reader"]).run()
     assert not tally.found, tally.found[0]
     assert tally.plans >= 18 and not tally.cut
+
+
+def test_a_late_snapshot_that_is_replaced_while_a_run_builds_on_it() -> None:
+    """A killed run's last put arrives late, and the next run takes it for its base. Then an engine
+    without a lock replaces it. The run knows all the same that its base has the batch.
+    """
+    setting = BY_NAME["stream × Java's writer without a lock"]
+    outcome = search(setting, {"stream": {9: LATE_AND_DEAD}})
+    assert not outcome.found, outcome.found[0]
+    assert outcome.complete and not outcome.limits
+    assert ("put", "snapshot/snapshot-2") in outcome.changes["stream"][9]
