@@ -215,7 +215,7 @@ def fast_forward(
     run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
     target = run.target()
     run.refuse(target, take_over)
-    forwarding = Forwarding(lost=run.lost(target), begin=run.copy_schemas)
+    forwarding = Forwarding(lost=run.lost(target), begin=run.add_schemas)
     rolled = rollback_to(
         table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
     )
@@ -280,11 +280,24 @@ class _Forward:
         if foreign and not take_over:
             raise under_way(self.main, foreign, "nothing was forwarded")
         same, mine, _ = self._schemas()
-        if target.snapshot.schema_id >= same and mine[same:]:
+        if not mine[same:]:
+            return
+        if target.snapshot.schema_id >= same:
             both = f"{self.main.location} and {self.branch.location} share no snapshot"
             cure = "Nothing was changed. Append the rows of the branch to the table."
             text = f"{both}, and their schemas differ from schema {same} on. {cure}"
             raise IncompatibleSchema(text, table=self.main.location, schema=same)
+        tags = {name: one for name, one in read_tags(self.main).items() if one.schema_id >= same}
+        staying = {name: one for name, one in tags.items() if one.id <= target.snapshot.id}
+        for name, one in sorted(staying.items()):
+            raise IncompatibleSchema(
+                f"{self.main.location}: tag {name!r} would stay, and needs schema {one.schema_id} of main, which "
+                f"{self.branch.location} does not have. Nothing was changed. Delete the tag, or append the rows of the "
+                "branch to the table.",
+                table=self.main.location,
+                schema=one.schema_id,
+                tag=name,
+            )
 
     def lost(self, target: Target) -> list[Removed]:
         """What main loses where it has no snapshot of the branch any more: its snapshots above the
@@ -429,6 +442,16 @@ class _Forward:
             self.main.read(schema_path(a)) == self.branch.read(schema_path(b)) for a, b in both
         )
         return sum(1 for _ in takewhile(bool, alike)), mine, theirs
+
+    def add_schemas(self) -> None:
+        """Gives main the branch's schemas before the target is restored, which may need them. Where
+        some of main's have to go first, the target needs none of them (`refuse`), and main's
+        snapshots need theirs until they are removed: a killed run may be given up.
+        """
+        same, mine, theirs = self._schemas()
+        if not mine[same:]:
+            for one in theirs[same:]:
+                self._put(schema_path(one), self.branch.read(schema_path(one)))
 
     def copy_schemas(self) -> None:
         """Makes main's schemas those of the branch."""
