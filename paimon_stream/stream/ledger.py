@@ -35,7 +35,7 @@ from paimon_stream.table.fate import (
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
-from paimon_stream.table.removals import Removals, Removed
+from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
 
 
@@ -823,7 +823,7 @@ def _refuse_noted_of(
         and one.is_of_stream
         and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
-        and not (own is not None and _is_older(one, own))
+        and not (own is not None and _is_older(one, own, removals))
     ]
     if noted:
         last, _, newest = max(noted, key=itemgetter(0, 1))
@@ -836,20 +836,39 @@ def _refuse_noted_of(
         refuse.maybe_rolled_back(last, answer.why)
     elif answer.fate is Fate.UNKNOWN:
         refuse.maybe_have_had_rows(last, answer.why)
+    elif doubts_count and (by := _took_expired(evidence, removals, own)) is not None:
+        why = f"a {by} has also taken snapshots that had expired, and only a journal would show whose they were"
+        refuse.maybe_have_had_rows(last, why)
+        return True
     return answer.fate is not Fate.EXPIRED
 
 
-def _is_older(removed: Removed, own: Snapshot) -> bool:
+def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
+    """What has taken snapshots that had expired, and may have done so since the stream was last
+    judged; None if nothing has. The checkpoint's last batch was judged after what is surely older.
+    """
+    done = evidence.batch.previous_done_millis
+    for one in removals.removed:
+        is_judged = done is not None and is_before(one, done)
+        is_older = own is not None and _is_older(one, own, removals)
+        if one.took_expired and not is_judged and not is_older:
+            return one.by
+    return None
+
+
+def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
     """Whether this was surely removed before a batch of ours was published, which stands: by five
-    minutes, or by a rollback that had removed all above its target. What `recommit` published does
-    not show that the checkpoint went back.
+    minutes, or by a rollback that had removed all above its target. But what that took, too, and a
+    fast forward has put back, was published before. What `recommit` published does not show that
+    the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False
     target = removed.target
     is_above = target is not None and target.id < own.id
-    removed_all = removed.is_proven and removed.by == "rollback"
-    return (removed_all and is_above) or is_before(removed, own.time_millis)
+    removed_all = removed.is_proven and removed.by == ROLLBACK
+    is_new = own.nonce not in removals.restored
+    return (removed_all and is_above and is_new) or is_before(removed, own.time_millis)
 
 
 def _last_not_given_up(batches: range, given_up: tuple[tuple[int, int], ...]) -> int | None:

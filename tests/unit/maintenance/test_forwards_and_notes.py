@@ -39,7 +39,7 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
 from tests.kits.streams import At, PowerCut, Stream
-from tests.unit.stream.test_branch_streams import of_branch
+from tests.unit.stream.test_branch_streams import both, of_branch
 from tests.unit.stream.test_stream_starts import grown
 from tests.unit.stream.test_what_is_gone import apart, expire, note_paths, outage, stream_of
 
@@ -300,6 +300,22 @@ def test_a_rollback_that_a_forward_has_undone_stops_nobody(
     stream.batch()
 
 
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_what_a_forward_puts_back_does_not_hide_what_it_leaves_out(
+    options: dict[str, str],
+) -> None:
+    """The newest snapshot of the stream lies above the rollback's target, and is older than it."""
+    stream = stream_of(2, options=options)
+    bench = stream.bench
+    with_branch(bench)
+    stream.batch()
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    forward(bench)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        stream.batch()
+
+
 def test_what_main_wrote_above_the_cut_is_lost_to_a_forward_back() -> None:
     stream = stream_of(4)
     bench = stream.bench
@@ -411,6 +427,54 @@ def test_the_batches_of_a_branch_do_not_pass_for_those_of_main(
     main.options = options
     main.start()
     main.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_what_a_rollback_took_is_not_hidden_by_the_batches_of_a_branch(
+    options: dict[str, str],
+) -> None:
+    """The rollback takes all that main and the branch do not share, so the forward takes nothing."""
+    main, branch = both()
+    main.options = branch.options = options
+    main.writer = None
+    for _ in range(2):
+        main.batch()
+        branch.batch()
+    bench = main.bench
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    assert fast_forward(bench.table, "x", runtime=bench.runtime).streams == {}
+    main.start()
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        main.batch()
+    main.options = {**options, **CONTINUE}
+    main.start()
+    main.batch()
+    main.options = options
+    main.start()
+    main.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_stream_that_has_run_its_batches_again_is_not_asked_about_them_after_a_forward(
+    options: dict[str, str], expired: bool
+) -> None:
+    stream = stream_of(3, options=options)
+    bench = stream.bench
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    stream.next_batch = 2
+    stream.start()
+    stream.batch()
+    with_branch(bench)
+    stream.bench = of_branch(bench)
+    stream.start()
+    stream.batch()
+    if expired and not options:  # without a journal nothing else shows that batch 2 was run again
+        outage(stream.bench)
+    forward(bench)
+    stream.bench = bench
+    stream.start()
+    stream.batch()
 
 
 def test_what_operators_gave_up_in_main_and_in_the_branch_stays_given_up() -> None:
