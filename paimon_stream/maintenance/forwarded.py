@@ -38,10 +38,15 @@ def copy_stream(
     if register is None:
         return
     present = read_if_there(main.read, path, MOST_JSON)
+    theirs, mine = _body(register, path), None
     if present is not None:
-        theirs, mine = _body(register, path), _body(present, path)
+        mine = _body(present, path)
         if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
             return
+    if theirs is not None:
+        written_here = set() if mine is None else _runs(mine) - set(mine["forwardedRuns"])
+        theirs["forwardedRuns"] = sorted(_runs(theirs) - written_here)
+    if theirs is not None and mine is not None:
         theirs["journalSince"] = _later_since(
             _vouched_since(theirs, branch, folder), _vouched_since(mine, main, folder)
         )
@@ -52,6 +57,7 @@ def copy_stream(
         # Two users that shared a run are two sinks, wherever they have run together.
         runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
         theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
+    if theirs is not None:
         register = encode_checksummed(_REGISTER, theirs)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
@@ -72,9 +78,15 @@ def _body(register: bytes, path: str) -> dict[str, Any] | None:
             since, given_up = body["journalSince"], body.get("givenUp", ())
             body["journalSince"] = None if since is None else integer(since)
             body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
-            body["earlierRuns"] = list(map(str, body.get("earlierRuns", ())))
+            for key in ("earlierRuns", "forwardedRuns"):
+                body[key] = list(map(str, body.get(key, ())))
         return body
     return None
+
+
+def _runs(register: Mapping[str, Any]) -> set[str]:
+    """The runs that a register names."""
+    return {str(run) for run in (register.get("run"), *register["earlierRuns"]) if run is not None}
 
 
 def _vouched_since(register: Mapping[str, Any], storage: Storage, folder: str) -> int | None:

@@ -146,8 +146,9 @@ class Evidence:
     and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
     snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
     table, or the branch, was made, and `branch` the identity of the branch, if it has one.
-    `claimed`: another sink of this run writes under a commit user. `runs` are this run and those
-    whose claims stood when it began.
+    `claimed`: another sink of this run writes under a commit user. `elsewhere` is the newest of some
+    batches that the query has in another branch, or in main, with the name of the branch, if it has
+    no sink for each of the two. `runs` are this run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -171,6 +172,7 @@ class Evidence:
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
     claimed: Callable[[str], bool]
+    elsewhere: Callable[[range], tuple[int, str] | None]
     runs: frozenset[str] = frozenset()
 
     @property
@@ -771,7 +773,22 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
         return
     if _refuse_noted(evidence, _unjournalled(evidence, own.commit_identifier), refuse, own=own):
         return
+    if _refuse_elsewhere(evidence, own.commit_identifier, refuse):
+        return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
+
+
+def _refuse_elsewhere(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
+    """Has the query written a batch above that one in another branch, or in main, in place of this
+    one? Returns whether it has, and an operator let this batch continue all the same.
+    """
+    batch_id = evidence.batch.batch_id
+    last = _last_not_given_up(range(above + 1, batch_id), evidence.given_up)
+    found = None if last is None else evidence.elsewhere(range(above + 1, last + 1))
+    if found is None:
+        return False
+    refuse.written_elsewhere(*found)
+    return True
 
 
 def _unjournalled(evidence: Evidence, above: int) -> range:
@@ -1196,6 +1213,9 @@ def _judge_unknown(
         and last is None
         and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
     ):
+        return
+    newest = -1 if last is None else last.batch_id
+    if evidence.registered is not None and _refuse_elsewhere(evidence, newest, refuse):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
