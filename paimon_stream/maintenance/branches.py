@@ -26,7 +26,7 @@ from paimon_stream.format.snapshot_json import (
     SnapshotRef,
     encode_snapshot,
 )
-from paimon_stream.maintenance.forwarded import copy_stream
+from paimon_stream.maintenance.forwarded import ask_notes, copy_stream
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
 from paimon_stream.maintenance.rollback import Forwarding, Target, rollback_to
@@ -223,7 +223,7 @@ def fast_forward(
     target = run.target()
     run.refuse(target, take_over)
     forwarding = Forwarding(
-        lost=run.lost(target), takes_expired=run.takes_expired(target), begin=run.add_schemas
+        lost=run.lost(target), takes_expired=run.takes_expired(target), begin=run.begin
     )
     rolled = rollback_to(
         table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
@@ -415,6 +415,13 @@ class _Forward:
         vouch for the journals. A stream of main with the same commit user keeps what it has if it
         is of another query, and else gets both (`maintenance/forwarded.py`).
         """
+        taken = self._taken(present)
+        for name in self.branch.list_folders(OWN_FOLDER):
+            folder = f"{OWN_FOLDER}/{name}"
+            copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
+
+    def _taken(self, present: Collection[SnapshotRef]) -> dict[str, set[str | None]]:
+        """The folders of the commit users of which main loses batches, each with their queries."""
         taken: dict[str, set[str | None]] = {}
         removals = read_removals(self.main)
         of_branch_alone = set(read_removals(self.branch).removed)
@@ -428,9 +435,7 @@ class _Forward:
                 is_taken = False  # nobody knows whether this attempt was committed
             if is_taken:
                 taken.setdefault(user_folder(str(one.user)), set()).add(one.query)
-        for name in self.branch.list_folders(OWN_FOLDER):
-            folder = f"{OWN_FOLDER}/{name}"
-            copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
+        return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
         """Whether main's stream has run a batch again that a rollback took, or a later one: it was
@@ -492,7 +497,16 @@ class _Forward:
         )
         return sum(1 for _ in takewhile(bool, alike)), mine, theirs
 
-    def add_schemas(self) -> None:
+    def begin(self) -> None:
+        """What main gets before it loses anything. A run that is killed later may never be completed,
+        and the next run of a stream must notice its loss all the same.
+        """
+        taken = self._taken(self.present())
+        for folder in taken:
+            ask_notes(self.branch, self.main, folder)
+        self._add_schemas()
+
+    def _add_schemas(self) -> None:
         """Gives main the branch's schemas before the target is restored, which may need them. Where
         some of main's have to go first, the target needs none of them (`refuse`), and main's
         snapshots need theirs until they are removed: a killed run may be given up.

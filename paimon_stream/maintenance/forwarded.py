@@ -22,6 +22,20 @@ _CLAIM: Final = "claim-"
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
+def ask_notes(branch: Storage, main: Storage, folder: str) -> None:
+    """Makes main's register of a commit user ask the notes of removals, if the branch has one of the
+    same query: once main has the branch's batches, they would pass for those that it has lost.
+    Raises `StorageError`.
+    """
+    path = f"{folder}/{_REGISTER}"
+    registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
+    theirs, mine = [None if one is None else _body(one, path) for one in registers]
+    if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
+        return
+    if not mine.get("asksNotes"):
+        main.write(path, encode_checksummed(_REGISTER, {**mine, "asksNotes": True}))
+
+
 def copy_stream(
     branch: Storage,
     main: Storage,

@@ -841,6 +841,7 @@ def _refuse_noted_of(
         and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
         and not (own is not None and _is_older(one, own, removals))
+        and not _stands_still(evidence, one)
     ]
     if noted:
         last, _, newest = max(noted, key=itemgetter(0, 1))
@@ -858,6 +859,16 @@ def _refuse_noted_of(
         refuse.maybe_have_had_rows(last, why)
         return True
     return answer.fate is not Fate.EXPIRED
+
+
+def _stands_still(evidence: Evidence, removed: Removed) -> bool:
+    """Whether a run that did not end has announced this, and not reached it: it lies above the
+    target, from which the newest one goes first.
+    """
+    snapshot, target = removed.snapshot, removed.target
+    if removed.ended or snapshot is None or target is None or snapshot.id <= target.id:
+        return False
+    return evidence.snapshots.stands(snapshot)
 
 
 def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:

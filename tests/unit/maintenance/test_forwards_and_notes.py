@@ -454,6 +454,35 @@ def test_what_a_rollback_took_is_not_hidden_by_the_batches_of_a_branch(
     main.batch()
 
 
+def test_a_killed_forward_hides_no_batch_of_main_until_it_is_completed() -> None:
+    """Main's stream is started again while main is what the kill has left."""
+
+    def make() -> tuple[Bench, Stream]:
+        main, branch = both()
+        for _ in range(2):
+            main.batch()
+            branch.batch()
+        return main.bench, main
+
+    cases = killed_anywhere(
+        "killed before",
+        make,
+        lambda storage, bench: fast_forward(bench.on(storage), "x", runtime=bench.runtime),
+        lambda bench: None,
+    )
+    gone_on = 0
+    for bench, stream, _ in cases:
+        has_all = {"me-2-3", "me-3-4"} <= set(bench.live_names())
+        stream.start()
+        if has_all:
+            gone_on += 1
+            stream.batch()
+        else:
+            with pytest.raises((TableRolledBack, HistoryUnknown)):
+                stream.batch()
+    assert 5 < gone_on < len(cases) - 5
+
+
 @pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
 @pytest.mark.parametrize("expired", [True, False])
 def test_a_stream_that_has_run_its_batches_again_is_not_asked_about_them_after_a_forward(
