@@ -22,6 +22,20 @@ _CLAIM: Final = "claim-"
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
+def ask_notes(branch: Storage, main: Storage, folder: str) -> None:
+    """Makes main's register of a commit user ask the notes of removals, if the branch has one of the
+    same query: once main has the branch's batches, they would pass for those that it has lost.
+    Raises `StorageError`.
+    """
+    path = f"{folder}/{_REGISTER}"
+    registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
+    theirs, mine = [None if one is None else _body(one, path) for one in registers]
+    if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
+        return
+    if not mine.get("asksNotes"):
+        main.write(path, encode_checksummed(_REGISTER, {**mine, "asksNotes": True}))
+
+
 def copy_stream(
     branch: Storage,
     main: Storage,
@@ -38,10 +52,15 @@ def copy_stream(
     if register is None:
         return
     present = read_if_there(main.read, path, MOST_JSON)
+    theirs, mine = _body(register, path), None
     if present is not None:
-        theirs, mine = _body(register, path), _body(present, path)
+        mine = _body(present, path)
         if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
             return
+    if theirs is not None:
+        written_here = set() if mine is None else _runs(mine) - set(mine["forwardedRuns"])
+        theirs["forwardedRuns"] = sorted(_runs(theirs) - written_here)
+    if theirs is not None and mine is not None:
         theirs["journalSince"] = _later_since(
             _vouched_since(theirs, branch, folder), _vouched_since(mine, main, folder)
         )
@@ -52,6 +71,7 @@ def copy_stream(
         # Two users that shared a run are two sinks, wherever they have run together.
         runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
         theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
+    if theirs is not None:
         register = encode_checksummed(_REGISTER, theirs)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
@@ -72,9 +92,15 @@ def _body(register: bytes, path: str) -> dict[str, Any] | None:
             since, given_up = body["journalSince"], body.get("givenUp", ())
             body["journalSince"] = None if since is None else integer(since)
             body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
-            body["earlierRuns"] = list(map(str, body.get("earlierRuns", ())))
+            for key in ("earlierRuns", "forwardedRuns"):
+                body[key] = list(map(str, body.get(key, ())))
         return body
     return None
+
+
+def _runs(register: Mapping[str, Any]) -> set[str]:
+    """The runs that a register names."""
+    return {str(run) for run in (register.get("run"), *register["earlierRuns"]) if run is not None}
 
 
 def _vouched_since(register: Mapping[str, Any], storage: Storage, folder: str) -> int | None:

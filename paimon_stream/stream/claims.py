@@ -177,7 +177,8 @@ class RegisteredWriter:
     last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
     forward has taken batches of this stream, and put those of the same query in a branch in their
     place, so the next judgement asks the notes of removals. `earlier_runs` are the runs before, the
-    newest first, as far back as they are kept.
+    newest first, as far back as they are kept. `forwarded_runs` are those of them that have not
+    written here, but in a branch to which the table was forwarded since the stream last began here.
     """
 
     user: str
@@ -190,6 +191,7 @@ class RegisteredWriter:
     given_up: tuple[tuple[int, int], ...] = ()
     asks_notes: bool = False
     earlier_runs: tuple[str, ...] = ()
+    forwarded_runs: tuple[str, ...] = ()
 
     @property
     def runs(self) -> frozenset[str]:
@@ -226,8 +228,9 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ),
     ("asks_notes", "asksNotes", bool),
     ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
+    ("forwarded_runs", "forwardedRuns", lambda value: tuple(map(str, value))),
 )
-_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "asksNotes", "earlierRuns")
+_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "asksNotes", "earlierRuns", "forwardedRuns")
 """What nearly all registers, or those of older releases, do not have."""
 
 

@@ -3,6 +3,8 @@ whether prepared files can be used. That of a later batch is from the memory of 
 two snapshot files. The sink acts on a judgement; the doctor only reports it. Nothing here writes.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -11,7 +13,7 @@ from paimon_stream.commit.lineage import is_held
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import PaimonStreamError, SequenceConflict
+from paimon_stream.errors import FormatError, PaimonStreamError, SequenceConflict
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     Marks,
@@ -22,7 +24,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import MAIN, branch_of, whole_of
+from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import (
     Claims,
@@ -30,6 +32,7 @@ from paimon_stream.stream.claims import (
     WriterIdentity,
     duplicate_writer,
     is_own,
+    registered_writer,
     registered_writers,
     standing_runs,
 )
@@ -103,14 +106,19 @@ def gather(
         entries,
         snapshots.latest,
         branch_and_time,
+        partial(branch_names, whole_of(storage)),
     ]
-    digest, first, registered, noted_entries, latest, branch = storage.together(looks)
+    digest, first, registered, noted_entries, latest, branch, names = storage.together(looks)
     entry, last_entry, later_entry = noted_entries
     main = whole_of(storage)
+    branches = [one for one in (MAIN, *names) if one != branch_of(storage)]
     # A branch without an identity is of another engine or of an older release.
     came_from_main = branch_of(storage) != MAIN and (
         branch[0] is None or branch[0].snapshot is not None
     )
+    written_here = frozenset[str]()
+    if registered is not None:
+        written_here = registered.runs.difference(registered.forwarded_runs)
     entries_of_main = {}
     if came_from_main and registered is None:
         entries_of_main = _entries_of_main(main, identity, batch.batch_id)
@@ -138,8 +146,48 @@ def gather(
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
+        elsewhere=partial(_elsewhere, main, branches, identity, written_here | {claims.run}),
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
+
+
+def _elsewhere(
+    whole: Storage,
+    branches: Sequence[str],
+    identity: WriterIdentity,
+    written_here: frozenset[str],
+    missing: range,
+) -> tuple[int, str] | None:
+    """The newest of these batches that this query has published or prepared under this commit user
+    in one of the other branches, or in main, with its name; None if there is none. A branch counts
+    in which none of the runs has written that have `written_here`: else the query has a sink for
+    each of the two. What it has and cannot be read shows nothing. Raises `StorageError`.
+    """
+    found = list[tuple[int, str]]()
+    for name in branches:
+        other = whole if name == MAIN else branch_storage(whole, name)
+        with suppress(FormatError):
+            registered = registered_writer(other, identity.user)
+            if (
+                registered is not None
+                and registered.query_id == identity.query_id
+                and registered.runs.isdisjoint(written_here)
+            ):
+                newest = _newest_batch(other, identity, missing.stop)
+                found += [(newest, name)] if newest in missing else []
+    return max(found, default=None)
+
+
+def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> int:
+    """The newest batch before that one that the stream has in a branch, by its journal or its
+    snapshots; -1 if there is none.
+    """
+    entry, snapshots = last_entry_before(storage, identity.user, before), SnapshotStore(storage)
+    latest = snapshots.latest()
+    below = () if latest is None else snapshots.walk_down(latest.id)
+    own = (one.commit_identifier for one in below if is_own(one, identity))
+    published = next((one for one in own if one < before), -1)
+    return published if entry is None else max(published, entry.batch_id)
 
 
 def _entries_of_main(

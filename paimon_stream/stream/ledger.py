@@ -35,7 +35,7 @@ from paimon_stream.table.fate import (
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
-from paimon_stream.table.removals import Removals, Removed
+from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
 
 
@@ -146,8 +146,9 @@ class Evidence:
     and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
     snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
     table, or the branch, was made, and `branch` the identity of the branch, if it has one.
-    `claimed`: another sink of this run writes under a commit user. `runs` are this run and those
-    whose claims stood when it began.
+    `claimed`: another sink of this run writes under a commit user. `elsewhere` is the newest of some
+    batches that the query has in another branch, or in main, with the name of the branch, if it has
+    no sink for each of the two. `runs` are this run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -171,6 +172,7 @@ class Evidence:
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
     claimed: Callable[[str], bool]
+    elsewhere: Callable[[range], tuple[int, str] | None]
     runs: frozenset[str] = frozenset()
 
     @property
@@ -771,7 +773,22 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
         return
     if _refuse_noted(evidence, _unjournalled(evidence, own.commit_identifier), refuse, own=own):
         return
+    if _refuse_elsewhere(evidence, own.commit_identifier, refuse):
+        return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
+
+
+def _refuse_elsewhere(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
+    """Has the query written a batch above that one in another branch, or in main, in place of this
+    one? Returns whether it has, and an operator let this batch continue all the same.
+    """
+    batch_id = evidence.batch.batch_id
+    last = _last_not_given_up(range(above + 1, batch_id), evidence.given_up)
+    found = None if last is None else evidence.elsewhere(range(above + 1, last + 1))
+    if found is None:
+        return False
+    refuse.written_elsewhere(*found)
+    return True
 
 
 def _unjournalled(evidence: Evidence, above: int) -> range:
@@ -823,7 +840,8 @@ def _refuse_noted_of(
         and one.is_of_stream
         and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
-        and not (own is not None and _is_older(one, own))
+        and not (own is not None and _is_older(one, own, removals))
+        and not _stands_still(evidence, one)
     ]
     if noted:
         last, _, newest = max(noted, key=itemgetter(0, 1))
@@ -836,20 +854,49 @@ def _refuse_noted_of(
         refuse.maybe_rolled_back(last, answer.why)
     elif answer.fate is Fate.UNKNOWN:
         refuse.maybe_have_had_rows(last, answer.why)
+    elif doubts_count and (by := _took_expired(evidence, removals, own)) is not None:
+        why = f"a {by} has also taken snapshots that had expired, and only a journal would show whose they were"
+        refuse.maybe_have_had_rows(last, why)
+        return True
     return answer.fate is not Fate.EXPIRED
 
 
-def _is_older(removed: Removed, own: Snapshot) -> bool:
+def _stands_still(evidence: Evidence, removed: Removed) -> bool:
+    """Whether a run that did not end has announced this, and not reached it: it lies above the
+    target, from which the newest one goes first.
+    """
+    snapshot, target = removed.snapshot, removed.target
+    if removed.ended or snapshot is None or target is None or snapshot.id <= target.id:
+        return False
+    return evidence.snapshots.stands(snapshot)
+
+
+def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
+    """What has taken snapshots that had expired, and may have done so since the stream was last
+    judged; None if nothing has. The checkpoint's last batch was judged after what is surely older.
+    """
+    done = evidence.batch.previous_done_millis
+    for one in removals.removed:
+        is_judged = done is not None and is_before(one, done)
+        is_older = own is not None and _is_older(one, own, removals)
+        if one.took_expired and not is_judged and not is_older:
+            return one.by
+    return None
+
+
+def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
     """Whether this was surely removed before a batch of ours was published, which stands: by five
-    minutes, or by a rollback that had removed all above its target. What `recommit` published does
-    not show that the checkpoint went back.
+    minutes, or by a rollback that had removed all above its target. But what that took, too, and a
+    fast forward has put back, was published before. What `recommit` published does not show that
+    the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False
     target = removed.target
     is_above = target is not None and target.id < own.id
-    removed_all = removed.is_proven and removed.by == "rollback"
-    return (removed_all and is_above) or is_before(removed, own.time_millis)
+    removed_all = removed.is_proven and removed.by == ROLLBACK
+    is_new = own.nonce not in removals.restored
+    return (removed_all and is_above and is_new) or is_before(removed, own.time_millis)
 
 
 def _last_not_given_up(batches: range, given_up: tuple[tuple[int, int], ...]) -> int | None:
@@ -1177,6 +1224,9 @@ def _judge_unknown(
         and last is None
         and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
     ):
+        return
+    newest = -1 if last is None else last.batch_id
+    if evidence.registered is not None and _refuse_elsewhere(evidence, newest, refuse):
         return
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first

@@ -123,6 +123,37 @@ def test_a_note_of_another_snapshot_with_the_batch_leaves_open_whether_it_is_the
     assert later.fate is Fate.EXPIRED
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["none left", "one left"])
+@pytest.mark.parametrize("forwarded", [True, False])
+def test_without_a_journal_what_had_expired_before_a_rollback_or_forward_is_asked_about(
+    before: int, forwarded: bool
+) -> None:
+    bench = Bench()
+    TableCommit(bench.table, "first", runtime=bench.runtime).commit(0, [bench.message("first")])
+    stream = Stream(bench, options=NO_JOURNAL)
+    stream.batches(before)
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    stream.batch()
+    outage(bench)
+    if forwarded:
+        fast_forward(bench.table, "x", runtime=bench.runtime)
+    else:
+        rollback_to(bench.table, "t", runtime=bench.runtime)
+    for _ in range(2):
+        stream.start()
+        with pytest.raises(HistoryUnknown, match=f"batch {before} .* taken snapshots that had exp"):
+            stream.batch()
+    bench.clock.advance(600_000)  # clocks may differ: what is done within five minutes says nothing
+    stream.options = {**NO_JOURNAL, "paimon-stream.on-unknown-history": "continue"}
+    stream.start()
+    stream.batch()
+    stream.options = NO_JOURNAL
+    for _ in range(2):
+        stream.start()
+        stream.batch(rows=0)
+
+
 @RESTARTED
 def test_a_plain_outage_stops_nothing(restarted: bool) -> None:
     stream = stream_of(5)
