@@ -31,7 +31,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below
 from paimon_stream.table.branch_identity import read_identity, write_identity
-from paimon_stream.table.fate import fate_of
+from paimon_stream.table.fate import cut_below, fate_of
 from paimon_stream.table.journalled import journalled_batches
 from paimon_stream.table.layout import (
     LATEST_HINT,
@@ -46,7 +46,6 @@ from paimon_stream.table.layout import (
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.removals import (
     FAST_FORWARD,
-    ROLLBACK,
     Removed,
     copy_removals,
     note_restored,
@@ -326,27 +325,14 @@ class _Forward:
         point = identity.snapshot
         if point is None:
             return 0, 0
-        held = fate_of(self.ours, point, self.ours.latest()).is_held
+        latest = self.ours.latest()
+        held = fate_of(self.ours, point, latest).is_held
         if held is True:
             return point.id, point.id
-        cut = self._cut_below(point) if held is False else None
-        return (0, point.id) if cut is None else (cut, cut)
-
-    def _cut_below(self, point: SnapshotRef) -> int | None:
-        """The id to which rollbacks cut main when they took the branch point, and since: up to there
-        main is still what the branch was made from. None if that is not known.
-        """
-        removed = read_removals(self.main).removed
-        taken = [one for one in removed if one.snapshot and one.snapshot.nonce == point.nonce]
-        since = min((one.millis for one in taken if one.millis is not None), default=None)
-        if since is None:
-            return None
-        runs = [one for one in removed if one.millis is not None and one.millis >= since]
-        if any(one.by != ROLLBACK or one.target is None for one in runs):
-            return None
-        cut = min((one.target for one in runs if one.target), key=lambda target: target.id)
-        is_held = fate_of(self.ours, cut, self.ours.latest()).is_held
-        return cut.id if is_held else None
+        cut = (
+            cut_below(self.ours, read_removals(self.main), point, latest) if held is False else None
+        )
+        return (0, point.id) if cut is None else (cut.id, cut.id)
 
     def _standing(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot are removed all the same."""

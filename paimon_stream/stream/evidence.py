@@ -268,7 +268,7 @@ def _kept_under_old_names(evidence: Evidence) -> int:
     old name of this sink; -1 if there is none. One that has the batch before this one has lost
     nothing, so the loss was not its.
     """
-    users = {one.user for one in evidence.siblings if not evidence.claimed(one.user)}
+    users = {one.user for one in evidence.old_names}
     newest: dict[str, int] = {}
     latest_id = 0 if evidence.latest is None else evidence.latest.id
     for one in evidence.snapshots.walk_down(latest_id if users else 0):
