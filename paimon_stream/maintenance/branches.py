@@ -371,12 +371,12 @@ class _Forward:
         vouch for the journals. A stream of main with the same commit user keeps what it has if it
         is of another query, and else gets both (`maintenance/forwarded.py`).
         """
-        taken: dict[str, set[str | None]] = {}
+        taken: dict[str, set[tuple[str | None, str]]] = {}
         for one in read_removals(self.main).removed:  # also those of a run that was killed
             is_taken = one.by == FAST_FORWARD and one.target in present
             # Of an attempt without a snapshot nobody knows whether it was committed.
             if is_taken and one.is_of_stream and one.snapshot is not None:
-                taken.setdefault(user_folder(str(one.user)), set()).add(one.query)
+                taken.setdefault(user_folder(str(one.user)), set()).add((one.query, one.note))
         for name in self.branch.list_folders(OWN_FOLDER):
             folder = f"{OWN_FOLDER}/{name}"
             copy_stream(self.branch, self.main, folder, taken.get(folder, ()))

@@ -26,12 +26,14 @@ def copy_stream(
     branch: Storage,
     main: Storage,
     folder: str,
-    taken: Collection[str | None],
+    taken: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
     query has the folder in main. Of a batch that both have journalled the branch's entry stays: it
     proves what is part of the table now. `taken` are the queries of which main has lost batches of
-    this user. The register comes last, because it vouches for the rest. Raises `StorageError`.
+    this user, each with the name of a note that says so. A note that a judgement of main was to ask
+    before is no reason to ask again. The register comes last, because it vouches for the rest.
+    Raises `StorageError`.
     """
     path = f"{folder}/{_REGISTER}"
     register = read_if_there(branch.read, path, MOST_JSON)
@@ -47,8 +49,11 @@ def copy_stream(
         )
         given_up = {*map(tuple, theirs["givenUp"]), *map(tuple, mine["givenUp"])}
         theirs["givenUp"] = sorted(map(list, given_up))
-        if mine.get("asksNotes") or not {None, theirs.get("queryId")}.isdisjoint(taken):
+        notes = {note for query, note in taken if query in (None, theirs.get("queryId"))}
+        asked = set(mine["askedNotes"])
+        if mine.get("asksNotes") or not notes <= asked:
             theirs["asksNotes"] = True
+        theirs["askedNotes"] = sorted(asked | notes)
         # Two users that shared a run are two sinks, wherever they have run together.
         runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
         theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
@@ -73,6 +78,7 @@ def _body(register: bytes, path: str) -> dict[str, Any] | None:
             body["journalSince"] = None if since is None else integer(since)
             body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
             body["earlierRuns"] = list(map(str, body.get("earlierRuns", ())))
+            body["askedNotes"] = list(map(str, body.get("askedNotes", ())))
         return body
     return None
 

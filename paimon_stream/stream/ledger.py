@@ -187,9 +187,9 @@ class Evidence:
         return vouched_since(self.registered, self.runs)
 
     @property
-    def given_up(self) -> tuple[tuple[int, int], ...]:
-        """The batches that an operator has given up, as in `RegisteredWriter`. Those of another
-        table or query are none of this stream's.
+    def _decided(self) -> RegisteredWriter | None:
+        """The register, if it is believed in what an operator has decided. One of another table or
+        query says nothing of this stream.
         """
         one = self.registered
         is_believed = (
@@ -198,7 +198,17 @@ class Evidence:
             and _is_of_query(one.query_id, self.identity)
             and _is_newest(one, self.runs)
         )
-        return one.given_up if one is not None and is_believed else ()
+        return one if is_believed else None
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """The batches that an operator has given up, as in `RegisteredWriter`."""
+        return () if self._decided is None else self._decided.given_up
+
+    @property
+    def passed_over(self) -> tuple[int, SnapshotRef] | None:
+        """What is written again by an operator's decision, as in `RegisteredWriter`."""
+        return None if self._decided is None else self._decided.passed_over
 
     @property
     def knows_later(self) -> bool:
@@ -268,7 +278,7 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if last_entry is not None and own_id < last_entry.batch_id:
         given_up = evidence.given_up_as_any
         entry, last_entry = (_without_given_up(one, given_up) for one in (entry, last_entry))
-    if history.own is not None:
+    if history.own is not None and not _is_passed_over(evidence, history.own):
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
     if later is not None:  # it was prepared after this batch had been done
@@ -311,6 +321,26 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if same_table and not is_let_in:
         _judge_unknown(evidence, history, last_entry, refuse)
     return Fresh(seen=seen)
+
+
+def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
+    """Whether our newest snapshot would refuse this batch, and an operator has let the checkpoint
+    continue over it with an earlier batch, or this one. What has been written since stands above
+    it, or was removed. A batch with the very source offsets is committed all the same: the newest
+    checkpoint may have been put back after that decision.
+    """
+    if evidence.passed_over is None or not _is_ahead(evidence.batch, own):
+        return False
+    first, snapshot = evidence.passed_over
+    return first <= evidence.batch.batch_id and SnapshotRef.of(own) == snapshot
+
+
+def _is_ahead(batch: Batch, own: Snapshot) -> bool:
+    """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
+    if own.commit_identifier != batch.batch_id:
+        return own.commit_identifier > batch.batch_id
+    theirs = Marks.of(own_properties(own)).offsets_hash
+    return None not in (theirs, batch.offsets_hash) and theirs != batch.offsets_hash
 
 
 def _came_with_branch(evidence: Evidence) -> str | None:
@@ -712,11 +742,7 @@ def _judge_known(
     the published batch.
     """
     snapshots, seen = evidence.snapshots, evidence.seen
-    batch_id, marks, offsets = (
-        evidence.batch.batch_id,
-        Marks.of(own_properties(own)),
-        evidence.batch.offsets_hash,
-    )
+    batch_id, marks = evidence.batch.batch_id, Marks.of(own_properties(own))
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
         return Fresh(seen=seen)
@@ -728,7 +754,7 @@ def _judge_known(
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
             raise duplicate_writer(refuse.location, refuse.user)
-        if None not in (marks.offsets_hash, offsets) and marks.offsets_hash != offsets:
+        if _is_ahead(evidence.batch, own):
             refuse.checkpoint_rewound(
                 f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
             )
@@ -1242,7 +1268,7 @@ def _judge_unknown(
     if (
         batch_id > 0
         and last is None
-        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
+        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse, own=history.own)
     ):
         return
     if since is not None and batch_id >= since:

@@ -70,7 +70,8 @@ class Removed:
     no `millis`: the epoch milliseconds at which the removal was announced. Unless `ended`, the run
     may have stopped before it removed this. Unless `certain`, the table that remained may have been
     built on it. `target` is the snapshot that was to be the newest one, and `by` what removed
-    this, for messages.
+    this, for messages. `note` is the name of the file that says so, empty for that of older
+    releases.
     """
 
     snapshot: SnapshotRef | None
@@ -83,6 +84,7 @@ class Removed:
     certain: bool = True
     target: SnapshotRef | None = None
     by: str = "rollback or fast forward"
+    note: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
@@ -434,9 +436,13 @@ def _read(storage: Storage, path: str) -> Removals:
             removed = tuple([_decoded(node) for node in body["removed"]])
     except FormatError as why:
         return Removals(doubts=(why.message,))
+    name = path.rpartition("/")[2]
     return Removals(
         removed=tuple(
-            [replace(one, millis=millis, ended=ended, target=target, by=by) for one in removed]
+            [
+                replace(one, millis=millis, ended=ended, target=target, by=by, note=name)
+                for one in removed
+            ]
         )
     )
 

@@ -5,12 +5,13 @@ errors whose advice would lead in a circle.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CommitLost, TableRolledBack
+from paimon_stream.errors import CheckpointRewound, CommitLost, TableRolledBack
 from paimon_stream.maintenance.branches import create_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
@@ -122,7 +123,7 @@ def test_a_prepared_batch_stops_no_stream_where_a_rollback_took_only_what_others
     stream.batch()
 
 
-def test_a_prepared_batch_stops_no_stream_after_a_rollback_to_a_tag_whose_base_had_expired() -> None:
+def test_a_prepared_batch_stops_no_stream_after_a_rollback_to_a_tag_below_its_base() -> None:
     bench = Bench()
     stream = Stream(bench)
     stream.batches(2)
@@ -179,3 +180,64 @@ def test_what_another_sink_of_the_query_has_does_not_narrow_what_is_given_up() -
         first.start()
         first.batch(rows=0)
         first.options = {}
+
+
+def rewound(bench: Bench, **given: str) -> Stream:
+    """A stream whose checkpoint was put back from batch 6 to 2, and which an operator let continue
+    with a batch without rows.
+    """
+    stream = Stream(bench, options=dict(given))
+    stream.batches(6)
+    stream.next_batch = 2
+    stream.start()
+    with pytest.raises(CheckpointRewound):
+        stream.batch()
+    stream.options = {**given, "paimon-stream.on-checkpoint-reset": "continue"}
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = dict(given)
+    return stream
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_rewound_checkpoint_that_was_let_in_is_not_asked_again(journal: str) -> None:
+    """Its first batches have no rows, so the table's newest snapshot is that of batch 5."""
+    bench = Bench()
+    stream = rewound(bench, **{"paimon-stream.journal": journal})
+    stream.start()
+    stream.batch()
+    stream.start()
+    stream.batches(2)
+    assert len(own_names(bench)) == 6 + 3
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_checkpoint_that_was_let_in_stops_if_it_is_rewound_again_or_loses_batches(
+    journal: str,
+) -> None:
+    bench = Bench()
+    stream = rewound(bench, **{"paimon-stream.journal": journal})
+    again = replace(stream, next_batch=1, runs=stream.runs + 10, writer=None)
+    with pytest.raises(CheckpointRewound):
+        again.batch()
+    stream.runs = again.runs
+    stream.start()
+    stream.batch()
+    again = replace(stream, next_batch=2, runs=stream.runs + 10, writer=None)
+    with pytest.raises(CheckpointRewound):
+        again.batch()
+    stream.runs = again.runs
+    rollback_to(bench.table, 6, runtime=bench.runtime)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        stream.batch()
+
+
+def test_after_that_decision_the_newest_checkpoint_can_be_put_back() -> None:
+    """Its batch 5 had been published, and it had not noted that."""
+    bench = Bench()
+    stream = rewound(bench)
+    newest = replace(stream, next_batch=5, runs=stream.runs + 10, writer=None)
+    assert newest.batch().outcome == "already committed"
+    assert newest.batch().outcome == "committed"
+    assert len(own_names(bench)) == 7
