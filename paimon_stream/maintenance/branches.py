@@ -36,7 +36,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below
 from paimon_stream.table.branch_identity import read_identity, write_identity
-from paimon_stream.table.fate import fate_of
+from paimon_stream.table.fate import cut_below, fate_of
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.journalled import journalled_batches
 from paimon_stream.table.layout import (
@@ -356,27 +356,14 @@ class _Forward:
         point = identity.snapshot
         if point is None:
             return 0, 0
-        held = fate_of(self.ours, point, self.ours.latest()).is_held
+        latest = self.ours.latest()
+        held = fate_of(self.ours, point, latest).is_held
         if held is True:
             return point.id, point.id
-        cut = self._cut_below(point) if held is False else None
-        return (0, point.id) if cut is None else (cut, cut)
-
-    def _cut_below(self, point: SnapshotRef) -> int | None:
-        """The id to which rollbacks cut main when they took the branch point, and since: up to there
-        main is still what the branch was made from. None if that is not known.
-        """
-        removed = read_removals(self.main).removed
-        taken = [one for one in removed if one.snapshot and one.snapshot.nonce == point.nonce]
-        since = min((one.millis for one in taken if one.millis is not None), default=None)
-        if since is None:
-            return None
-        runs = [one for one in removed if one.millis is not None and one.millis >= since]
-        if any(one.by != ROLLBACK or one.target is None for one in runs):
-            return None
-        cut = min((one.target for one in runs if one.target), key=lambda target: target.id)
-        is_held = fate_of(self.ours, cut, self.ours.latest()).is_held
-        return cut.id if is_held else None
+        cut = (
+            cut_below(self.ours, read_removals(self.main), point, latest) if held is False else None
+        )
+        return (0, point.id) if cut is None else (cut.id, cut.id)
 
     def _standing(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot are removed all the same."""
@@ -420,9 +407,11 @@ class _Forward:
             folder = f"{OWN_FOLDER}/{name}"
             copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
 
-    def _taken(self, present: Collection[SnapshotRef]) -> dict[str, set[str | None]]:
-        """The folders of the commit users of which main loses batches, each with their queries."""
-        taken: dict[str, set[str | None]] = {}
+    def _taken(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
+        """The folders of the commit users of which main loses batches, each with their queries and
+        the names of the notes that say so.
+        """
+        taken: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
         of_branch_alone = set(read_removals(self.branch).removed)
         for one in removals.removed:  # also those of a run that was killed
@@ -434,7 +423,7 @@ class _Forward:
             elif one.snapshot is None:
                 is_taken = False  # nobody knows whether this attempt was committed
             if is_taken:
-                taken.setdefault(user_folder(str(one.user)), set()).add(one.query)
+                taken.setdefault(user_folder(str(one.user)), set()).add((one.query, one.note))
         return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
@@ -502,8 +491,8 @@ class _Forward:
         and the next run of a stream must notice its loss all the same.
         """
         taken = self._taken(self.present())
-        for folder in taken:
-            ask_notes(self.branch, self.main, folder)
+        for folder, lost in taken.items():
+            ask_notes(self.branch, self.main, folder, lost)
         self._add_schemas()
 
     def _add_schemas(self) -> None:

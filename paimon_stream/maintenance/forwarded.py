@@ -22,17 +22,23 @@ _CLAIM: Final = "claim-"
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
-def ask_notes(branch: Storage, main: Storage, folder: str) -> None:
+def ask_notes(
+    branch: Storage,
+    main: Storage,
+    folder: str,
+    taken: Collection[tuple[str | None, str]],
+) -> None:
     """Makes main's register of a commit user ask the notes of removals, if the branch has one of the
     same query: once main has the branch's batches, they would pass for those that it has lost.
-    Raises `StorageError`.
+    `taken` is as in `copy_stream`, which alone records that these notes are asked: a stream may go
+    on in what a killed run has left, and is asked when the run is completed. Raises `StorageError`.
     """
     path = f"{folder}/{_REGISTER}"
     registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
     theirs, mine = [None if one is None else _body(one, path) for one in registers]
     if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
         return
-    if not mine.get("asksNotes"):
+    if not mine.get("asksNotes") and not _notes_of(theirs, taken) <= set(mine["askedNotes"]):
         main.write(path, encode_checksummed(_REGISTER, {**mine, "asksNotes": True}))
 
 
@@ -40,12 +46,14 @@ def copy_stream(
     branch: Storage,
     main: Storage,
     folder: str,
-    taken: Collection[str | None],
+    taken: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
     query has the folder in main. Of a batch that both have journalled the branch's entry stays: it
     proves what is part of the table now. `taken` are the queries of which main has lost batches of
-    this user. The register comes last, because it vouches for the rest. Raises `StorageError`.
+    this user, each with the name of a note that says so. A note that a judgement of main was to ask
+    before is no reason to ask again. The register comes last, because it vouches for the rest.
+    Raises `StorageError`.
     """
     path = f"{folder}/{_REGISTER}"
     register = read_if_there(branch.read, path, MOST_JSON)
@@ -66,8 +74,11 @@ def copy_stream(
         )
         given_up = {*map(tuple, theirs["givenUp"]), *map(tuple, mine["givenUp"])}
         theirs["givenUp"] = sorted(map(list, given_up))
-        if mine.get("asksNotes") or not {None, theirs.get("queryId")}.isdisjoint(taken):
+        notes = _notes_of(theirs, taken)
+        asked = set(mine["askedNotes"])
+        if mine.get("asksNotes") or not notes <= asked:
             theirs["asksNotes"] = True
+        theirs["askedNotes"] = sorted(asked | notes)
         # Two users that shared a run are two sinks, wherever they have run together.
         runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
         theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
@@ -92,10 +103,15 @@ def _body(register: bytes, path: str) -> dict[str, Any] | None:
             since, given_up = body["journalSince"], body.get("givenUp", ())
             body["journalSince"] = None if since is None else integer(since)
             body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
-            for key in ("earlierRuns", "forwardedRuns"):
+            for key in ("earlierRuns", "forwardedRuns", "askedNotes"):
                 body[key] = list(map(str, body.get(key, ())))
         return body
     return None
+
+
+def _notes_of(register: Mapping[str, Any], taken: Collection[tuple[str | None, str]]) -> set[str]:
+    """The names of the notes that concern the query of a register."""
+    return {note for query, note in taken if query in (None, register.get("queryId"))}
 
 
 def _runs(register: Mapping[str, Any]) -> set[str]:

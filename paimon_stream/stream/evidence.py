@@ -311,12 +311,25 @@ def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple
     return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
 
 
+def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
+    """What is written again by an operator's decision, as in `RegisteredWriter`. With `reset`, the
+    operator let this batch continue although the table was ahead of the checkpoint, or of another
+    one: then it is all that the stream has here.
+    """
+    batch_id, latest = evidence.batch.batch_id, evidence.latest
+    if not reset or latest is None:
+        return evidence.passed_over
+    own = newest_of(evidence.snapshots, latest, lambda one: is_own(one, evidence.identity))[0]
+    is_ahead = own is not None and own.commit_identifier >= batch_id
+    return (batch_id, SnapshotRef.of(own)) if own is not None and is_ahead else None
+
+
 def _kept_under_old_names(evidence: Evidence) -> int:
     """The newest batch of the query that the table has under another commit user which may be an
     old name of this sink; -1 if there is none. One that has the batch before this one has lost
     nothing, so the loss was not its.
     """
-    users = {one.user for one in evidence.siblings if not evidence.claimed(one.user)}
+    users = {one.user for one in evidence.old_names}
     newest: dict[str, int] = {}
     for one in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
         identifier = one.commit_identifier

@@ -27,6 +27,7 @@ from paimon_stream.table.fate import (
     CLOCKS_DIFFER_MILLIS,
     Answer,
     Fate,
+    cut_below,
     fate_of,
     fate_of_batch,
     is_before,
@@ -188,9 +189,9 @@ class Evidence:
         return vouched_since(self.registered, self.runs)
 
     @property
-    def given_up(self) -> tuple[tuple[int, int], ...]:
-        """The batches that an operator has given up, as in `RegisteredWriter`. Those of another
-        table or query are none of this stream's.
+    def _decided(self) -> RegisteredWriter | None:
+        """The register, if it is believed in what an operator has decided. One of another table or
+        query says nothing of this stream.
         """
         one = self.registered
         is_believed = (
@@ -199,7 +200,17 @@ class Evidence:
             and _is_of_query(one.query_id, self.identity)
             and _is_newest(one, self.runs)
         )
-        return one.given_up if one is not None and is_believed else ()
+        return one if is_believed else None
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """The batches that an operator has given up, as in `RegisteredWriter`."""
+        return () if self._decided is None else self._decided.given_up
+
+    @property
+    def passed_over(self) -> tuple[int, SnapshotRef] | None:
+        """What is written again by an operator's decision, as in `RegisteredWriter`."""
+        return None if self._decided is None else self._decided.passed_over
 
     @property
     def knows_later(self) -> bool:
@@ -239,6 +250,13 @@ class Evidence:
         apart = [one for one in self.siblings if mine.isdisjoint(one.runs)]
         return tuple(one for one in apart if not self.claimed(one.user))
 
+    @property
+    def given_up_as_any(self) -> tuple[tuple[int, int], ...]:
+        """The same, with what was given up under another name that this sink may have had: an
+        operator who has decided under one is not asked again under the other.
+        """
+        return (*self.given_up, *chain.from_iterable(one.given_up for one in self.old_names))
+
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError`
@@ -258,7 +276,11 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if evidence.registered is not None and evidence.registered.asks_notes:
         # The journal, or the snapshots, may be those of the branch that the table was forwarded to.
         _refuse_noted(evidence, range(evidence.batch.batch_id), refuse)
-    if history.own is not None:
+    own_id = -1 if history.own is None else history.own.commit_identifier
+    if last_entry is not None and own_id < last_entry.batch_id:
+        given_up = evidence.given_up_as_any
+        entry, last_entry = (_without_given_up(one, given_up) for one in (entry, last_entry))
+    if history.own is not None and not _is_passed_over(evidence, history.own):
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
     if later is not None:  # it was prepared after this batch had been done
@@ -301,6 +323,26 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if same_table and not is_let_in:
         _judge_unknown(evidence, history, last_entry, refuse)
     return Fresh(seen=seen)
+
+
+def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
+    """Whether our newest snapshot would refuse this batch, and an operator has let the checkpoint
+    continue over it with an earlier batch, or this one. What has been written since stands above
+    it, or was removed. A batch with the very source offsets is committed all the same: the newest
+    checkpoint may have been put back after that decision.
+    """
+    if evidence.passed_over is None or not _is_ahead(evidence.batch, own):
+        return False
+    first, snapshot = evidence.passed_over
+    return first <= evidence.batch.batch_id and SnapshotRef.of(own) == snapshot
+
+
+def _is_ahead(batch: Batch, own: Snapshot) -> bool:
+    """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
+    if own.commit_identifier != batch.batch_id:
+        return own.commit_identifier > batch.batch_id
+    theirs = Marks.of(own_properties(own)).offsets_hash
+    return None not in (theirs, batch.offsets_hash) and theirs != batch.offsets_hash
 
 
 def _came_with_branch(evidence: Evidence) -> str | None:
@@ -583,7 +625,7 @@ def _judge_renamed(evidence: Evidence, history: _History, above: int, refuse: Re
         for one in (siblings if old else ())
         if one.user in history.newest_of or evidence.last_of(one) is not None
     ]
-    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in old))
+    given_up = evidence.given_up_as_any
     for one in old:
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = above if newest is None else max(above, newest.commit_identifier)
@@ -702,11 +744,7 @@ def _judge_known(
     the published batch.
     """
     snapshots, seen = evidence.snapshots, evidence.seen
-    batch_id, marks, offsets = (
-        evidence.batch.batch_id,
-        Marks.of(own_properties(own)),
-        evidence.batch.offsets_hash,
-    )
+    batch_id, marks = evidence.batch.batch_id, Marks.of(own_properties(own))
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
         return Fresh(seen=seen)
@@ -718,7 +756,7 @@ def _judge_known(
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
             raise duplicate_writer(refuse.location, refuse.user)
-        if None not in (marks.offsets_hash, offsets) and marks.offsets_hash != offsets:
+        if _is_ahead(evidence.batch, own):
             refuse.checkpoint_rewound(
                 f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
             )
@@ -743,11 +781,12 @@ def _judge_known(
     if own.commit_identifier < known:
         lost = previous if previous is not None and previous.batch_id == known else None
         others = _others_above(snapshots, last_entry, known)
-        if lost is not None and _judge_previous(snapshots, lost, refuse):
-            pass
-        elif last_entry is not None and others:
+        is_refused = _refuse_rolled_back(evidence, lost, last_entry, known, refuse) or (
+            lost is not None and _judge_previous(snapshots, lost, refuse)
+        )
+        if not is_refused and last_entry is not None and others:
             refuse.journalled_lost(last_entry, others)
-        else:
+        elif not is_refused:
             held = f"but the newest snapshot of this stream is {own.id} with batch {own.commit_identifier}"
             refuse.table_rolled_back(f"batch {known} was committed, {held}")
         return Fresh(seen=seen, own=published)
@@ -808,7 +847,7 @@ def _refuse_noted(
     """
     user, is_known = evidence.identity.user, evidence.registered is not None
     return _refuse_noted_of(
-        evidence, user, evidence.given_up, missing, refuse, own=own, doubts_count=is_known
+        evidence, user, evidence.given_up_as_any, missing, refuse, own=own, doubts_count=is_known
     )
 
 
@@ -925,6 +964,30 @@ def _others_above(
     return [one for one in window.snapshots if not is_ours(one)] if window.complete else []
 
 
+def _refuse_rolled_back(
+    evidence: Evidence,
+    lost: PreviousBatch | None,
+    last_entry: JournalEntry | None,
+    batch_id: int,
+    refuse: ReplayErrors,
+) -> bool:
+    """A batch that was committed is not in the table. Does a note say that a rollback took its
+    snapshot, that of `lost`, or its newest attempt, that of `last_entry`? Then another engine has
+    not replaced it, whoever stands in its place, and `recommit` would refuse. Returns whether one
+    does, and an operator let the next batch continue all the same.
+    """
+    removals = evidence.removals()
+    notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]
+    if last_entry is not None and last_entry.batch_id == batch_id:
+        notes.append(removals.of_uuid(last_entry.stage_uuids[0]))
+    proven = next((one for one in notes if one is not None and one.is_proven), None)
+    if proven is None:
+        return False
+    why = judge_notes(removals, proven).why
+    refuse.table_rolled_back(f"batch {batch_id} was committed, and {why}")
+    return True
+
+
 def _judge_previous(
     snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors
 ) -> bool:
@@ -946,22 +1009,27 @@ def _judge_entry(
 ) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     snapshots, latest, seen = evidence.snapshots, evidence.latest, evidence.seen
-    if entry.previous is not None:
-        kept = snapshots.find(entry.previous.snapshot.id)
-        replaced = is_replaced(snapshots, entry.previous.snapshot, latest)
+    previous = entry.previous
+    if previous is not None:
+        kept = snapshots.find(previous.snapshot.id)
+        replaced = is_replaced(snapshots, previous.snapshot, latest)
         if kept is not None and replaced is not False:
-            refuse.commit_lost(entry.previous, kept, snapshots.storage, proven=replaced is True)
+            if not _refuse_rolled_back(evidence, previous, last, previous.batch_id, refuse):
+                refuse.commit_lost(previous, kept, snapshots.storage, proven=replaced is True)
             return Fresh(seen=seen)
-        if last is None and _judge_lost_snapshot(evidence, entry.previous, refuse):
+        if last is None and _judge_lost_snapshot(evidence, previous, refuse):
             return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
-    if base > (0 if latest is None else latest.id):
+    cut = _cut_above_ours(evidence, entry, last)
+    if cut is None and base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(
             f"this batch was prepared on snapshot {base}, which the table no longer has"
         )
         return Fresh(seen=seen)
     if last is not None and _judge_lost_batch(evidence, evidence.identity.user, last, refuse):
         return Fresh(seen=seen)
+    if latest is not None and cut is not None and published_after(snapshots, cut, latest).complete:
+        return Reuse(seen=seen, entry=replace(entry, base=cut, newest=None))
     if latest is None or _shows_all_since(snapshots, entry.base, latest):
         return Reuse(seen=seen, entry=entry)
     gone = (
@@ -969,6 +1037,31 @@ def _judge_entry(
     )
     why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
     return _judge_files(evidence, entry, refuse, why)
+
+
+def _cut_above_ours(
+    evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
+) -> SnapshotRef | None:
+    """Where the rollbacks ended that took the snapshot on which an attempt at this batch was made,
+    if it is certain that they took none of the batches before: the newest one stands below, the
+    newest manifests mention the last one that was journalled, or none had rows. The attempt itself
+    was above, so whether it is in the table shows above the cut. None where the table was built on
+    the attempt's base, and where any of this is not known.
+    """
+    base, latest, previous = entry.base, evidence.latest, entry.previous
+    if base is None or latest is None or fate_of(evidence.snapshots, base, latest).is_held:
+        return None
+    made = entry.attempted_millis
+    cut = cut_below(evidence.snapshots, evidence.removals(), base, latest, stood_millis=made)
+    if cut is None:
+        return None
+    if previous is not None:
+        is_ours_below = previous.snapshot.id <= cut.id
+    elif last is not None:
+        is_ours_below = evidence.files_mentioned(latest, last) > 0
+    else:
+        is_ours_below = not _unjournalled(evidence, -1)
+    return cut if is_ours_below else None
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
@@ -1222,7 +1315,7 @@ def _judge_unknown(
     if (
         batch_id > 0
         and last is None
-        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
+        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse, own=history.own)
     ):
         return
     newest = -1 if last is None else last.batch_id

@@ -58,6 +58,7 @@ from paimon_stream.stream.evidence import (
     journal_since,
     judge,
     judge_next,
+    passed_over,
     require_absent,
     superseded,
 )
@@ -281,6 +282,7 @@ class StreamWriter:
             journal_since(self.table, evidence, verdict, anew=anew),
             evidence.registered,
             given_up=given_up(evidence, verdict, lost=anew and not reset),
+            passed_over=passed_over(evidence, reset=anew and reset),
         )
         if anew:
             self._journal.clear()

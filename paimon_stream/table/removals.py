@@ -71,7 +71,8 @@ class Removed:
     may have stopped before it removed this. Unless `certain`, the table that remained may have been
     built on it. `target` is the snapshot that was to be the newest one, and `by` what removed
     this, for messages. `took_expired`: the run also took snapshots that had expired; of their
-    batches, it could note only what journals have.
+    batches, it could note only what journals have. `note` is the name of the file that says so,
+    empty for that of older releases.
     """
 
     snapshot: SnapshotRef | None
@@ -85,6 +86,7 @@ class Removed:
     target: SnapshotRef | None = None
     by: str = "rollback or fast forward"
     took_expired: bool = False
+    note: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
@@ -455,6 +457,7 @@ def _read(storage: Storage, path: str) -> Removals:
             restored = frozenset(_reference(node).nonce for node in back if node is not None)
     except FormatError as why:
         return Removals(doubts=(why.message,))
+    name = path.rpartition("/")[2]
     return Removals(
         removed=tuple(
             [
@@ -465,6 +468,7 @@ def _read(storage: Storage, path: str) -> Removals:
                     target=target,
                     by=by,
                     took_expired=took_expired,
+                    note=name,
                 )
                 for one in removed
             ]

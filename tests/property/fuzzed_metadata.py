@@ -143,6 +143,8 @@ _REGISTER: Final = {
     "journalSince": 3,
     "givenUp": [[0, 1]],
     "asksNotes": True,
+    "askedNotes": ["removed.1-a.json"],
+    "passedOver": [3, 6, "manifest-list-a-1"],
 }
 _IDENTITY: Final = {"token": "t", "madeMillis": 5, "snapshot": {"id": 1, "nonce": "n"}}
 _REMOVAL: Final = {

@@ -506,6 +506,39 @@ def test_a_stream_that_has_run_its_batches_again_is_not_asked_about_them_after_a
     stream.batch()
 
 
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_a_forward_that_is_repeated_after_a_decision_asks_nothing_again(
+    options: dict[str, str],
+) -> None:
+    """One that takes further batches of the stream does."""
+    bench = Bench()
+    create_branch(bench.table, "x", runtime=bench.runtime)
+    main = Stream(bench, options=options)
+    branch = Stream(of_branch(bench), written=100)
+    for _ in range(5):
+        main.batch()
+        branch.batch()
+    forward(bench)
+    forward(bench)  # nobody has asked so far
+    main.start()
+    with pytest.raises(TableRolledBack):
+        main.batch()
+    main.options = {**options, **CONTINUE}
+    main.start()
+    main.batch(rows=0)
+    main.options = options
+    for _ in range(2):
+        forward(bench)
+        main.start()
+        main.batch(rows=0)
+    main.batch()
+    branch.batches(4)
+    forward(bench)
+    main.start()
+    with pytest.raises((TableRolledBack, HistoryUnknown)):
+        main.batch()
+
+
 def test_what_operators_gave_up_in_main_and_in_the_branch_stays_given_up() -> None:
     bench = Bench()
     main = Stream(bench)

@@ -489,17 +489,27 @@ def test_a_batch_of_one_of_two_sinks_that_another_engine_took_is_missed() -> Non
         first.batch()
 
 
-def test_what_a_rollback_took_is_lost_although_the_query_went_on_under_another_name() -> None:
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("later", [True, False])
+def test_what_was_decided_under_another_name_is_not_asked_again_and_a_later_loss_is(
+    later: bool, expired: bool
+) -> None:
     bench = Bench()
     first = Stream(bench, user=FIRST)
     first.batches(3)
     rollback_to(bench.table, 2, runtime=bench.runtime)
-    second = later(first, SECOND)
+    second = replace(first, user=SECOND, writer=None, runs=first.runs + 10)
     second.options = {ON_TABLE_CHANGE.key: "continue"}
     second.batch()
-    back = later(second, FIRST)
-    back.options = {}
-    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+    if later:
+        rollback_to(bench.table, 1, runtime=bench.runtime)
+    if expired:
+        outage(bench)
+    back = replace(second, user=FIRST, writer=None, runs=second.runs + 10, options={})
+    if not later:
+        assert back.batch().outcome == "committed"
+        return
+    with pytest.raises(TableRolledBack, match="was committed"):
         back.batch()
 
 
