@@ -252,10 +252,19 @@ class Evidence:
 
     @property
     def given_up_as_any(self) -> tuple[tuple[int, int], ...]:
-        """The same, with what was given up under another name that this sink may have had: an
-        operator who has decided under one is not asked again under the other.
+        """The same, with what was given up under another name of this sink: an operator who has
+        decided under one is not asked again under the other. Where the query has other sinks, it
+        counts as a name of this one only if it was in a run with each of them, as this one was: it
+        may be a new name of one of those.
         """
-        return (*self.given_up, *chain.from_iterable(one.given_up for one in self.old_names))
+        mine = self.runs_of(self.identity.user)
+        beside = [one for one in self.siblings if not mine.isdisjoint(one.runs)]
+        names = [
+            one
+            for one in self.old_names
+            if not any(one.runs.isdisjoint(other.runs) for other in beside)
+        ]
+        return (*self.given_up, *chain.from_iterable(one.given_up for one in names))
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
@@ -625,7 +634,7 @@ def _judge_renamed(evidence: Evidence, history: _History, above: int, refuse: Re
         for one in (siblings if old else ())
         if one.user in history.newest_of or evidence.last_of(one) is not None
     ]
-    given_up = evidence.given_up_as_any
+    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in old))
     for one in old:
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = above if newest is None else max(above, newest.commit_identifier)

@@ -241,3 +241,19 @@ def test_after_that_decision_the_newest_checkpoint_can_be_put_back() -> None:
     assert newest.batch().outcome == "already committed"
     assert newest.batch().outcome == "committed"
     assert len(own_names(bench)) == 7
+
+
+def test_what_was_given_up_under_the_new_name_of_another_sink_is_not_given_up_by_this_one() -> None:
+    """The run in which that was decided died before it came to this sink."""
+    bench = Bench()
+    first, second = Stream(bench, user=FIRST), Stream(bench, user=SECOND)
+    for _ in range(4):
+        first.batch()
+        second.batch()
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    renamed = replace(first, user="etl_q1", writer=None, runs=5, options=dict(CONTINUE))
+    renamed.batch(rows=0)
+    second.runs = 10
+    second.start()
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        second.batch()
