@@ -120,7 +120,6 @@ STREAMS = [
         beside(JavaUnderLock),
         batches(1),
         catalog=JDBC,
-        most_with_fault=2,  # a lock that nobody knows to have is asked for again and again
     ),
     Setting(
         "stream × batch writer by a REST server",
