@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.orders.planted import BUGS
 from tests.orders.setting import Setting
-from tests.orders.tally import Tally
+from tests.orders.tally import FEW, Tally
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN = "<!-- orders: begin -->"
@@ -42,7 +42,8 @@ def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -
 
 def _row(setting: Setting, tally: Tally) -> str:
     bugs = ", ".join(one.name for one in BUGS if one.world == setting.name)
-    cut = f", {tally.cut} searches cut" if tally.cut else ""
+    cut = f", but {tally.bounded} faults with {FEW} preemptions" if tally.bounded else ""
+    cut += f", {tally.cut} searches cut" if tally.cut else ""
     cells = [
         setting.name,
         str(tally.operations),

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from tests.orders.page import PAGE, table, written_into
-from tests.orders.tally import Part, Tally
+from tests.orders.tally import FEW, Part, Tally
 from tests.orders.worlds import BY_NAME, WORLDS
 
 PARTS = 12
@@ -40,6 +40,8 @@ def _run(given: tuple[str, int, int, float]) -> Tally:
 def _says(tally: Tally) -> str:
     text = f"{tally.name}: {tally.orders:,} orders, {tally.orders_with_fault:,} with a fault"
     text += f" ({tally.plans:,} faults), {tally.seconds:.0f} s"
+    if tally.bounded:
+        text += f"; {tally.bounded} faults with {FEW} preemptions"
     if tally.cut:
         text += f"; {tally.cut} searches did not end"
     if tally.limits:

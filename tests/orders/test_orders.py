@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.kits.seeds import examples
 from tests.orders.execution import Execution, search
 from tests.orders.explorer import Event
 from tests.orders.faults import LATE, LATE_AND_DEAD, LOST, with_one_more
+from tests.orders.page import _row
 from tests.orders.run import share_of
 from tests.orders.setting import Setting
 from tests.orders.tally import Part
@@ -95,3 +97,13 @@ def test_a_late_snapshot_that_is_replaced_while_a_run_builds_on_it() -> None:
     assert not outcome.found, outcome.found[0]
     assert outcome.complete and not outcome.limits
     assert ("put", "snapshot/snapshot-2") in outcome.changes["stream"][9]
+
+
+def test_a_fault_with_too_many_orders_is_searched_with_few_preemptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.orders.tally.MOST_SECONDS", 0.03)
+    setting = replace(BY_NAME["batch writer × expiry"], faults=(LOST,))
+    tally = Part(setting, 0, 4).run()
+    assert tally.bounded and not tally.found
+    assert f"but {tally.bounded} faults with 2 preemptions" in _row(setting, tally)
