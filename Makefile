@@ -12,6 +12,7 @@
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
 #   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page
+#   make torture-kills real processes die by SIGKILL until KILLS=1000 are together; STREAM=17 repeats one stream, CROWD=disk and CROWD=S3 let many write at once
 #   make test-full    all of these with many random seeds, and every streaming test on each pyspark; more than an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
@@ -27,7 +28,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -46,6 +47,9 @@ ROUNDS ?= 1
 DROPPED ?= 2
 SNAPSHOTS ?= 3000
 MINUTES ?= 3
+KILLS ?= 1000
+STREAM ?=
+CROWD ?=
 SPARK4 ?= 0 1
 SEED ?=
 SHARE ?= 1/1
@@ -158,6 +162,10 @@ test-stores: .venv/.ready
 
 torture: .venv/.ready
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
+
+# It can be stopped, and goes on with the next stream.
+torture-kills: java .venv/.ready jar
+	$(VENV)/python -m tests.kills.run --kills $(KILLS) $(if $(STREAM),--stream $(STREAM)) $(if $(CROWD),--crowd $(CROWD))
 
 # MINUTES has a value of its own for torture; here it counts only if somebody gives it.
 orders: .venv/.ready

@@ -210,13 +210,16 @@ class SnapshotStore:
             raise CorruptMetadata(text, path=path, snapshot=hint)
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
-        """Warns once if LATEST names an old snapshot, because other engines trust it."""
+        """Warns once if LATEST names an old snapshot, because other engines trust it. A listing is
+        not made in one moment: beside many writers, the next snapshot may be there and not in it.
+        """
         if (
             hint is None
             or hint not in ids
             or hint == ids[-1]
             or hint + 1 in ids
             or hint == self._reported
+            or self.exists(hint + 1)
         ):
             return
         self._reported = hint

@@ -310,7 +310,7 @@ class Processors:
         seconds = time.process_time() + ended.children_user + ended.children_system
         for process in self._descendants:
             with suppress(OSError):
-                seconds += sum(map(int, _status(process)[11:15])) / _TICK
+                seconds += seconds_of(process)
         return seconds
 
 
@@ -325,6 +325,13 @@ def descendants(ancestor: int) -> list[int]:
     for member in family:
         family += children[member]
     return family[1:]
+
+
+def seconds_of(process: int) -> float:
+    """The seconds of processors that a process used, with those of its children that have ended and
+    that it has waited for. Raises `OSError` if it is gone.
+    """
+    return sum(map(int, _status(process)[11:15])) / _TICK
 
 
 def _status(process: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from paimon_stream import PaimonTable
+from paimon_stream import PaimonTable, catalog
 from paimon_stream.errors import CommitContended, CommitUnknown, ReplayError, Unavailable
+from tests.kits.forks import FORKS
 from tests.kits.store_streams import RowStream
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING")]
@@ -47,8 +47,7 @@ class Crowd:
     """Processes that run a task each. They begin each round at the same time."""
 
     def __init__(self, processes: int) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self._pool = spawn.Pool(processes, _enter, (spawn.Barrier(processes),))
+        self._pool = FORKS.Pool(processes, _enter, (FORKS.Barrier(processes),))
 
     def run(self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The results of as many tasks as there are processes, in order."""
@@ -70,16 +69,23 @@ def _enter(barrier: Any) -> None:
     _BARRIER = barrier
 
 
+def opened(location: str, options: dict[str, str]) -> PaimonTable:
+    """The table at a location, or, with the options of a catalog, the table of that name."""
+    if "metastore" in options:
+        return catalog(options).get_table(location)
+    return PaimonTable.load(location, storage_options=options)
+
+
 def append(
     location: str, options: dict[str, str], first: int, writers: int, commits: int
 ) -> Written:
     """Appends rows, one in each commit, with several writers at once."""
     written = Written()
-    PaimonTable.load(location, storage_options=options).latest_snapshot()
+    opened(location, options).latest_snapshot()
     _BARRIER.wait(900)
 
     def write(number: int) -> None:
-        table = PaimonTable.load(location, storage_options=options)
+        table = opened(location, options)
         for turn in range(commits):
             row = FAR * number + turn
             for left in reversed(range(20)):

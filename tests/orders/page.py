@@ -11,16 +11,8 @@ from tests.orders.setting import Setting
 from tests.orders.tally import FEW, Tally
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-BEGIN = "<!-- orders: begin -->"
-END = "<!-- orders: end -->"
+PART = "orders"
 NOT_RUN = "not run"
-
-
-def written_into(page: str, text: str) -> str:
-    """The page with this text between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
 def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -> str:

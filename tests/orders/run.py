@@ -16,7 +16,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.orders.page import PAGE, table, written_into
+from tests.kits.pages import written_into
+from tests.orders.page import PAGE, PART, table
 from tests.orders.tally import FEW, Part, Tally
 from tests.orders.worlds import BY_NAME, WORLDS
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.page:
         ordered = [(one, tallies[one.name]) for one in WORLDS if one.name in tallies]
         text = table(ordered, time.monotonic() - begun, given.jobs)
-        PAGE.write_text(written_into(PAGE.read_text(), text))
+        PAGE.write_text(written_into(PAGE.read_text(), PART, text))
     return 1 if found else 0
 
 

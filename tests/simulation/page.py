@@ -11,15 +11,7 @@ if TYPE_CHECKING:
     from tests.simulation.bug import Bug
     from tests.simulation.torture import Tally
 
-BEGIN = "<!-- figures: begin -->"
-END = "<!-- figures: end -->"
-
-
-def written_into(page: str, text: str) -> str:
-    """The page with these figures between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+PART = "figures"
 
 
 def figures(tally: Tally, bugs: Sequence[tuple[Bug, int | None]], seed: int, minutes: float) -> str:

@@ -17,8 +17,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.kits.pages import written_into
 from tests.simulation.limits import DOCUMENTED
-from tests.simulation.page import figures, written_into
+from tests.simulation.page import PART, figures
 from tests.simulation.planted import BUGS
 from tests.simulation.report import Outcome, run, shortest
 
@@ -131,7 +132,8 @@ def main() -> int:
     if given.page:
         with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
             bugs = list(zip(BUGS, pool.map(caught, range(len(BUGS)), chunksize=1), strict=True))
-        PAGE.write_text(written_into(PAGE.read_text(), figures(tally, bugs, seed, given.minutes)))
+        text = figures(tally, bugs, seed, given.minutes)
+        PAGE.write_text(written_into(PAGE.read_text(), PART, text))
         blind = [bug.name for bug, seed in bugs if seed is None]
         print(f"Planted bugs that were not caught: {', '.join(blind) or 'none'}.")
     return 1 if tally.failed or blind else 0

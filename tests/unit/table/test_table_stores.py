@@ -234,6 +234,25 @@ def test_a_stale_hint_that_other_engines_believe_is_reported_once(
     assert "repair-hints" in record.message
 
 
+def test_a_listing_that_overlooks_a_new_snapshot_makes_no_hint_stale(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A folder is not listed in one moment. With many writers, a file may be missing and the next
+    one be there.
+    """
+
+    class Overlooking(MemoryStorage):
+        def list_names(self, folder: str, prefix: str = "") -> list[str]:
+            return [one for one in super().list_names(folder, prefix) if one != "snapshot-19"]
+
+    storage = Overlooking()
+    for snapshot_id in range(11, 21):
+        storage.write(f"snapshot/snapshot-{snapshot_id}", encode_snapshot(snapshot(snapshot_id)))
+    storage.write("snapshot/LATEST", b"18")
+    assert store_of(storage).latest_id() == 20
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("hint", ["20", "19", "3", "99", "x", None])
 def test_a_hint_that_misleads_nobody_is_not_reported(
     hint: str | None, caplog: pytest.LogCaptureFixture
