@@ -292,12 +292,19 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
-def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple[int, int], ...]:
+def given_up(
+    evidence: Evidence,
+    verdict: Verdict,
+    *,
+    lost: bool,
+    proven: bool,
+) -> tuple[tuple[int, int], ...]:
     """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
     operator let this batch continue although the table has lost batches: these are all between the
-    newest one that the table has, also under an old name, and this one. A batch below is still in
-    the table, so a later rollback of it stops the stream. What the checkpoint is going to run again
-    is not given up any more.
+    newest one that the table has, also under an old name, and this one. If the loss is `proven`,
+    what lies below the first batch that a note names was not lost: its snapshots may have expired.
+    A batch below is still in the table, so a later rollback of it stops the stream. What the
+    checkpoint is going to run again is not given up any more.
     """
     batch_id = evidence.batch.batch_id
     known = tuple(
@@ -307,8 +314,29 @@ def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple
         return known
     own = -1 if verdict.own is None else verdict.own.batch_id
     kept = max(own, _kept_under_old_names(evidence))
+    if proven and (first_taken := _first_taken(evidence, range(kept + 1, batch_id))) is not None:
+        kept = first_taken - 1
     below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
     return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
+
+
+def _first_taken(evidence: Evidence, batches: range) -> int | None:
+    """The first of these batches of the stream that a note surely names and that was not given up
+    before; None if there is none.
+    """
+    identity, known = evidence.identity, evidence.given_up
+    taken = [
+        removed.identifier
+        for removed in evidence.removals().removed
+        if removed.user == identity.user
+        and removed.query in (None, identity.query_id)
+        and removed.is_of_stream
+        and removed.is_proven
+        and removed.identifier is not None
+        and removed.identifier in batches
+        and not any(first <= removed.identifier <= last for first, last in known)
+    ]
+    return min(taken, default=None)
 
 
 def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:

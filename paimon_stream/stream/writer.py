@@ -281,7 +281,12 @@ class StreamWriter:
             evidence.schema_digest,
             journal_since(self.table, evidence, verdict, anew=anew),
             evidence.registered,
-            given_up=given_up(evidence, verdict, lost=anew and not reset),
+            given_up=given_up(
+                evidence,
+                verdict,
+                lost=anew and not reset,
+                proven=refuse.accepted == {ON_TABLE_CHANGE.key},
+            ),
             passed_over=passed_over(evidence, reset=anew and reset),
         )
         if anew:

@@ -11,7 +11,7 @@ import pytest
 
 from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CheckpointRewound, CommitLost, TableRolledBack
+from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.maintenance.branches import create_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
@@ -257,3 +257,27 @@ def test_what_was_given_up_under_the_new_name_of_another_sink_is_not_given_up_by
     second.start()
     with pytest.raises(TableRolledBack, match="batch 3 was committed"):
         second.batch()
+
+
+def test_what_had_expired_below_a_lost_batch_is_not_given_up_with_it() -> None:
+    """A later rollback takes it, and nothing names it but that the rollback took what had expired."""
+    bench = Bench()
+    others(bench)
+    create_tag(bench.table, "below", 1, runtime=bench.runtime)
+    stream = Stream(bench)
+    stream.batch()
+    others(bench)
+    stream.batch()
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    others(bench)
+    expire(bench)  # batch 0 is in the table, and its snapshot is not
+    stream.options = dict(CONTINUE)
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = {}
+    stream.start()
+    stream.batch(rows=0)  # the decision holds
+    rollback_to(bench.table, "below", runtime=bench.runtime)
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="snapshots that had expired"):
+        stream.batch()
