@@ -5,7 +5,7 @@ two snapshot files. The sink acts on a judgement; the doctor only reports it. No
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
 
@@ -116,9 +116,6 @@ def gather(
     came_from_main = branch_of(storage) != MAIN and (
         branch[0] is None or branch[0].snapshot is not None
     )
-    written_here = frozenset[str]()
-    if registered is not None:
-        written_here = registered.runs.difference(registered.forwarded_runs)
     entries_of_main = {}
     if came_from_main and registered is None:
         entries_of_main = _entries_of_main(main, identity, batch.batch_id)
@@ -146,7 +143,7 @@ def gather(
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
-        elsewhere=partial(_elsewhere, main, branches, identity, written_here | {claims.run}),
+        elsewhere=partial(_elsewhere, main, branches, identity, claims.run),
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
 
@@ -155,14 +152,20 @@ def _elsewhere(
     whole: Storage,
     branches: Sequence[str],
     identity: WriterIdentity,
-    written_here: frozenset[str],
+    run: str,
+    written_as: RegisteredWriter | None,
     missing: range,
 ) -> tuple[int, str] | None:
-    """The newest of these batches that this query has published or prepared under this commit user
-    in one of the other branches, or in main, with its name; None if there is none. A branch counts
-    in which none of the runs has written that have `written_here`: else the query has a sink for
-    each of the two. What it has and cannot be read shows nothing. Raises `StorageError`.
+    """The newest of these batches that this query has published or prepared under a commit user in
+    one of the other branches, or in main, with its name; None if there is none. The user is that of
+    the register here, or this stream's. A branch counts in which neither this `run` nor one that
+    the register names as written here has written: else the query has a sink for each of the two.
+    What it has and cannot be read shows nothing. Raises `StorageError`.
     """
+    written_here = {run}
+    if written_as is not None:
+        identity = replace(identity, user=written_as.user)
+        written_here |= written_as.runs.difference(written_as.forwarded_runs)
     found = list[tuple[int, str]]()
     for name in branches:
         other = whole if name == MAIN else branch_storage(whole, name)
@@ -184,7 +187,7 @@ def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> in
     """
     entry, snapshots = last_entry_before(storage, identity.user, before), SnapshotStore(storage)
     latest = snapshots.latest()
-    below = () if latest is None else snapshots.walk_down(latest.id)
+    below = () if latest is None else snapshots.walk_down(latest)
     own = (one.commit_identifier for one in below if is_own(one, identity))
     published = next((one for one in own if one < before), -1)
     return published if entry is None else max(published, entry.batch_id)

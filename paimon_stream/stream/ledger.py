@@ -3,7 +3,7 @@ exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidenc
 later batches. Nothing here writes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
@@ -173,7 +173,7 @@ class Evidence:
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
     claimed: Callable[[str], bool]
-    elsewhere: Callable[[range], tuple[int, str] | None]
+    elsewhere: Callable[[RegisteredWriter | None, range], tuple[int, str] | None]
     runs: frozenset[str] = frozenset()
 
     @property
@@ -634,24 +634,37 @@ def _judge_renamed(evidence: Evidence, history: _History, above: int, refuse: Re
         for one in (siblings if old else ())
         if one.user in history.newest_of or evidence.last_of(one) is not None
     ]
-    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in old))
     for one in old:
+        given_up = (*evidence.given_up, *_given_up_as(one, old))
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = above if newest is None else max(above, newest.commit_identifier)
         if last_entry is None or _is_given_up(last_entry.batch_id, given_up):
             missing = range(standing + 1, evidence.batch.batch_id)
             if _refuse_noted_of(evidence, one.user, given_up, missing, refuse):
                 return True
-            continue
-        if standing >= last_entry.batch_id:
-            continue
-        if any(
-            other is not one and _continues(evidence, other, one, last_entry) for other in present
-        ):
-            continue
-        if _judge_lost_batch(evidence, one.user, last_entry, refuse):
+        elif standing < last_entry.batch_id:
+            if any(
+                other is not one and _continues(evidence, other, one, last_entry)
+                for other in present
+            ):
+                continue
+            if _judge_lost_batch(evidence, one.user, last_entry, refuse):
+                return True
+            standing = last_entry.batch_id
+        if _refuse_elsewhere(evidence, one, given_up, standing, refuse):
             return True
     return False
+
+
+def _given_up_as(
+    one: RegisteredWriter, old: Collection[RegisteredWriter]
+) -> Iterator[tuple[int, int]]:
+    """What an operator has given up of the batches of a commit user, under it or under another that
+    may be a later name of it. One that was in a run with it is another sink.
+    """
+    for other in old:
+        if other is one or other.runs.isdisjoint(one.runs):
+            yield from other.given_up
 
 
 def _is_given_up(batch_id: int, given_up: tuple[tuple[int, int], ...]) -> bool:
@@ -821,18 +834,25 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
         return
     if _refuse_noted(evidence, _unjournalled(evidence, own.commit_identifier), refuse, own=own):
         return
-    if _refuse_elsewhere(evidence, own.commit_identifier, refuse):
+    given_up = evidence.given_up
+    if _refuse_elsewhere(evidence, evidence.registered, given_up, own.commit_identifier, refuse):
         return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
 
 
-def _refuse_elsewhere(evidence: Evidence, above: int, refuse: ReplayErrors) -> bool:
+def _refuse_elsewhere(
+    evidence: Evidence,
+    written_as: RegisteredWriter,
+    given_up: tuple[tuple[int, int], ...],
+    above: int,
+    refuse: ReplayErrors,
+) -> bool:
     """Has the query written a batch above that one in another branch, or in main, in place of this
-    one? Returns whether it has, and an operator let this batch continue all the same.
+    one, under the commit user of this register? Returns whether it has, and an operator let this
+    batch continue all the same.
     """
-    batch_id = evidence.batch.batch_id
-    last = _last_not_given_up(range(above + 1, batch_id), evidence.given_up)
-    found = None if last is None else evidence.elsewhere(range(above + 1, last + 1))
+    last = _last_not_given_up(range(above + 1, evidence.batch.batch_id), given_up)
+    found = None if last is None else evidence.elsewhere(written_as, range(above + 1, last + 1))
     if found is None:
         return False
     refuse.written_elsewhere(*found)
@@ -1321,15 +1341,12 @@ def _judge_unknown(
         return
     # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
     # batch, that was compared with the notes.
-    if (
-        batch_id > 0
-        and last is None
-        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse, own=history.own)
-    ):
-        return
-    newest = -1 if last is None else last.batch_id
-    if evidence.registered is not None and _refuse_elsewhere(evidence, newest, refuse):
-        return
+    if batch_id > 0 and last is None:
+        _refuse_noted(evidence, _unjournalled(evidence, -1), refuse, own=history.own)
+    newest, registered = -1 if last is None else last.batch_id, evidence.registered
+    if registered is not None:
+        _refuse_elsewhere(evidence, registered, evidence.given_up, newest, refuse)
+    # That an operator lets it continue without earlier batches does not show that this one is new.
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:

@@ -108,7 +108,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
     batch, identity = evidence.batch.batch_id, evidence.identity
-    if batch > 0 and (not evidence.siblings or evidence.elsewhere(range(batch)) is not None):
+    if batch > 0 and (
+        not evidence.siblings or evidence.elsewhere(evidence.registered, range(batch)) is not None
+    ):
         text = (
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
             "the sink wrote to another table before, their rows are in that table. To have all rows in this "

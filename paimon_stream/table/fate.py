@@ -69,7 +69,8 @@ def fate_of(
 
     `stood_millis` is a time at which it stood, in epoch milliseconds. If it is given, a later
     rollback to a snapshot below contradicts that it has expired, also where it had, and so was not
-    noted; and so does a later note of another snapshot with which it went (`took_it`).
+    noted; and so do a run that took what had expired, and a later note of another snapshot with
+    which it went (`took_it`).
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
@@ -104,7 +105,7 @@ def fate_of(
             went_below = removed.target is not None and removed.target.id < remembered.id
             if removed.millis is None or is_before(removed, stood_millis):
                 continue
-            if went_below or took_it(removed):
+            if went_below or removed.took_expired or took_it(removed):
                 why = f"{_in_words(removed)}, and may have taken snapshot {remembered.id}, which had expired"
                 return Answer(fate=Fate.UNKNOWN, why=why)
     return noted

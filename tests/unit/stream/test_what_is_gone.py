@@ -766,3 +766,46 @@ def test_a_live_stream_that_published_after_a_rollback_goes_on_once_that_has_exp
     stream.batch(rows=0)  # finds the snapshot of batch 0 to stand
     outage(bench)
     stream.batches(2)
+
+
+def test_a_decision_about_earlier_batches_does_not_show_that_this_one_is_new() -> None:
+    """The run that published it died, and its snapshot has expired. Without a journal, the table
+    does not show that batch 1 was run again after the rollback, either.
+    """
+    stream = stream_of(2, options=dict(NO_JOURNAL))
+    bench = stream.bench
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.next_batch = 1
+    stream.start()
+    stream.batch()
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    outage(bench)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
+    stream.options |= CONTINUE
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="no snapshot of this stream"):
+        stream.batch()
+    stream.options["paimon-stream.on-unknown-history"] = "continue"
+    stream.start()
+    stream.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_a_live_stream_notices_a_forward_that_took_its_expired_batch(
+    options: dict[str, str],
+) -> None:
+    """Main and the branch share no snapshot any more."""
+    stream = stream_of(1, options=options)
+    bench = stream.bench
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    outage(of_branch(bench))
+    stream.batch()
+    outage(bench)
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    with pytest.raises((TableRolledBack, HistoryUnknown), match="batch 1 was committed"):
+        stream.batch()
