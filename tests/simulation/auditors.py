@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from paimon_stream.errors import CommitContended, CorruptMetadata
 from paimon_stream.maintenance.pins import is_pin
+from paimon_stream.storage.branch import is_served
+from paimon_stream.table.layout import LATEST_HINT
 from paimon_stream.table.references import journalled_names
 from tests.simulation import rules
 from tests.simulation.actors.advice import RollbackOperator
@@ -86,10 +88,29 @@ def streams_end(world: World) -> None:
         for _ in range(ATTEMPTS + MORE + behind):
             if stream.checkpoint.next_batch >= wanted or stream.retired:
                 break
+            before = stream.truth.head
             world.turn(stream)
             world.check()
+            if stream.truth.head is not before:
+                check_hint(world, stream)
         else:
             raise Violation(rules.STREAMS_END, f"{stream.name} is still at {stream.next_batch}")
+
+
+def check_hint(world: World, stream: Stream) -> None:
+    """Nothing fails any more and nobody else is at work, so LATEST names the snapshot that this
+    stream has just published. The server of a REST catalog has its own.
+    """
+    truth, process = stream.truth, stream.process
+    head = truth.head
+    if head is None or process is None or head.made_by is not process or process.error is not None:
+        return
+    if is_served(process.storage):
+        return
+    path = truth.prefix + LATEST_HINT
+    said = world.disk.read(path).decode() if world.disk.exists(path) else None
+    if said != str(head.id):
+        raise Violation(rules.HINTS, f"{path} names {said}, and {stream.name} has made {head.id}")
 
 
 def orphans_go(world: World) -> None:

@@ -29,7 +29,7 @@ from tests.kits.commits import FIELDS, data_file
 from tests.kits.faults import Killed
 from tests.simulation import rules
 from tests.simulation.dynamic import written
-from tests.simulation.state import Violation
+from tests.simulation.state import Token, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -68,6 +68,10 @@ class Actor:
     """Whether it notes which snapshots it removes, so that their streams must stop."""
     brings: ClassVar[str] = ""
     """How the snapshots that it puts come into the table or branch, if they were in another one."""
+    owes: ClassVar[bool] = False
+    """Whether the snapshots of its work are known by the piece of work that made them."""
+    works: int = field(default=0, init=False)
+    """How many pieces of work it has begun."""
     branch: str = field(default="", init=False)
     """The branch that it works on; the table itself if it is empty."""
     by_server: ClassVar[bool] = False
@@ -98,6 +102,11 @@ class Actor:
 
     def killed(self) -> None:
         """The process has died at work."""
+
+    @property
+    def commit(self) -> Token:
+        """What stands for the present piece of work among the batches."""
+        return f"work of {self.name}", self.works
 
     def reached(self, phase: Phase, identifier: int) -> None:
         """An observer of commits: notes how far the process is."""
@@ -219,7 +228,7 @@ class Actor:
             value = self.world.source.randrange(1000)
             self.world.values[name] = dict.fromkeys(keys, value)
             low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
-            file = replace(file, min_key=low, max_key=high, row_count=rows)
+            file = replace(file, min_key=low, max_key=high, row_count=len(keys))
         return CommitMessage(
             partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,)
         )

@@ -235,15 +235,21 @@ class Stream(Actor):
         for user in self.users:
             answers = dict.fromkeys(sorted(self.answers.get(user, ())), "continue")
             self.run_options = options | answers
+            identity = WriterIdentity(
+                user=user,
+                query_id=self.checkpoint.query,
+                run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
+                checkpoint=self.checkpoint.path,
+                token=f"sink {user}",
+            )
+            process.marks[user] = {
+                "query-id": identity.query_id,
+                "run-id": identity.run_id,
+                "checkpoint": identity.checkpoint or "",
+            }
             self.writers[user] = StreamWriter(
                 storage=self.storage(),
-                identity=WriterIdentity(
-                    user=user,
-                    query_id=self.checkpoint.query,
-                    run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
-                    checkpoint=self.checkpoint.path,
-                    token=f"sink {user}",
-                ),
+                identity=identity,
                 options=self.run_options,
                 overwrites=self.overwrites,
                 runtime=process.runtime,
