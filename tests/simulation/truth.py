@@ -586,5 +586,6 @@ class Truth:
 
 
 def _is_snapshot(path: str) -> bool:
-    folder, _, name = path.partition("/")
-    return folder == "snapshot" and id_in_name(name, "snapshot-") is not None
+    """Whether this is the file of a snapshot, of the table or of a branch."""
+    above, _, name = path.rpartition("/")
+    return above.endswith("snapshot") and id_in_name(name, "snapshot-") is not None

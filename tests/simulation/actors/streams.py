@@ -293,9 +293,9 @@ class Stream(Actor):
     @property
     def has_rows(self) -> bool:
         """A batch without rows leaves no trace, so the next run asks again."""
-        return self._rows_of(self.at)
+        return self.rows_in(self.at)
 
-    def _rows_of(self, batch: int) -> bool:
+    def rows_in(self, batch: int) -> bool:
         """Whether that batch has rows."""
         return batch % 4 == 3 if self.quiet else batch % 5 != 4
 
@@ -306,7 +306,7 @@ class Stream(Actor):
 
     def before(self) -> set[Token]:
         """The batches before this one that have rows."""
-        before = [one for one in range(self.at) if self._rows_of(one)]
+        before = [one for one in range(self.at) if self.rows_in(one)]
         return {(row, one) for row in self.rows for one in before}
 
     def batch_of(self, user: str, writer: StreamWriter) -> CommitReport:
