@@ -18,7 +18,9 @@ from paimon_stream.table.references import journalled_names
 from tests.simulation import rules
 from tests.simulation.actors.advice import RollbackOperator
 from tests.simulation.actors.maintenance import TAG, Expirer, LastCleaner
+from tests.simulation.actors.readers import StreamingReader
 from tests.simulation.actors.streams import Stream
+from tests.simulation.real_files import check_rows
 from tests.simulation.rewriting import pieces_of
 from tests.simulation.scheduler import DAY
 from tests.simulation.state import State, Violation
@@ -192,3 +194,8 @@ def last_look(world: World) -> None:
     streams_end(world)
     finish_rollbacks(world)  # one that waited for a snapshot
     orphans_go(world)
+    if world.real:
+        check_rows(world)
+        for one in (one for one in world.actors if isinstance(one, StreamingReader)):
+            world.turn(one)
+            one.check_has_seen()

@@ -5,7 +5,7 @@ statistics are reckoned again from the files, by a decoder that is not ours (`fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -194,11 +194,13 @@ def _check_marks(process: Process, node: Mapping[str, Any]) -> None:
     properties = node.get("properties", {})
     said = {key.removeprefix(MARK): one for key, one in properties.items() if key.startswith(MARK)}
     own = said.get("nonce") == node["deltaManifestList"]
-    expected: Iterable[tuple[str, str]] = ()
+    expected: list[tuple[str, str]] = []
     if node["commitIdentifier"] != BATCH and "recommitted" not in said:
         marks = process.marks.get(node["commitUser"])
         if marks is not None:
-            expected = {**marks, "batch-id": str(node["commitIdentifier"])}.items()
+            expected = [*marks.items()]
+            if node["commitKind"] != "COMPACT":  # that is of no batch
+                expected.append(("batch-id", str(node["commitIdentifier"])))
     wrong = [key for key, one in expected if said.get(key) != one]
     if own == isinstance(process.actor, JavaCommitter) or wrong:
         what = f"snapshot {node['id']} of {process.name} says {said}"

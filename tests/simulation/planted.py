@@ -35,6 +35,7 @@ from tests.simulation import (
     planted_in_stream,
     planted_maintenance,
     planted_promises,
+    planted_real_files,
     planted_row_ids,
     planted_vectors,
     rules,
@@ -627,6 +628,7 @@ __all__ = [
     "planted_in_stream",
     "planted_maintenance",
     "planted_promises",
+    "planted_real_files",
     "planted_row_ids",
     "planted_vectors",
 ]

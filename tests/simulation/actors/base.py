@@ -29,6 +29,8 @@ from tests.kits.commits import FIELDS, data_file
 from tests.kits.faults import Killed
 from tests.simulation import rules
 from tests.simulation.dynamic import written
+from tests.simulation.real_files import SUFFIX
+from tests.simulation.real_files import written as written_file
 from tests.simulation.state import Token, Violation
 
 if TYPE_CHECKING:
@@ -215,8 +217,11 @@ class Actor:
         name = f"{user}-{'x' if batch is None else batch}-{self.world.files}"
         partitioned, keyed = bool(table.schema.partition_keys), bool(table.schema.primary_keys)
         partition = serialize([FIELDS[1].type], [dt]) if partitioned else EMPTY_ROW
-        self.storage().write(table.layout.data_file(partition, 0, name), b"rows")
-        file = data_file(name, rows, first)
+        content, file = b"rows", data_file(name, rows, first)
+        if self.world.real:
+            name += SUFFIX
+            content, file = written_file(self.world, table, name, dt, rows)
+        self.storage().write(table.layout.data_file(partition, 0, name), content)
         if self.world.compacted:
             file = replace(file, schema_id=table.schema.id)
         if self.world.partitions_expire:
