@@ -182,7 +182,7 @@ def world_of(
     ):
         return history_of(world, only or HISTORIES | later_of(seed))
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
-    keyed = choices.once_in(4)
+    keyed = choices.once_in(4) and REAL not in only
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)

@@ -21,7 +21,6 @@ from tests.simulation.real_files import KIND
     "batch writer",
     rule=rules.READERS,
     why="A snapshot that a streaming reader has not read expires.",
-    seed=7,
 )
 def consumers_are_overlooked(patch: Patch) -> None:
     patch.setattr(expire, "consumers", lambda storage: {})
