@@ -65,7 +65,7 @@ def check_finished(stage: Stage, threads: Sequence[Thread]) -> None:
             continue
         first = APART * stage.place_of(one.name)
         written = {name for state in states for name in state.written}
-        own = [name for name in written if name.startswith("batch-x-") and _is_of(name, first)]
+        own = [name for name in written if name.startswith("batch-") and _is_of(name, first)]
         if len(own) < one.log.count(DONE):
             raise Violation(rules.ACKNOWLEDGED, f"{one.name} is done, and the table has {own}")
 
