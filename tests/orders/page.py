@@ -15,15 +15,15 @@ PART = "orders"
 NOT_RUN = "not run"
 
 
-def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -> str:
+def table(tallies: Sequence[tuple[Setting, Tally]]) -> str:
     """The worlds in Markdown."""
+    minutes = sum(one.seconds for _, one in tallies) / 60
     orders = sum(one.orders for _, one in tallies)
     faulty = sum(one.orders_with_fault for _, one in tallies)
     how = "make orders PAGE=--page" if faulty else "python -m tests.orders.run --faults 0 --page"
     lines = [
         f"Written on {time.strftime('%Y-%m-%d')} by `{how}`: {orders:,} orders without a "
-        f"fault and {faulty:,} with one, in {seconds / 60:.0f} minutes and {jobs} process"
-        f"{'es' if jobs > 1 else ''}.",
+        f"fault and {faulty:,} with one, in {minutes:.0f} minutes of processors.",
         "",
         "| world | operations | orders | bound | faults | orders with one fault | bound | planted bugs |",
         "|---|---|---|---|---|---|---|---|",

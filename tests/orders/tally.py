@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -57,6 +58,16 @@ class Tally:
     def operations(self) -> int:
         """The steps of an order without a fault, on average."""
         return round(self.steps / max(1, self.orders))
+
+    def encoded(self) -> str:
+        """The tally as one line of JSON."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def decoded(cls, line: str) -> Tally:
+        """What `encoded` gave."""
+        values = json.loads(line)
+        return cls(**{**values, "limits": Counter(values["limits"])})
 
 
 @dataclass

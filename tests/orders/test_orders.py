@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.orders.execution import Execution, search
 from tests.orders.explorer import Event
 from tests.orders.faults import LATE, LATE_AND_DEAD, LOST, with_one_more
 from tests.orders.page import _row
-from tests.orders.run import share_of
+from tests.orders.run import Work, share_of
 from tests.orders.setting import Setting
 from tests.orders.tally import Part
 from tests.orders.walks import class_of, walk
@@ -107,3 +108,14 @@ def test_a_fault_with_too_many_orders_is_searched_with_few_preemptions(
     tally = Part(setting, 0, 4).run()
     assert tally.bounded and not tally.found
     assert f"but {tally.bounded} faults with 2 preemptions" in _row(setting, tally)
+
+
+def test_a_part_that_is_kept_is_not_run_again(tmp_path: Path) -> None:
+    work = Work("expiry × reader", 0, 1, float("inf"), tmp_path)
+    first = work.run()
+    assert first.orders_with_fault > 0 and first.plans > 0
+    assert work.run() == first
+    assert replace(work, part=1).run().seconds != first.seconds
+    assert len(list(tmp_path.iterdir())) == 2
+    replace(work, until=0.0, kept=tmp_path / "cut").run()
+    assert not (tmp_path / "cut").exists()
