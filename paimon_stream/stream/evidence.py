@@ -166,19 +166,26 @@ def _elsewhere(
     if written_as is not None:
         identity = replace(identity, user=written_as.user)
         written_here |= written_as.runs.difference(written_as.forwarded_runs)
+    others = [whole if name == MAIN else branch_storage(whole, name) for name in branches]
+    looks = [partial(_readable_register, other, identity.user) for other in others]
     found = list[tuple[int, str]]()
-    for name in branches:
-        other = whole if name == MAIN else branch_storage(whole, name)
-        with suppress(FormatError):
-            registered = registered_writer(other, identity.user)
-            if (
-                registered is not None
-                and registered.query_id == identity.query_id
-                and registered.runs.isdisjoint(written_here)
-            ):
+    for name, other, registered in zip(branches, others, whole.together(looks), strict=True):
+        if (
+            registered is not None
+            and registered.query_id == identity.query_id
+            and registered.runs.isdisjoint(written_here)
+        ):
+            with suppress(FormatError):
                 newest = _newest_batch(other, identity, missing.stop)
                 found += [(newest, name)] if newest in missing else []
     return max(found, default=None)
+
+
+def _readable_register(storage: Storage, user: str) -> RegisteredWriter | None:
+    """The register of a commit user in a branch; None if there is none that can be read."""
+    with suppress(FormatError):
+        return registered_writer(storage, user)
+    return None
 
 
 def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> int:
