@@ -555,7 +555,11 @@ def _newest_own(evidence: Evidence, history: _History) -> int:
     own = -1 if history.own is None else history.own.commit_identifier
     if last is None or last.batch_id <= own:
         return own
-    return own if _went_on_without(evidence, evidence.identity.user, last) else last.batch_id
+    is_committed = not _went_on_without(evidence, evidence.identity.user, last)
+    if not is_committed and evidence.latest is not None:
+        # The query may have run the batch under both names. What the table mentions was committed.
+        is_committed = evidence.files_mentioned(evidence.latest, last) > 0
+    return last.batch_id if is_committed else own
 
 
 def _judge_incarnation(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:

@@ -594,3 +594,16 @@ def test_a_renamed_sink_misses_what_it_wrote_in_a_branch_under_its_old_name(jour
     del stream.options[ON_UNKNOWN_HISTORY.key]
     stream.start()
     stream.batch()
+
+
+def test_a_batch_that_a_renamed_sink_has_run_again_is_not_missed_under_the_old_name() -> None:
+    """Under the old name it was published, not noted by the checkpoint, and rolled back."""
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+    stream = killed_after_publishing(bench, 0)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.user = SECOND
+    stream.batch()
+    outage(bench)
+    stream.start()
+    stream.batch()
