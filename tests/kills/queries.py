@@ -29,10 +29,11 @@ BATCHES = 4
 
 class Query(Machine):
     """A stream that a Spark query writes. `span` is about how many seconds a run takes from the
-    beginning of its query to its end. A busy machine takes longer.
+    beginning of its query to its end: long at first, so that a run comes to its end, and then as
+    long as that one took. A busy machine takes longer.
     """
 
-    span = 6.0
+    span = 60.0
 
     def killed(self, death: Death) -> None:
         """A run that is killed some time after its query has begun. The kinds of `death` are for
@@ -55,7 +56,7 @@ class Query(Machine):
             self.span = time.monotonic() - began
             return
         if self.done() == before:
-            self.span *= 1.3
+            self.span *= 1.5
         self.outcome.kills[how] += 1
         self.outcome.moments[Diary.last_words(self.root / DIARY)] += 1
 
