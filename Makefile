@@ -10,8 +10,9 @@
 #   make test-spark4  the tests of the data source, of Connect and of the sink on pyspark 4.0 and 4.1; SPARK4=0 picks one
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
-#   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
-#   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page
+#   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, TABLES=20 of its tables go to Java, PAGE=--page writes its figures down
+#   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page;
+#                     KEPT=build/orders goes on with what an earlier run has left there
 #   make torture-kills real processes die by SIGKILL until KILLS=1000 are together; STREAM=17 repeats one stream, CROWD=disk and CROWD=S3 let many write at once
 #   make test-full    all of these with many random seeds, and every streaming test on each pyspark; more than an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
@@ -52,8 +53,10 @@ STREAM ?=
 CROWD ?=
 SPARK4 ?= 0 1
 SEED ?=
+TABLES ?= 0
 SHARE ?= 1/1
 WORLD ?=
+KEPT ?=
 PAGE ?=
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
@@ -160,8 +163,8 @@ test-stores: .venv/.ready
 	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
 	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
 
-torture: .venv/.ready
-	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
+torture: .venv/.ready $(if $(filter-out 0,$(TABLES)),java jar)
+	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --java $(TABLES) $(PAGE)
 
 # It can be stopped, and goes on with the next stream.
 torture-kills: java .venv/.ready jar
@@ -169,7 +172,7 @@ torture-kills: java .venv/.ready jar
 
 # MINUTES has a value of its own for torture; here it counts only if somebody gives it.
 orders: .venv/.ready
-	$(VENV)/python -m tests.orders.run --jobs $(JOBS) --share $(SHARE) $(if $(WORLD),--world "$(WORLD)") \
+	$(VENV)/python -m tests.orders.run --jobs $(JOBS) --share $(SHARE) $(if $(WORLD),--world "$(WORLD)") $(if $(KEPT),--kept "$(KEPT)") \
 	  $(if $(filter-out file,$(origin MINUTES)),--minutes $(MINUTES)) $(PAGE)
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of

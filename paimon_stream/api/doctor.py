@@ -165,8 +165,9 @@ class _Doctor:
         renamed = [] if names or user is not None else self._renamed_by_prefix(query_id, users)
         found = []
         for position, one in enumerate(users):
-            others = users[:position] if names else {*users, *known} - {one}
-            found.append(self._of_sink(checkpoint, kind, one, frozenset(others)))
+            others = frozenset(users[:position] if names else {*users, *known} - {one})
+            apart = frozenset() if names else self._apart_from(one, others)
+            found.append(self._of_sink(checkpoint, kind, one, others, apart))
         found += [self._of_sink(checkpoint, kind, one, frozenset()) for one in renamed]
         return tuple(found)
 
@@ -206,6 +207,14 @@ class _Doctor:
             return []
         return [default]
 
+    def _apart_from(self, user: str, others: frozenset[str]) -> frozenset[str]:
+        """The other users that have been in no run with this one, as far as is known: one of the two
+        may be an old name of the other.
+        """
+        runs = {one.user: one.runs for one in self._registered}
+        mine = runs.get(user, frozenset())
+        return frozenset(one for one in others if mine.isdisjoint(runs.get(one, frozenset())))
+
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
         default = self._default_user(query_id)
         if names:
@@ -213,9 +222,16 @@ class _Doctor:
         return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]
 
     def _of_sink(
-        self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]
+        self,
+        checkpoint: Checkpoint,
+        kind: Kind,
+        user: str,
+        others: frozenset[str],
+        apart: frozenset[str] = frozenset(),
     ) -> Diagnosis:
-        """The sink's answer, and what the doctor knows beyond it."""
+        """The sink's answer, and what the doctor knows beyond it. `others` are taken for sinks of
+        the same run; those of them that are `apart` may be other names of this one.
+        """
         batch, replayed = _next_batch(checkpoint)
         query, run, root = (
             checkpoint.query_id() or _NEW_QUERY,
@@ -254,6 +270,7 @@ class _Doctor:
         try:
             judged = self._judge(identity, batch, others, refuse)
             verdict, said = in_words(judged, batch.batch_id, replayed)
+            said += self._without(identity, batch, others, apart)
             history = (*diagnosis.history, *refuse.history)
             diagnosis = replace(diagnosis, verdict=verdict, explanation=said, history=history)
             if not stranger and kind is Kind.QUERY:
@@ -275,6 +292,30 @@ class _Doctor:
         if diagnosis.cure is not None or refuse.noted:
             return replace(diagnosis, notes=tuple(refuse.noted), known=self._known(user))
         return replace(diagnosis, safe=True)
+
+    def _without(
+        self,
+        identity: WriterIdentity,
+        batch: Batch,
+        others: frozenset[str],
+        apart: frozenset[str],
+    ) -> str:
+        """What the sink raises if the query has no sinks as the users that are `apart`, as a
+        sentence; empty if nothing.
+        """
+        where, options = self._storage.location, self._table.options
+        refuse = _NotingReplayErrors(
+            location=where, user=identity.user, batch_id=batch.batch_id, options=options
+        )
+        try:
+            if apart:
+                self._judge(identity, batch, others - apart, refuse)
+        except PaimonStreamError as error:
+            users = " or ".join(map(repr, sorted(apart)))
+            kind = type(error).__name__
+            cure = "Give the names of the query's sinks, or the commit user of its only one."
+            return f" If the query has no sink as {users} any more, this one stops: {kind}. {cure}"
+        return ""
 
     def _judge(
         self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors
@@ -413,7 +454,7 @@ class _Doctor:
         """The snapshots, newest first, up to the first one that cannot be read."""
         try:
             latest = self._snapshots.latest()
-            yield from self._snapshots.walk_down(0 if latest is None else latest.id)
+            yield from self._snapshots.walk_down(latest or 0)
         except PaimonStreamError:
             return  # the judgement meets it, too, and says so
 

@@ -199,8 +199,9 @@ class TableMaintenance(LoadedTable):
         as in `rollback_to`.
 
         Raises `NotFound` for a branch that does not exist or has no snapshot, `IncompatibleSchema`
-        if the two share no snapshot and their schemas differ, `CommitContended` if writers or an
-        expiry of the branch are at work, and the errors of `rollback_to`.
+        if the two share no snapshot and their schemas differ, or a tag that stays needs a schema
+        that the branch does not have, `CommitContended` if writers or an expiry of the branch are
+        at work, and the errors of `rollback_to`.
         """
         self._given.text("name", name, blank=True)
         dry_run, take_over = (

@@ -265,7 +265,7 @@ class Checker:
             return
         if self._last_safe < 0:
             self._last_safe = base.id
-        window = self._cache.snapshots.window(self._last_safe, base.id)
+        window = self._cache.snapshots.window(self._last_safe, base.snapshot or base.id)
         if not window.complete:
             raise HistoryUnknown(
                 f"{context}: snapshots since {self._last_safe}, the last safe one of option "

@@ -298,7 +298,7 @@ class Publisher:
     # They show whether the later ones were built on it. The answer is False only if the later
     # snapshot shows that it was not built on ours. A snapshot that changed no file and no index
     # leaves no trace. Nothing is missing if it is not part of the table, so it counts as part of
-    # it.
+    # it. Where new index files alone were published and are gone, neither is shown.
 
     def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
         """Whether the following snapshot was built on ours. Then its base list has no manifest that
@@ -352,5 +352,11 @@ class Publisher:
         if added & there:
             return True
         before = staged.base.snapshot
-        inherited = name == (None if before is None else before.index_manifest)
-        return not inherited and not removed & there
+        if name == (None if before is None else before.index_manifest) or removed & there:
+            return False
+        if added:  # replaced since, or never seen: a row that was to go may be there
+            raise self._unknown(
+                staged,
+                f"snapshot {following.id} has another index, and nothing shows whether it was built on this commit",
+            )
+        return True

@@ -114,7 +114,7 @@ class TableCache:
             at is not None and (latest.id <= at.id or not self.snapshots.stands(at))
         ):
             return False
-        window = self.snapshots.window(0 if at is None else at.id, latest.id)
+        window = self.snapshots.window(0 if at is None else at.id, latest)
         if not window.complete:
             return False
         since = window.snapshots
@@ -266,7 +266,7 @@ class TableCache:
         the whole table if there is no such snapshot.
         """
         above: list[Snapshot] = []
-        for snapshot in self.snapshots.walk_down(latest.id):
+        for snapshot in self.snapshots.walk_down(latest):
             known = recorded_number(snapshot)
             if known is None:
                 above.append(snapshot)

@@ -20,8 +20,13 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     NotFound,
 )
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, encode_snapshot
-from paimon_stream.maintenance.forwarded import copy_stream
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    Snapshot,
+    SnapshotRef,
+    encode_snapshot,
+)
+from paimon_stream.maintenance.forwarded import ask_notes, copy_stream
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
 from paimon_stream.maintenance.rollback import Forwarding, Target, rollback_to
@@ -31,7 +36,8 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below
 from paimon_stream.table.branch_identity import read_identity, write_identity
-from paimon_stream.table.fate import fate_of
+from paimon_stream.table.fate import cut_below, fate_of
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.journalled import journalled_batches
 from paimon_stream.table.layout import (
     LATEST_HINT,
@@ -47,6 +53,7 @@ from paimon_stream.table.references import read_tag
 from paimon_stream.table.removals import (
     FAST_FORWARD,
     ROLLBACK,
+    Removals,
     Removed,
     copy_removals,
     note_restored,
@@ -215,7 +222,9 @@ def fast_forward(
     run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
     target = run.target()
     run.refuse(target, take_over)
-    forwarding = Forwarding(lost=run.lost(target), begin=run.copy_schemas)
+    forwarding = Forwarding(
+        lost=run.lost(target), takes_expired=run.takes_expired(target), begin=run.begin
+    )
     rolled = rollback_to(
         table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
     )
@@ -280,11 +289,24 @@ class _Forward:
         if foreign and not take_over:
             raise under_way(self.main, foreign, "nothing was forwarded")
         same, mine, _ = self._schemas()
-        if target.snapshot.schema_id >= same and mine[same:]:
+        if not mine[same:]:
+            return
+        if target.snapshot.schema_id >= same:
             both = f"{self.main.location} and {self.branch.location} share no snapshot"
             cure = "Nothing was changed. Append the rows of the branch to the table."
             text = f"{both}, and their schemas differ from schema {same} on. {cure}"
             raise IncompatibleSchema(text, table=self.main.location, schema=same)
+        tags = {name: one for name, one in read_tags(self.main).items() if one.schema_id >= same}
+        staying = {name: one for name, one in tags.items() if one.id <= target.snapshot.id}
+        for name, one in sorted(staying.items()):
+            raise IncompatibleSchema(
+                f"{self.main.location}: tag {name!r} would stay, and needs schema {one.schema_id} of main, which "
+                f"{self.branch.location} does not have. Nothing was changed. Delete the tag, or append the rows of the "
+                "branch to the table.",
+                table=self.main.location,
+                schema=one.schema_id,
+                tag=name,
+            )
 
     def lost(self, target: Target) -> list[Removed]:
         """What main loses where it has no snapshot of the branch any more: its snapshots above the
@@ -316,6 +338,14 @@ class _Forward:
             lost.append(Removed.of_attempt(user, entry, certain=above >= proven))
         return lost
 
+    def takes_expired(self, target: Target) -> bool:
+        """Whether main also loses snapshots that have expired there, as far as is known."""
+        if not target.alone:
+            return False
+        restored = self.ours.stands(target.snapshot)  # by a run that was killed
+        ids = [one for one in self.ours.ids() if one != target.snapshot.id or not restored]
+        return bool(ids) and ids[0] > self._shared()[0] + 1
+
     def _shared(self) -> tuple[int, float]:
         """The id up to which the branch was surely built on what main has, and the one above which
         it surely was not. Without an identity no id is proven.
@@ -326,27 +356,14 @@ class _Forward:
         point = identity.snapshot
         if point is None:
             return 0, 0
-        held = fate_of(self.ours, point, self.ours.latest()).is_held
+        latest = self.ours.latest()
+        held = fate_of(self.ours, point, latest).is_held
         if held is True:
             return point.id, point.id
-        cut = self._cut_below(point) if held is False else None
-        return (0, point.id) if cut is None else (cut, cut)
-
-    def _cut_below(self, point: SnapshotRef) -> int | None:
-        """The id to which rollbacks cut main when they took the branch point, and since: up to there
-        main is still what the branch was made from. None if that is not known.
-        """
-        removed = read_removals(self.main).removed
-        taken = [one for one in removed if one.snapshot and one.snapshot.nonce == point.nonce]
-        since = min((one.millis for one in taken if one.millis is not None), default=None)
-        if since is None:
-            return None
-        runs = [one for one in removed if one.millis is not None and one.millis >= since]
-        if any(one.by != ROLLBACK or one.target is None for one in runs):
-            return None
-        cut = min((one.target for one in runs if one.target), key=lambda target: target.id)
-        is_held = fate_of(self.ours, cut, self.ours.latest()).is_held
-        return cut.id if is_held else None
+        cut = (
+            cut_below(self.ours, read_removals(self.main), point, latest) if held is False else None
+        )
+        return (0, point.id) if cut is None else (cut.id, cut.id)
 
     def _standing(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot are removed all the same."""
@@ -385,15 +402,54 @@ class _Forward:
         vouch for the journals. A stream of main with the same commit user keeps what it has if it
         is of another query, and else gets both (`maintenance/forwarded.py`).
         """
-        taken: dict[str, set[str | None]] = {}
-        for one in read_removals(self.main).removed:  # also those of a run that was killed
-            is_taken = one.by == FAST_FORWARD and one.target in present
-            # Of an attempt without a snapshot nobody knows whether it was committed.
-            if is_taken and one.is_of_stream and one.snapshot is not None:
-                taken.setdefault(user_folder(str(one.user)), set()).add(one.query)
+        taken = self._taken(present)
         for name in self.branch.list_folders(OWN_FOLDER):
             folder = f"{OWN_FOLDER}/{name}"
             copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
+
+    def _taken(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
+        """The folders of the commit users of which main loses batches, each with their queries and
+        the names of the notes that say so.
+        """
+        taken: dict[str, set[tuple[str | None, str]]] = {}
+        removals = read_removals(self.main)
+        of_branch_alone = set(read_removals(self.branch).removed)
+        for one in removals.removed:  # also those of a run that was killed
+            is_taken = one.by == FAST_FORWARD and one.target in present
+            if not one.is_of_stream:
+                continue
+            if one.by == ROLLBACK and one not in of_branch_alone:
+                is_taken = not self._went_on_after(one, removals)
+            elif one.snapshot is None:
+                is_taken = False  # nobody knows whether this attempt was committed
+            if is_taken:
+                taken.setdefault(user_folder(str(one.user)), set()).add((one.query, one.note))
+        return taken
+
+    def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
+        """Whether main's stream has run a batch again that a rollback took, or a later one: it was
+        asked about the loss then. If not, the branch's batches must not hide it. A snapshot with
+        such a batch lies above the rollback's target and is shared with the branch, or main's
+        journal has a later attempt, which no note names.
+        """
+        identity, batch, target = read_identity(self.branch), removed.identifier, removed.target
+        point = None if identity is None else identity.snapshot
+        user = str(removed.user)
+        if batch is None or target is None or removed.millis is None:
+            return False
+        shared = [one for one in self.ids if point is not None and target.id < one <= point.id]
+        for snapshot in self.branch.together([partial(self.theirs.find, one) for one in shared]):
+            is_of_user = snapshot is not None and snapshot.commit_user == user
+            if is_of_user and batch <= snapshot.commit_identifier < BATCH_IDENTIFIER:
+                return True
+        mine, theirs = Journal(self.main, user), Journal(self.branch, user)
+        for number in mine.batches():
+            entry = None if number < batch else mine.read(number)
+            if entry is None or entry.attempted_millis < removed.millis:
+                continue
+            if removals.of_uuid(entry.stage_uuids[0]) is None and entry != theirs.read(number):
+                return True
+        return False
 
     def add(self, kept: int) -> None:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
@@ -429,6 +485,25 @@ class _Forward:
             self.main.read(schema_path(a)) == self.branch.read(schema_path(b)) for a, b in both
         )
         return sum(1 for _ in takewhile(bool, alike)), mine, theirs
+
+    def begin(self) -> None:
+        """What main gets before it loses anything. A run that is killed later may never be completed,
+        and the next run of a stream must notice its loss all the same.
+        """
+        taken = self._taken(self.present())
+        for folder, lost in taken.items():
+            ask_notes(self.branch, self.main, folder, lost)
+        self._add_schemas()
+
+    def _add_schemas(self) -> None:
+        """Gives main the branch's schemas before the target is restored, which may need them. Where
+        some of main's have to go first, the target needs none of them (`refuse`), and main's
+        snapshots need theirs until they are removed: a killed run may be given up.
+        """
+        same, mine, theirs = self._schemas()
+        if not mine[same:]:
+            for one in theirs[same:]:
+                self._put(schema_path(one), self.branch.read(schema_path(one)))
 
     def copy_schemas(self) -> None:
         """Makes main's schemas those of the branch."""

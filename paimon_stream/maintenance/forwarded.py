@@ -22,36 +22,67 @@ _CLAIM: Final = "claim-"
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
+def ask_notes(
+    branch: Storage,
+    main: Storage,
+    folder: str,
+    taken: Collection[tuple[str | None, str]],
+) -> None:
+    """Makes main's register of a commit user ask the notes of removals, if the branch has one of the
+    same query: once main has the branch's batches, they would pass for those that it has lost.
+    `taken` is as in `copy_stream`, which alone records that these notes are asked: a stream may go
+    on in what a killed run has left, and is asked when the run is completed. Raises `StorageError`.
+    """
+    path = f"{folder}/{_REGISTER}"
+    registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
+    theirs, mine = [None if one is None else _body(one, path) for one in registers]
+    if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
+        return
+    if not mine.get("asksNotes") and not _notes_of(theirs, taken) <= set(mine["askedNotes"]):
+        main.write(path, encode_checksummed(_REGISTER, {**mine, "asksNotes": True}))
+
+
 def copy_stream(
     branch: Storage,
     main: Storage,
     folder: str,
-    taken: Collection[str | None],
+    taken: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
     query has the folder in main. Of a batch that both have journalled the branch's entry stays: it
     proves what is part of the table now. `taken` are the queries of which main has lost batches of
-    this user. The register comes last, because it vouches for the rest. Raises `StorageError`.
+    this user, each with the name of a note that says so. A note that a judgement of main was to ask
+    before is no reason to ask again. The register comes last, because it vouches for the rest.
+    Raises `StorageError`.
     """
     path = f"{folder}/{_REGISTER}"
     register = read_if_there(branch.read, path, MOST_JSON)
     if register is None:
         return
     present = read_if_there(main.read, path, MOST_JSON)
+    theirs, mine = _body(register, path), None
     if present is not None:
-        theirs, mine = _body(register, path), _body(present, path)
+        mine = _body(present, path)
         if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
             return
+    if theirs is not None:
+        written_here = set() if mine is None else _runs(mine) - set(mine["forwardedRuns"])
+        theirs["forwardedRuns"] = sorted(_runs(theirs) - written_here)
+    if theirs is not None and mine is not None:
         theirs["journalSince"] = _later_since(
             _vouched_since(theirs, branch, folder), _vouched_since(mine, main, folder)
         )
         given_up = {*map(tuple, theirs["givenUp"]), *map(tuple, mine["givenUp"])}
         theirs["givenUp"] = sorted(map(list, given_up))
-        if mine.get("asksNotes") or not {None, theirs.get("queryId")}.isdisjoint(taken):
+        notes = _notes_of(theirs, taken)
+        asked = set(mine["askedNotes"])
+        if mine.get("asksNotes") or not notes <= asked:
             theirs["asksNotes"] = True
+        theirs["askedNotes"] = sorted(asked | notes)
         # Two users that shared a run are two sinks, wherever they have run together.
         runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
         theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
+    if theirs is not None:
         register = encode_checksummed(_REGISTER, theirs)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
@@ -72,9 +103,20 @@ def _body(register: bytes, path: str) -> dict[str, Any] | None:
             since, given_up = body["journalSince"], body.get("givenUp", ())
             body["journalSince"] = None if since is None else integer(since)
             body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
-            body["earlierRuns"] = list(map(str, body.get("earlierRuns", ())))
+            for key in ("earlierRuns", "forwardedRuns", "askedNotes"):
+                body[key] = list(map(str, body.get(key, ())))
         return body
     return None
+
+
+def _notes_of(register: Mapping[str, Any], taken: Collection[tuple[str | None, str]]) -> set[str]:
+    """The names of the notes that concern the query of a register."""
+    return {note for query, note in taken if query in (None, register.get("queryId"))}
+
+
+def _runs(register: Mapping[str, Any]) -> set[str]:
+    """The runs that a register names."""
+    return {str(run) for run in (register.get("run"), *register["earlierRuns"]) if run is not None}
 
 
 def _vouched_since(register: Mapping[str, Any], storage: Storage, folder: str) -> int | None:

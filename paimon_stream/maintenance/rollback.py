@@ -84,10 +84,12 @@ class Target:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
     """What a fast forward adds to the rollback of main to what main and the branch share: `lost` is
-    noted as removed, and `begin` is called when the pin and the notes stand.
+    noted as removed, and `begin` is called when the pin and the notes stand. `takes_expired`: what
+    main loses may also have expired.
     """
 
     lost: Sequence[Removed]
+    takes_expired: bool
     begin: Callable[[], None]
 
 
@@ -109,13 +111,14 @@ def rollback_to(
     _refuse_links(used)
     found = target if isinstance(target, Target) else find_target(snapshots, target)
     kept = SnapshotRef.of(found.snapshot)
-    notes = RemovalNotes(used, running, FAST_FORWARD if forwarding else ROLLBACK, kept)
+    what, expired = ROLLBACK, list[Removed]()
+    takes_expired = found.kept_by is not None and not snapshots.stands(found.snapshot)
     if forwarding is not None:
-        expired = list(forwarding.lost)
-    elif found.kept_by is not None and not snapshots.stands(found.snapshot):
+        what, expired = FAST_FORWARD, list(forwarding.lost)
+        takes_expired = forwarding.takes_expired
+    elif takes_expired:
         expired = _expired_above(table, snapshots, found.snapshot)
-    else:
-        expired = []
+    notes = RemovalNotes(used, running, what, kept, takes_expired=takes_expired)
     run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes, expired, found.alone)
     if dry_run:
         refuse_broken(table, snapshots, found, read_pins(used))

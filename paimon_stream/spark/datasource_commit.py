@@ -12,7 +12,6 @@ import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as st
@@ -224,7 +223,7 @@ def _recent(
     snapshot that this process has read for an earlier plan, and those below it, are not read again.
     """
     known, last = _READ.get(location, []), list[Snapshot]()
-    for one in () if latest is None else chain([latest], snapshots.walk_down(latest.id - 1)):
+    for one in () if latest is None else snapshots.walk_down(latest):
         last += known if one in known[:1] else [one]
         if one in known[:1] or len(last) == _RECENT:
             break

@@ -177,7 +177,12 @@ class RegisteredWriter:
     last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
     forward has taken batches of this stream, and put those of the same query in a branch in their
     place, so the next judgement asks the notes of removals. `earlier_runs` are the runs before, the
-    newest first, as far back as they are kept.
+    newest first, as far back as they are kept. `forwarded_runs` are those of them that have not
+    written here, but in a branch to which the table was forwarded since the stream last began here.
+    `asked_notes` are the names of the notes because of which `asks_notes` was so, also before.
+    `passed_over`: an operator let a checkpoint that had been rewound continue from this batch on,
+    and write again what this snapshot of the stream and those before it have; None if there was no
+    such decision.
     """
 
     user: str
@@ -190,6 +195,9 @@ class RegisteredWriter:
     given_up: tuple[tuple[int, int], ...] = ()
     asks_notes: bool = False
     earlier_runs: tuple[str, ...] = ()
+    forwarded_runs: tuple[str, ...] = ()
+    asked_notes: tuple[str, ...] = ()
+    passed_over: tuple[int, SnapshotRef] | None = None
 
     @property
     def runs(self) -> frozenset[str]:
@@ -202,6 +210,11 @@ class RegisteredWriter:
         """The register as that of a later run."""
         before = [one for one in (self.run, *self.earlier_runs) if one not in (None, run)]
         return replace(self, run=run, earlier_runs=tuple(filter(None, before[:_RUNS_KEPT])))
+
+
+def _passed_over(batch_id: object, snapshot_id: object, nonce: object) -> tuple[int, SnapshotRef]:
+    snapshot = SnapshotRef(id=json_text.integer(snapshot_id), nonce=str(nonce))
+    return json_text.integer(batch_id), snapshot
 
 
 # Attribute, JSON key, and what reads the value.
@@ -226,8 +239,18 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ),
     ("asks_notes", "asksNotes", bool),
     ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
+    ("forwarded_runs", "forwardedRuns", lambda value: tuple(map(str, value))),
+    ("asked_notes", "askedNotes", lambda value: tuple(map(str, value))),
+    ("passed_over", "passedOver", lambda value: _passed_over(*value) if value else None),
 )
-_LEFT_OUT_IF_EMPTY: Final = ("givenUp", "asksNotes", "earlierRuns")
+_LEFT_OUT_IF_EMPTY: Final = (
+    "givenUp",
+    "asksNotes",
+    "earlierRuns",
+    "forwardedRuns",
+    "askedNotes",
+    "passedOver",
+)
 """What nearly all registers, or those of older releases, do not have."""
 
 
@@ -295,6 +318,7 @@ class Claims:
         present: RegisteredWriter | None = None,
         *,
         given_up: tuple[tuple[int, int], ...] = (),
+        passed_over: tuple[int, SnapshotRef] | None = None,
     ) -> None:
         """Records that this identity was judged and admitted, unless the register that is `present`
         says the same. The other parameters are as in `RegisteredWriter`.
@@ -309,7 +333,9 @@ class Claims:
             journal_since=journal_since,
             run=self.run,
             given_up=given_up,
+            passed_over=passed_over,
             earlier_runs=() if present is None else present.with_run(self.run).earlier_runs,
+            asked_notes=() if present is None else present.asked_notes,
         )
         if new != present:
             self._write(new)
@@ -320,6 +346,9 @@ class Claims:
             for attribute, key, _ in _FIELDS
             if (value := getattr(new, attribute)) or key not in _LEFT_OUT_IF_EMPTY
         }
+        if new.passed_over is not None:
+            batch_id, snapshot = new.passed_over
+            body["passedOver"] = [batch_id, snapshot.id, snapshot.nonce]
         self._storage.write(f"{self._folder}/writer", json_text.encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:

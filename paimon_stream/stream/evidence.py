@@ -3,7 +3,9 @@ whether prepared files can be used. That of a later batch is from the memory of 
 two snapshot files. The sink acts on a judgement; the doctor only reports it. Nothing here writes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
 
@@ -11,7 +13,7 @@ from paimon_stream.commit.lineage import is_held
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import PaimonStreamError, SequenceConflict
+from paimon_stream.errors import FormatError, PaimonStreamError, SequenceConflict
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     Marks,
@@ -22,7 +24,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.branch import MAIN, branch_of, whole_of
+from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import (
     Claims,
@@ -30,6 +32,7 @@ from paimon_stream.stream.claims import (
     WriterIdentity,
     duplicate_writer,
     is_own,
+    registered_writer,
     registered_writers,
     standing_runs,
 )
@@ -103,10 +106,12 @@ def gather(
         entries,
         snapshots.latest,
         branch_and_time,
+        partial(branch_names, whole_of(storage)),
     ]
-    digest, first, registered, noted_entries, latest, branch = storage.together(looks)
+    digest, first, registered, noted_entries, latest, branch, names = storage.together(looks)
     entry, last_entry, later_entry = noted_entries
     main = whole_of(storage)
+    branches = [one for one in (MAIN, *names) if one != branch_of(storage)]
     # A branch without an identity is of another engine or of an older release.
     came_from_main = branch_of(storage) != MAIN and (
         branch[0] is None or branch[0].snapshot is not None
@@ -138,8 +143,61 @@ def gather(
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
+        elsewhere=partial(_elsewhere, main, branches, identity, claims.run),
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
+
+
+def _elsewhere(
+    whole: Storage,
+    branches: Sequence[str],
+    identity: WriterIdentity,
+    run: str,
+    written_as: RegisteredWriter | None,
+    missing: range,
+) -> tuple[int, str] | None:
+    """The newest of these batches that this query has published or prepared under a commit user in
+    one of the other branches, or in main, with its name; None if there is none. The user is that of
+    the register here, or this stream's. A branch counts in which neither this `run` nor one that
+    the register names as written here has written: else the query has a sink for each of the two.
+    What it has and cannot be read shows nothing. Raises `StorageError`.
+    """
+    written_here = {run}
+    if written_as is not None:
+        identity = replace(identity, user=written_as.user)
+        written_here |= written_as.runs.difference(written_as.forwarded_runs)
+    others = [whole if name == MAIN else branch_storage(whole, name) for name in branches]
+    looks = [partial(_readable_register, other, identity.user) for other in others]
+    found = list[tuple[int, str]]()
+    for name, other, registered in zip(branches, others, whole.together(looks), strict=True):
+        if (
+            registered is not None
+            and registered.query_id == identity.query_id
+            and registered.runs.isdisjoint(written_here)
+        ):
+            with suppress(FormatError):
+                newest = _newest_batch(other, identity, missing.stop)
+                found += [(newest, name)] if newest in missing else []
+    return max(found, default=None)
+
+
+def _readable_register(storage: Storage, user: str) -> RegisteredWriter | None:
+    """The register of a commit user in a branch; None if there is none that can be read."""
+    with suppress(FormatError):
+        return registered_writer(storage, user)
+    return None
+
+
+def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> int:
+    """The newest batch before that one that the stream has in a branch, by its journal or its
+    snapshots; -1 if there is none.
+    """
+    entry, snapshots = last_entry_before(storage, identity.user, before), SnapshotStore(storage)
+    latest = snapshots.latest()
+    below = () if latest is None else snapshots.walk_down(latest)
+    own = (one.commit_identifier for one in below if is_own(one, identity))
+    published = next((one for one in own if one < before), -1)
+    return published if entry is None else max(published, entry.batch_id)
 
 
 def _entries_of_main(
@@ -244,12 +302,19 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
-def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple[int, int], ...]:
+def given_up(
+    evidence: Evidence,
+    verdict: Verdict,
+    *,
+    lost: bool,
+    proven: bool,
+) -> tuple[tuple[int, int], ...]:
     """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
     operator let this batch continue although the table has lost batches: these are all between the
-    newest one that the table has, also under an old name, and this one. A batch below is still in
-    the table, so a later rollback of it stops the stream. What the checkpoint is going to run again
-    is not given up any more.
+    newest one that the table has, also under an old name, and this one. If the loss is `proven`,
+    what lies below the first batch that a note names was not lost: its snapshots may have expired.
+    A batch below is still in the table, so a later rollback of it stops the stream. What the
+    checkpoint is going to run again is not given up any more.
     """
     batch_id = evidence.batch.batch_id
     known = tuple(
@@ -259,8 +324,42 @@ def given_up(evidence: Evidence, verdict: Verdict, *, lost: bool) -> tuple[tuple
         return known
     own = -1 if verdict.own is None else verdict.own.batch_id
     kept = max(own, _kept_under_old_names(evidence))
+    if proven and (first_taken := _first_taken(evidence, range(kept + 1, batch_id))) is not None:
+        kept = first_taken - 1
     below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
     return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
+
+
+def _first_taken(evidence: Evidence, batches: range) -> int | None:
+    """The first of these batches of the stream that a note surely names and that was not given up
+    before; None if there is none.
+    """
+    identity, known = evidence.identity, evidence.given_up
+    taken = [
+        removed.identifier
+        for removed in evidence.removals().removed
+        if removed.user == identity.user
+        and removed.query in (None, identity.query_id)
+        and removed.is_of_stream
+        and removed.is_proven
+        and removed.identifier is not None
+        and removed.identifier in batches
+        and not any(first <= removed.identifier <= last for first, last in known)
+    ]
+    return min(taken, default=None)
+
+
+def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
+    """What is written again by an operator's decision, as in `RegisteredWriter`. With `reset`, the
+    operator let this batch continue although the table was ahead of the checkpoint, or of another
+    one: then it is all that the stream has here.
+    """
+    batch_id, latest = evidence.batch.batch_id, evidence.latest
+    if not reset or latest is None:
+        return evidence.passed_over
+    own = newest_of(evidence.snapshots, latest, lambda one: is_own(one, evidence.identity))[0]
+    is_ahead = own is not None and own.commit_identifier >= batch_id
+    return (batch_id, SnapshotRef.of(own)) if own is not None and is_ahead else None
 
 
 def _kept_under_old_names(evidence: Evidence) -> int:
@@ -268,10 +367,9 @@ def _kept_under_old_names(evidence: Evidence) -> int:
     old name of this sink; -1 if there is none. One that has the batch before this one has lost
     nothing, so the loss was not its.
     """
-    users = {one.user for one in evidence.siblings if not evidence.claimed(one.user)}
+    users = {one.user for one in evidence.old_names}
     newest: dict[str, int] = {}
-    latest_id = 0 if evidence.latest is None else evidence.latest.id
-    for one in evidence.snapshots.walk_down(latest_id if users else 0):
+    for one in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
         identifier = one.commit_identifier
         if one.commit_user in users and identifier != BATCH_IDENTIFIER:
             newest.setdefault(one.commit_user, identifier)

@@ -3,7 +3,7 @@ exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidenc
 later batches. Nothing here writes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
@@ -27,6 +27,7 @@ from paimon_stream.table.fate import (
     CLOCKS_DIFFER_MILLIS,
     Answer,
     Fate,
+    cut_below,
     fate_of,
     fate_of_batch,
     is_before,
@@ -35,7 +36,7 @@ from paimon_stream.table.fate import (
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
-from paimon_stream.table.removals import Removals, Removed
+from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
 
 
@@ -146,8 +147,9 @@ class Evidence:
     and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
     snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
     table, or the branch, was made, and `branch` the identity of the branch, if it has one.
-    `claimed`: another sink of this run writes under a commit user. `runs` are this run and those
-    whose claims stood when it began.
+    `claimed`: another sink of this run writes under a commit user. `elsewhere` is the newest of some
+    batches that the query has in another branch, or in main, with the name of the branch, if it has
+    no sink for each of the two. `runs` are this run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -171,6 +173,7 @@ class Evidence:
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
     claimed: Callable[[str], bool]
+    elsewhere: Callable[[RegisteredWriter | None, range], tuple[int, str] | None]
     runs: frozenset[str] = frozenset()
 
     @property
@@ -186,9 +189,9 @@ class Evidence:
         return vouched_since(self.registered, self.runs)
 
     @property
-    def given_up(self) -> tuple[tuple[int, int], ...]:
-        """The batches that an operator has given up, as in `RegisteredWriter`. Those of another
-        table or query are none of this stream's.
+    def _decided(self) -> RegisteredWriter | None:
+        """The register, if it is believed in what an operator has decided. One of another table or
+        query says nothing of this stream.
         """
         one = self.registered
         is_believed = (
@@ -197,7 +200,17 @@ class Evidence:
             and _is_of_query(one.query_id, self.identity)
             and _is_newest(one, self.runs)
         )
-        return one.given_up if one is not None and is_believed else ()
+        return one if is_believed else None
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """The batches that an operator has given up, as in `RegisteredWriter`."""
+        return () if self._decided is None else self._decided.given_up
+
+    @property
+    def passed_over(self) -> tuple[int, SnapshotRef] | None:
+        """What is written again by an operator's decision, as in `RegisteredWriter`."""
+        return None if self._decided is None else self._decided.passed_over
 
     @property
     def knows_later(self) -> bool:
@@ -237,6 +250,22 @@ class Evidence:
         apart = [one for one in self.siblings if mine.isdisjoint(one.runs)]
         return tuple(one for one in apart if not self.claimed(one.user))
 
+    @property
+    def given_up_as_any(self) -> tuple[tuple[int, int], ...]:
+        """The same, with what was given up under another name of this sink: an operator who has
+        decided under one is not asked again under the other. Where the query has other sinks, it
+        counts as a name of this one only if it was in a run with each of them, as this one was: it
+        may be a new name of one of those.
+        """
+        mine = self.runs_of(self.identity.user)
+        beside = [one for one in self.siblings if not mine.isdisjoint(one.runs)]
+        names = [
+            one
+            for one in self.old_names
+            if not any(one.runs.isdisjoint(other.runs) for other in beside)
+        ]
+        return (*self.given_up, *chain.from_iterable(one.given_up for one in names))
+
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError`
@@ -256,7 +285,11 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if evidence.registered is not None and evidence.registered.asks_notes:
         # The journal, or the snapshots, may be those of the branch that the table was forwarded to.
         _refuse_noted(evidence, range(evidence.batch.batch_id), refuse)
-    if history.own is not None:
+    own_id = -1 if history.own is None else history.own.commit_identifier
+    if last_entry is not None and own_id < last_entry.batch_id:
+        given_up = evidence.given_up_as_any
+        entry, last_entry = (_without_given_up(one, given_up) for one in (entry, last_entry))
+    if history.own is not None and not _is_passed_over(evidence, history.own):
         return _judge_known(evidence, history.own, entry, last_entry, refuse)
     later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
     if later is not None:  # it was prepared after this batch had been done
@@ -299,6 +332,26 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     if same_table and not is_let_in:
         _judge_unknown(evidence, history, last_entry, refuse)
     return Fresh(seen=seen)
+
+
+def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
+    """Whether our newest snapshot would refuse this batch, and an operator has let the checkpoint
+    continue over it with an earlier batch, or this one. What has been written since stands above
+    it, or was removed. A batch with the very source offsets is committed all the same: the newest
+    checkpoint may have been put back after that decision.
+    """
+    if evidence.passed_over is None or not _is_ahead(evidence.batch, own):
+        return False
+    first, snapshot = evidence.passed_over
+    return first <= evidence.batch.batch_id and SnapshotRef.of(own) == snapshot
+
+
+def _is_ahead(batch: Batch, own: Snapshot) -> bool:
+    """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
+    if own.commit_identifier != batch.batch_id:
+        return own.commit_identifier > batch.batch_id
+    theirs = Marks.of(own_properties(own)).offsets_hash
+    return None not in (theirs, batch.offsets_hash) and theirs != batch.offsets_hash
 
 
 def _came_with_branch(evidence: Evidence) -> str | None:
@@ -383,7 +436,7 @@ def _search(evidence: Evidence) -> _History:
     siblings: dict[str, Snapshot] = {}
     newest_of: dict[str, Snapshot] = {}
     if latest is not None:
-        for snapshot in chain([latest], snapshots.walk_down(latest.id - 1)):
+        for snapshot in snapshots.walk_down(latest):
             if is_own(snapshot, evidence.identity):
                 if not in_lineage(snapshots, snapshot, latest):
                     beside = snapshot  # all below has expired
@@ -502,7 +555,11 @@ def _newest_own(evidence: Evidence, history: _History) -> int:
     own = -1 if history.own is None else history.own.commit_identifier
     if last is None or last.batch_id <= own:
         return own
-    return own if _went_on_without(evidence, evidence.identity.user, last) else last.batch_id
+    is_committed = not _went_on_without(evidence, evidence.identity.user, last)
+    if not is_committed and evidence.latest is not None:
+        # The query may have run the batch under both names. What the table mentions was committed.
+        is_committed = evidence.files_mentioned(evidence.latest, last) > 0
+    return last.batch_id if is_committed else own
 
 
 def _judge_incarnation(evidence: Evidence, history: _History, refuse: ReplayErrors) -> bool:
@@ -581,24 +638,37 @@ def _judge_renamed(evidence: Evidence, history: _History, above: int, refuse: Re
         for one in (siblings if old else ())
         if one.user in history.newest_of or evidence.last_of(one) is not None
     ]
-    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in old))
     for one in old:
+        given_up = (*evidence.given_up, *_given_up_as(one, old))
         last_entry, newest = evidence.last_of(one), history.newest_of.get(one.user)
         standing = above if newest is None else max(above, newest.commit_identifier)
         if last_entry is None or _is_given_up(last_entry.batch_id, given_up):
             missing = range(standing + 1, evidence.batch.batch_id)
             if _refuse_noted_of(evidence, one.user, given_up, missing, refuse):
                 return True
-            continue
-        if standing >= last_entry.batch_id:
-            continue
-        if any(
-            other is not one and _continues(evidence, other, one, last_entry) for other in present
-        ):
-            continue
-        if _judge_lost_batch(evidence, one.user, last_entry, refuse):
+        elif standing < last_entry.batch_id:
+            if any(
+                other is not one and _continues(evidence, other, one, last_entry)
+                for other in present
+            ):
+                continue
+            if _judge_lost_batch(evidence, one.user, last_entry, refuse):
+                return True
+            standing = last_entry.batch_id
+        if _refuse_elsewhere(evidence, one, given_up, standing, refuse):
             return True
     return False
+
+
+def _given_up_as(
+    one: RegisteredWriter, old: Collection[RegisteredWriter]
+) -> Iterator[tuple[int, int]]:
+    """What an operator has given up of the batches of a commit user, under it or under another that
+    may be a later name of it. One that was in a run with it is another sink.
+    """
+    for other in old:
+        if other is one or other.runs.isdisjoint(one.runs):
+            yield from other.given_up
 
 
 def _is_given_up(batch_id: int, given_up: tuple[tuple[int, int], ...]) -> bool:
@@ -700,11 +770,7 @@ def _judge_known(
     the published batch.
     """
     snapshots, seen = evidence.snapshots, evidence.seen
-    batch_id, marks, offsets = (
-        evidence.batch.batch_id,
-        Marks.of(own_properties(own)),
-        evidence.batch.offsets_hash,
-    )
+    batch_id, marks = evidence.batch.batch_id, Marks.of(own_properties(own))
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
         return Fresh(seen=seen)
@@ -716,7 +782,7 @@ def _judge_known(
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
             raise duplicate_writer(refuse.location, refuse.user)
-        if None not in (marks.offsets_hash, offsets) and marks.offsets_hash != offsets:
+        if _is_ahead(evidence.batch, own):
             refuse.checkpoint_rewound(
                 f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
             )
@@ -741,11 +807,12 @@ def _judge_known(
     if own.commit_identifier < known:
         lost = previous if previous is not None and previous.batch_id == known else None
         others = _others_above(snapshots, last_entry, known)
-        if lost is not None and _judge_previous(snapshots, lost, refuse):
-            pass
-        elif last_entry is not None and others:
+        is_refused = _refuse_rolled_back(evidence, lost, last_entry, known, refuse) or (
+            lost is not None and _judge_previous(snapshots, lost, refuse)
+        )
+        if not is_refused and last_entry is not None and others:
             refuse.journalled_lost(last_entry, others)
-        else:
+        elif not is_refused:
             held = f"but the newest snapshot of this stream is {own.id} with batch {own.commit_identifier}"
             refuse.table_rolled_back(f"batch {known} was committed, {held}")
         return Fresh(seen=seen, own=published)
@@ -771,7 +838,29 @@ def _judge_gap(evidence: Evidence, own: Snapshot, refuse: ReplayErrors) -> None:
         return
     if _refuse_noted(evidence, _unjournalled(evidence, own.commit_identifier), refuse, own=own):
         return
+    given_up = evidence.given_up
+    if _refuse_elsewhere(evidence, evidence.registered, given_up, own.commit_identifier, refuse):
+        return
     refuse.left_nothing(own.commit_identifier + 1, batch_id - 1)
+
+
+def _refuse_elsewhere(
+    evidence: Evidence,
+    written_as: RegisteredWriter,
+    given_up: tuple[tuple[int, int], ...],
+    above: int,
+    refuse: ReplayErrors,
+) -> bool:
+    """Has the query written a batch above that one in another branch, or in main, in place of this
+    one, under the commit user of this register? Returns whether it has, and an operator let this
+    batch continue all the same.
+    """
+    last = _last_not_given_up(range(above + 1, evidence.batch.batch_id), given_up)
+    found = None if last is None else evidence.elsewhere(written_as, range(above + 1, last + 1))
+    if found is None:
+        return False
+    refuse.written_elsewhere(*found)
+    return True
 
 
 def _unjournalled(evidence: Evidence, above: int) -> range:
@@ -791,7 +880,7 @@ def _refuse_noted(
     """
     user, is_known = evidence.identity.user, evidence.registered is not None
     return _refuse_noted_of(
-        evidence, user, evidence.given_up, missing, refuse, own=own, doubts_count=is_known
+        evidence, user, evidence.given_up_as_any, missing, refuse, own=own, doubts_count=is_known
     )
 
 
@@ -823,7 +912,8 @@ def _refuse_noted_of(
         and one.is_of_stream
         and one.identifier in missing
         and not _is_given_up(one.identifier, given_up)
-        and not (own is not None and _is_older(one, own))
+        and not (own is not None and _is_older(one, own, removals))
+        and not _stands_still(evidence, one)
     ]
     if noted:
         last, _, newest = max(noted, key=itemgetter(0, 1))
@@ -836,20 +926,49 @@ def _refuse_noted_of(
         refuse.maybe_rolled_back(last, answer.why)
     elif answer.fate is Fate.UNKNOWN:
         refuse.maybe_have_had_rows(last, answer.why)
+    elif doubts_count and (by := _took_expired(evidence, removals, own)) is not None:
+        why = f"a {by} has also taken snapshots that had expired, and only a journal would show whose they were"
+        refuse.maybe_have_had_rows(last, why)
+        return True
     return answer.fate is not Fate.EXPIRED
 
 
-def _is_older(removed: Removed, own: Snapshot) -> bool:
+def _stands_still(evidence: Evidence, removed: Removed) -> bool:
+    """Whether a run that did not end has announced this, and not reached it: it lies above the
+    target, from which the newest one goes first.
+    """
+    snapshot, target = removed.snapshot, removed.target
+    if removed.ended or snapshot is None or target is None or snapshot.id <= target.id:
+        return False
+    return evidence.snapshots.stands(snapshot)
+
+
+def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
+    """What has taken snapshots that had expired, and may have done so since the stream was last
+    judged; None if nothing has. The checkpoint's last batch was judged after what is surely older.
+    """
+    done = evidence.batch.previous_done_millis
+    for one in removals.removed:
+        is_judged = done is not None and is_before(one, done)
+        is_older = own is not None and _is_older(one, own, removals)
+        if one.took_expired and not is_judged and not is_older:
+            return one.by
+    return None
+
+
+def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
     """Whether this was surely removed before a batch of ours was published, which stands: by five
-    minutes, or by a rollback that had removed all above its target. What `recommit` published does
-    not show that the checkpoint went back.
+    minutes, or by a rollback that had removed all above its target. But what that took, too, and a
+    fast forward has put back, was published before. What `recommit` published does not show that
+    the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False
     target = removed.target
     is_above = target is not None and target.id < own.id
-    removed_all = removed.is_proven and removed.by == "rollback"
-    return (removed_all and is_above) or is_before(removed, own.time_millis)
+    removed_all = removed.is_proven and removed.by == ROLLBACK
+    is_new = own.nonce not in removals.restored
+    return (removed_all and is_above and is_new) or is_before(removed, own.time_millis)
 
 
 def _last_not_given_up(batches: range, given_up: tuple[tuple[int, int], ...]) -> int | None:
@@ -878,6 +997,30 @@ def _others_above(
     return [one for one in window.snapshots if not is_ours(one)] if window.complete else []
 
 
+def _refuse_rolled_back(
+    evidence: Evidence,
+    lost: PreviousBatch | None,
+    last_entry: JournalEntry | None,
+    batch_id: int,
+    refuse: ReplayErrors,
+) -> bool:
+    """A batch that was committed is not in the table. Does a note say that a rollback took its
+    snapshot, that of `lost`, or its newest attempt, that of `last_entry`? Then another engine has
+    not replaced it, whoever stands in its place, and `recommit` would refuse. Returns whether one
+    does, and an operator let the next batch continue all the same.
+    """
+    removals = evidence.removals()
+    notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]
+    if last_entry is not None and last_entry.batch_id == batch_id:
+        notes.append(removals.of_uuid(last_entry.stage_uuids[0]))
+    proven = next((one for one in notes if one is not None and one.is_proven), None)
+    if proven is None:
+        return False
+    why = judge_notes(removals, proven).why
+    refuse.table_rolled_back(f"batch {batch_id} was committed, and {why}")
+    return True
+
+
 def _judge_previous(
     snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors
 ) -> bool:
@@ -899,22 +1042,27 @@ def _judge_entry(
 ) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     snapshots, latest, seen = evidence.snapshots, evidence.latest, evidence.seen
-    if entry.previous is not None:
-        kept = snapshots.find(entry.previous.snapshot.id)
-        replaced = is_replaced(snapshots, entry.previous.snapshot, latest)
+    previous = entry.previous
+    if previous is not None:
+        kept = snapshots.find(previous.snapshot.id)
+        replaced = is_replaced(snapshots, previous.snapshot, latest)
         if kept is not None and replaced is not False:
-            refuse.commit_lost(entry.previous, kept, snapshots.storage, proven=replaced is True)
+            if not _refuse_rolled_back(evidence, previous, last, previous.batch_id, refuse):
+                refuse.commit_lost(previous, kept, snapshots.storage, proven=replaced is True)
             return Fresh(seen=seen)
-        if last is None and _judge_lost_snapshot(evidence, entry.previous, refuse):
+        if last is None and _judge_lost_snapshot(evidence, previous, refuse):
             return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
-    if base > (0 if latest is None else latest.id):
+    cut = _cut_above_ours(evidence, entry, last)
+    if cut is None and base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(
             f"this batch was prepared on snapshot {base}, which the table no longer has"
         )
         return Fresh(seen=seen)
     if last is not None and _judge_lost_batch(evidence, evidence.identity.user, last, refuse):
         return Fresh(seen=seen)
+    if latest is not None and cut is not None and published_after(snapshots, cut, latest).complete:
+        return Reuse(seen=seen, entry=replace(entry, base=cut, newest=None))
     if latest is None or _shows_all_since(snapshots, entry.base, latest):
         return Reuse(seen=seen, entry=entry)
     gone = (
@@ -922,6 +1070,31 @@ def _judge_entry(
     )
     why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
     return _judge_files(evidence, entry, refuse, why)
+
+
+def _cut_above_ours(
+    evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
+) -> SnapshotRef | None:
+    """Where the rollbacks ended that took the snapshot on which an attempt at this batch was made,
+    if it is certain that they took none of the batches before: the newest one stands below, the
+    newest manifests mention the last one that was journalled, or none had rows. The attempt itself
+    was above, so whether it is in the table shows above the cut. None where the table was built on
+    the attempt's base, and where any of this is not known.
+    """
+    base, latest, previous = entry.base, evidence.latest, entry.previous
+    if base is None or latest is None or fate_of(evidence.snapshots, base, latest).is_held:
+        return None
+    made = entry.attempted_millis
+    cut = cut_below(evidence.snapshots, evidence.removals(), base, latest, stood_millis=made)
+    if cut is None:
+        return None
+    if previous is not None:
+        is_ours_below = previous.snapshot.id <= cut.id
+    elif last is not None:
+        is_ours_below = evidence.files_mentioned(latest, last) > 0
+    else:
+        is_ours_below = not _unjournalled(evidence, -1)
+    return cut if is_ours_below else None
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
@@ -1172,12 +1345,12 @@ def _judge_unknown(
         return
     # The journal shows nothing of the batches before `since`: a note may. Where it has an earlier
     # batch, that was compared with the notes.
-    if (
-        batch_id > 0
-        and last is None
-        and _refuse_noted(evidence, _unjournalled(evidence, -1), refuse)
-    ):
-        return
+    if batch_id > 0 and last is None:
+        _refuse_noted(evidence, _unjournalled(evidence, -1), refuse, own=history.own)
+    newest, registered = -1 if last is None else last.batch_id, evidence.registered
+    if registered is not None:
+        _refuse_elsewhere(evidence, registered, evidence.given_up, newest, refuse)
+    # That an operator lets it continue without earlier batches does not show that this one is new.
     if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:

@@ -358,7 +358,8 @@ class _Recommit:
         return errors.TableRolledBack(
             f"{self._storage.location}: batch {lost.batch} of user {lost.user!r} was not replaced by another "
             f"engine: {why}. The table was rolled back, or the batch was never committed. Nothing was "
-            "published. Start the query again; it commits what it had prepared, or says what is lost.",
+            "published. Start the query again; it commits what it had prepared, or says what is lost. If it names "
+            "'recommit' again, write the rows of this batch again from the source, and let it continue.",
             **self._facts(lost),
         )
 

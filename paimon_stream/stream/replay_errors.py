@@ -133,6 +133,20 @@ class ReplayErrors(Refusals):
         )
         self.given_up.add(last)
 
+    def written_elsewhere(self, batch_id: int, branch: str) -> None:
+        """The query has written an earlier batch in another branch, or in main, in place of this
+        one.
+        """
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            errors.HistoryUnknown,
+            f"batch {batch_id} was written in branch {branch!r}, where this query wrote in place of this branch, so its "
+            "rows, and those of other batches, are not in this history",
+            f"Look for the rows of batch {batch_id} and of earlier ones. If branch {branch!r} has what is missing, make "
+            "this history what that branch is, or write the rows again. Then let it continue with this batch",
+        )
+        self.given_up.add(batch_id)
+
     def left_nothing(self, first: int, last: int) -> None:
         """These batches are done by the checkpoint, and left nothing here. Batches without rows
         leave nothing, so this is no refusal and no warning.

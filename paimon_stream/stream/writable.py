@@ -102,12 +102,15 @@ def _left_to_compaction(
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
     """Warns if a query without history in the table begins above batch 0. Its checkpoint was moved
     here from another table, and the earlier batches stay there. A sink that got another name, or
-    was added to a query, is no such stream: the table has what the query wrote before.
+    was added to a query, is no such stream: the table has what the query wrote before. But in a
+    branch, the sink's earlier batches may be in another one.
     """
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
     batch, identity = evidence.batch.batch_id, evidence.identity
-    if batch > 0 and not evidence.siblings:
+    if batch > 0 and (
+        not evidence.siblings or evidence.elsewhere(evidence.registered, range(batch)) is not None
+    ):
         text = (
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
             "the sink wrote to another table before, their rows are in that table. To have all rows in this "

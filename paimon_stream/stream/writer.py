@@ -58,6 +58,7 @@ from paimon_stream.stream.evidence import (
     journal_since,
     judge,
     judge_next,
+    passed_over,
     require_absent,
     superseded,
 )
@@ -280,7 +281,13 @@ class StreamWriter:
             evidence.schema_digest,
             journal_since(self.table, evidence, verdict, anew=anew),
             evidence.registered,
-            given_up=given_up(evidence, verdict, lost=anew and not reset),
+            given_up=given_up(
+                evidence,
+                verdict,
+                lost=anew and not reset,
+                proven=refuse.accepted == {ON_TABLE_CHANGE.key},
+            ),
+            passed_over=passed_over(evidence, reset=anew and reset),
         )
         if anew:
             self._journal.clear()

@@ -17,7 +17,7 @@ from typing import Final
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.together import Request
 from paimon_stream.table.lineage import is_replaced
-from paimon_stream.table.removals import Removals, Removed, read_removals
+from paimon_stream.table.removals import ROLLBACK, Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 
 CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
@@ -69,7 +69,8 @@ def fate_of(
 
     `stood_millis` is a time at which it stood, in epoch milliseconds. If it is given, a later
     rollback to a snapshot below contradicts that it has expired, also where it had, and so was not
-    noted; and so does a later note of another snapshot with which it went (`took_it`).
+    noted; and so do a run that took what had expired, and a later note of another snapshot with
+    which it went (`took_it`).
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
@@ -104,7 +105,7 @@ def fate_of(
             went_below = removed.target is not None and removed.target.id < remembered.id
             if removed.millis is None or is_before(removed, stood_millis):
                 continue
-            if went_below or took_it(removed):
+            if went_below or removed.took_expired or took_it(removed):
                 why = f"{_in_words(removed)}, and may have taken snapshot {remembered.id}, which had expired"
                 return Answer(fate=Fate.UNKNOWN, why=why)
     return noted
@@ -160,6 +161,38 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
 def is_before(removed: Removed, attempted_millis: int) -> bool:
     """Whether this was surely removed before an attempt was made."""
     return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < attempted_millis
+
+
+def cut_below(
+    snapshots: SnapshotStore,
+    removals: Removals,
+    gone: SnapshotRef,
+    latest: Snapshot | None,
+    *,
+    stood_millis: int | None = None,
+) -> SnapshotRef | None:
+    """The lowest target of the rollbacks that took a snapshot, and of those since: up to there the
+    table is still what that snapshot was built on. None if that is not known, as after a fast
+    forward. `stood_millis` is a time at which it was part of the table, in epoch milliseconds: if
+    it had expired before the rollback, a later one to a snapshot below took it. Raises as
+    `fate_of`.
+    """
+
+    def took_it(removed: Removed) -> bool:
+        if removed.snapshot is not None and removed.snapshot.nonce == gone.nonce:
+            return True
+        is_below = removed.target is not None and removed.target.id < gone.id
+        return stood_millis is not None and is_below and not is_before(removed, stood_millis)
+
+    noted = [(one.millis, one) for one in removals.removed if one.millis is not None]
+    since = min((millis for millis, one in noted if took_it(one)), default=None)
+    if since is None:
+        return None
+    runs = [one for millis, one in noted if millis >= since]
+    if any(one.by != ROLLBACK or one.target is None for one in runs):
+        return None
+    cut = min((one.target for one in runs if one.target), key=lambda target: target.id)
+    return cut if fate_of(snapshots, cut, latest).is_held else None
 
 
 def _in_words(removed: Removed) -> str:

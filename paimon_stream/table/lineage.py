@@ -40,7 +40,7 @@ def newest_of(
     `CorruptMetadata`.
     """
     lowest = latest
-    for lowest in snapshots.walk_down(latest.id):
+    for lowest in snapshots.walk_down(latest):
         if wanted(lowest):
             break
     found = wanted(lowest)
@@ -67,7 +67,7 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
     complete, and if lists are missing that would show it, `complete` is None. Raises
     `StorageError`.
     """
-    window = snapshots.window(0 if seen is None else seen.id, latest.id)
+    window = snapshots.window(0 if seen is None else seen.id, latest)
     if not window.complete or not window.snapshots:
         return window
     if seen is not None and snapshots.stands(seen):

@@ -70,7 +70,9 @@ class Removed:
     no `millis`: the epoch milliseconds at which the removal was announced. Unless `ended`, the run
     may have stopped before it removed this. Unless `certain`, the table that remained may have been
     built on it. `target` is the snapshot that was to be the newest one, and `by` what removed
-    this, for messages.
+    this, for messages. `took_expired`: the run also took snapshots that had expired; of their
+    batches, it could note only what journals have. `note` is the name of the file that says so,
+    empty for that of older releases.
     """
 
     snapshot: SnapshotRef | None
@@ -83,6 +85,8 @@ class Removed:
     certain: bool = True
     target: SnapshotRef | None = None
     by: str = "rollback or fast forward"
+    took_expired: bool = False
+    note: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
@@ -133,9 +137,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removals:
-    """What the notes of one table say. `doubts` says of each note that cannot be read why."""
+    """What the notes of one table say. `restored` are the nonces of removed snapshots that are part
+    of the table again. `doubts` says of each note that cannot be read why.
+    """
 
     removed: tuple[Removed, ...] = ()
+    restored: frozenset[str] = frozenset()
     doubts: tuple[str, ...] = ()
 
     def of_nonce(self, nonce: str) -> Removed | None:
@@ -178,6 +185,7 @@ def read_removals(storage: Storage) -> Removals:
     notes = storage.together([partial(_read, storage, path) for path in paths])
     return Removals(
         removed=tuple(removed for note in (*notes, old) for removed in note.removed),
+        restored=frozenset().union(*(note.restored for note in notes)),
         doubts=tuple(doubt for note in (*notes, old) for doubt in note.doubts),
     )
 
@@ -188,13 +196,24 @@ def _note_paths(storage: Storage) -> list[str]:
 
 
 class RemovalNotes:
-    """The notes of one run that removes snapshots of a table; `what` it is, for messages."""
+    """The notes of one run that removes snapshots of a table; `what` it is, for messages.
+    `takes_expired` is as `took_expired` in `Removed`.
+    """
 
-    def __init__(self, storage: Storage, runtime: Runtime, what: str, target: SnapshotRef) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        runtime: Runtime,
+        what: str,
+        target: SnapshotRef,
+        *,
+        takes_expired: bool = False,
+    ) -> None:
         self._storage = storage
         self._runtime = runtime
         self._what = what
         self._target = target
+        self._takes_expired = takes_expired
         self._written: dict[str, tuple[int, tuple[Removed, ...]]] = {}
         self._announced: set[SnapshotRef | tuple[str, ...]] = set()
 
@@ -292,6 +311,7 @@ class RemovalNotes:
                 "target": _node(self._target),
                 "millis": millis,
                 "ended": ended,
+                **({"tookExpired": True} if self._takes_expired else {}),
                 "removed": [
                     {
                         "snapshot": one.snapshot and _node(one.snapshot),
@@ -431,13 +451,29 @@ def _read(storage: Storage, path: str) -> Removals:
         with understanding(path, len(data), "a note of a removal", _CURE):
             millis, ended = integer(body["millis"]), bool(body["ended"])
             target, by = _reference(body["target"]), str(body["by"])
+            took_expired = bool(body.get("tookExpired", False))
             removed = tuple([_decoded(node) for node in body["removed"]])
+            back = [node["snapshot"] for node in body.get("restored", ())]
+            restored = frozenset(_reference(node).nonce for node in back if node is not None)
     except FormatError as why:
         return Removals(doubts=(why.message,))
+    name = path.rpartition("/")[2]
     return Removals(
         removed=tuple(
-            [replace(one, millis=millis, ended=ended, target=target, by=by) for one in removed]
-        )
+            [
+                replace(
+                    one,
+                    millis=millis,
+                    ended=ended,
+                    target=target,
+                    by=by,
+                    took_expired=took_expired,
+                    note=name,
+                )
+                for one in removed
+            ]
+        ),
+        restored=restored,
     )
 
 

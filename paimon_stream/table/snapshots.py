@@ -285,10 +285,15 @@ class SnapshotStore:
         found = self.find(snapshot.id)
         return found is not None and found.nonce == snapshot.nonce
 
-    def walk_down(self, from_id: int) -> Iterator[Snapshot]:
-        """The snapshots from this id downwards, until the first that is missing. `from_id` is the
-        newest snapshot, or one that is known to be part of the table.
+    def walk_down(self, newest: int | Snapshot) -> Iterator[Snapshot]:
+        """The snapshots from this one, or this id, downwards, until the first that is missing. It
+        is the newest snapshot, or one that is known to be part of the table. A snapshot that the
+        caller holds is not read again: an engine without a lock may have replaced its file, and
+        then the walk would not begin at what the caller builds on.
         """
+        if isinstance(newest, Snapshot):
+            yield newest
+        from_id = newest.id - 1 if isinstance(newest, Snapshot) else newest
         asked = 1
         while from_id > 0:
             ids = range(from_id, max(0, from_id - asked), -1)
@@ -300,10 +305,11 @@ class SnapshotStore:
             from_id -= asked
             asked = 1 if self._reads_in_turn else min(2 * asked, AT_ONCE)
 
-    def window(self, after: int, upto: int) -> Window:
+    def window(self, after: int, upto: int | Snapshot) -> Window:
         """The snapshots with ids in (after, upto], read from the newest down, because expiry takes
-        the oldest first.
+        the oldest first. As in `walk_down`, a snapshot that the caller holds is not read again.
         """
+        last = upto.id if isinstance(upto, Snapshot) else upto
         found: list[Snapshot] = []
         for snapshot in self.walk_down(upto):
             if snapshot.id <= after:
@@ -311,7 +317,7 @@ class SnapshotStore:
             found.append(snapshot)
             if snapshot.id == after + 1:
                 break
-        return Window(snapshots=tuple(reversed(found)), complete=len(found) == max(0, upto - after))
+        return Window(snapshots=tuple(reversed(found)), complete=len(found) == max(0, last - after))
 
     # -- writing ----------------------------------------------------------------------------------
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:

@@ -18,11 +18,11 @@ from tests.orders.bounded import Bounded, Known
 from tests.orders.checks import check_deletions, check_end
 from tests.orders.explorer import Event, Explorer, Stopped, clocks
 from tests.orders.faults import Plan, in_words
-from tests.orders.remembered import remembered
 from tests.orders.setting import Setting
 from tests.orders.threads import Late, LateRequest, Thread
 from tests.simulation.catalogs import answering
 from tests.simulation.limits import Limit
+from tests.simulation.remembered import remembered
 from tests.simulation.rewriting import rewriting
 from tests.simulation.rules import NO_REASON, PYTHON_ERROR
 from tests.simulation.state import Violation

@@ -71,8 +71,12 @@ class Operation:
         return Access(MAKE, LOCK if verb in ("lock", "unlock") else path)
 
     def real(self, *, before: bool, after: bool) -> Access:
-        """What it has done, by whether the file was there and whether it is."""
+        """What it has done, by whether the file was there and whether it is. A lock that is asked
+        for in vain, or has not expired, was looked at.
+        """
         verb, path = self.verb, self.path
+        if verb in ("lock", "unlock") and before == after:
+            return Access(LOOK, LOCK)
         if verb == "put":
             return Access(LOOK if before else MAKE, path)
         if verb == "write":

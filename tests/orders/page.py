@@ -8,22 +8,22 @@ from pathlib import Path
 
 from tests.orders.planted import BUGS
 from tests.orders.setting import Setting
-from tests.orders.tally import Tally
+from tests.orders.tally import FEW, Tally
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 PART = "orders"
 NOT_RUN = "not run"
 
 
-def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -> str:
+def table(tallies: Sequence[tuple[Setting, Tally]]) -> str:
     """The worlds in Markdown."""
+    minutes = sum(one.seconds for _, one in tallies) / 60
     orders = sum(one.orders for _, one in tallies)
     faulty = sum(one.orders_with_fault for _, one in tallies)
     how = "make orders PAGE=--page" if faulty else "python -m tests.orders.run --faults 0 --page"
     lines = [
         f"Written on {time.strftime('%Y-%m-%d')} by `{how}`: {orders:,} orders without a "
-        f"fault and {faulty:,} with one, in {seconds / 60:.0f} minutes and {jobs} process"
-        f"{'es' if jobs > 1 else ''}.",
+        f"fault and {faulty:,} with one, in {minutes:.0f} minutes of processors.",
         "",
         "| world | operations | orders | bound | faults | orders with one fault | bound | planted bugs |",
         "|---|---|---|---|---|---|---|---|",
@@ -34,7 +34,8 @@ def table(tallies: Sequence[tuple[Setting, Tally]], seconds: float, jobs: int) -
 
 def _row(setting: Setting, tally: Tally) -> str:
     bugs = ", ".join(one.name for one in BUGS if one.world == setting.name)
-    cut = f", {tally.cut} searches cut" if tally.cut else ""
+    cut = f", but {tally.bounded} faults with {FEW} preemptions" if tally.bounded else ""
+    cut += f", {tally.cut} searches cut" if tally.cut else ""
     cells = [
         setting.name,
         str(tally.operations),

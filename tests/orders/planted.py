@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.snapshots import SnapshotStore
-from tests.orders.faults import LOST, Plan
+from tests.orders.faults import LATE_AND_DEAD, LOST, Plan
 from tests.simulation import rules
 from tests.simulation.bug import Patch
 from tests.simulation.planted import BUGS as OF_SIMULATION
@@ -54,8 +55,19 @@ def a_put_looks_and_then_writes(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "publish", publish)
 
 
+def the_newest_is_read_again(patch: Patch) -> None:
+    """Whoever looks at the snapshots below the one that he builds on reads that one again first."""
+    walk_down = SnapshotStore.walk_down
+
+    def from_its_file(self: SnapshotStore, newest: int | Snapshot) -> Iterator[Snapshot]:
+        return walk_down(self, newest.id if isinstance(newest, Snapshot) else newest)
+
+    patch.setattr(SnapshotStore, "walk_down", from_its_file)
+
+
 PLANTS = {one.name: one.plant for one in OF_SIMULATION}
 PLANTS["a put looks and then writes"] = a_put_looks_and_then_writes
+PLANTS["the newest is read again"] = the_newest_is_read_again
 
 BATCHES = "batch writer × batch writer"
 
@@ -77,6 +89,14 @@ BUGS = [
     Bug("new files are added in any case", "compaction × compaction", rules.ONCE, often=True),
     Bug("units are not looked at again", "compaction × compaction", rules.NO_FALSE_ALARM),
     Bug("old files go at once", "stream × compaction", rules.WHOLE, switches=0),
+    Bug(
+        "the newest is read again",
+        "stream × Java's writer without a lock",
+        rules.ONCE,
+        switches=5,
+        plan={"stream": {9: LATE_AND_DEAD}},
+        often=True,
+    ),
     Bug("deletions of others are lost", "deleter × deleter", rules.DELETES),
     Bug("own snapshots are overlooked", "stream × expiry", rules.NO_FALSE_ALARM, switches=0),
     Bug("others are overlooked", "twins", rules.ONCE),

@@ -8,7 +8,7 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from paimon_stream.runtime import simulated
@@ -166,9 +166,8 @@ class Stage(World):
 
 
 def _copy_of(archive: Archive) -> Archive:
-    names = ("files", "indexes", "pieces", "_lists", "_manifests")
     new = Archive()
-    for name in names:
+    for name in (one.name for one in fields(Archive)):
         setattr(new, name, dict(getattr(archive, name)))
     return new
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.kits.seeds import examples
 from tests.orders.execution import Execution, search
 from tests.orders.explorer import Event
-from tests.orders.faults import LATE, LOST, with_one_more
-from tests.orders.run import share_of
+from tests.orders.faults import LATE, LATE_AND_DEAD, LOST, with_one_more
+from tests.orders.page import _row
+from tests.orders.run import Work, share_of
 from tests.orders.setting import Setting
 from tests.orders.tally import Part
 from tests.orders.walks import class_of, walk
@@ -84,3 +87,35 @@ def test_one_fault_in_a_small_world_breaks_no_rule() -> None:
     tally = Part(BY_NAME["expiry × reader"]).run()
     assert not tally.found, tally.found[0]
     assert tally.plans >= 18 and not tally.cut
+
+
+def test_a_late_snapshot_that_is_replaced_while_a_run_builds_on_it() -> None:
+    """A killed run's last put arrives late, and the next run takes it for its base. Then an engine
+    without a lock replaces it. The run knows all the same that its base has the batch.
+    """
+    setting = BY_NAME["stream × Java's writer without a lock"]
+    outcome = search(setting, {"stream": {9: LATE_AND_DEAD}})
+    assert not outcome.found, outcome.found[0]
+    assert outcome.complete and not outcome.limits
+    assert ("put", "snapshot/snapshot-2") in outcome.changes["stream"][9]
+
+
+def test_a_fault_with_too_many_orders_is_searched_with_few_preemptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.orders.tally.MOST_SECONDS", 0.03)
+    setting = replace(BY_NAME["batch writer × expiry"], faults=(LOST,))
+    tally = Part(setting, 0, 4).run()
+    assert tally.bounded and not tally.found
+    assert f"but {tally.bounded} faults with 2 preemptions" in _row(setting, tally)
+
+
+def test_a_part_that_is_kept_is_not_run_again(tmp_path: Path) -> None:
+    work = Work("expiry × reader", 0, 1, float("inf"), tmp_path)
+    first = work.run()
+    assert first.orders_with_fault > 0 and first.plans > 0
+    assert work.run() == first
+    assert replace(work, part=1).run().seconds != first.seconds
+    assert len(list(tmp_path.iterdir())) == 2
+    replace(work, until=0.0, kept=tmp_path / "cut").run()
+    assert not (tmp_path / "cut").exists()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.orders.execution import search, shortest
+from tests.orders.execution import Finding, search, shortest
 from tests.orders.planted import BUGS, Bug
 from tests.orders.worlds import BY_NAME
 
@@ -21,8 +21,10 @@ def test_an_order_with_few_switches_shows_a_planted_bug(bug: Bug) -> None:
     with bug.planted():
         outcome = search(setting, bug.plan, most=setting.most, seconds=60)
         assert outcome.found, f"{outcome.orders} orders do not break {bug.rule!r}"
-        found = shortest(setting, bug.plan, bug.rule, most=2)
-    assert found is not None, f"other rules were broken: {outcome.broken}"
+        found: Finding | None = outcome.found[0]
+        if found.rule != bug.rule or found.switches > bug.switches:
+            found = shortest(setting, bug.plan, bug.rule, most=2)
+    assert found is not None, f"other rules were broken: {outcome.found[0]}"
     assert found.switches <= bug.switches
     assert all(": " in line for line in found.trace)
     print(found)

@@ -123,7 +123,12 @@ def files_of_this_code() -> dict[str, bytes]:
     claims = Claims(branch, identity)
     claims.acquire()
     claims.register("digest", 0)
-    forwarded = replace(claims.own(), asks_notes=True)  # type: ignore[type-var]
+    forwarded = replace(
+        claims.own(),  # type: ignore[type-var]
+        asks_notes=True,
+        asked_notes=("removed.1-a.json",),
+        passed_over=(3, SnapshotRef(id=6, nonce="n")),
+    )
     claims._write(forwarded)  # type: ignore[arg-type]
     notes = RemovalNotes(branch, simulated(1), "fast forward", SnapshotRef(id=1, nonce="n"))
     gone = [

@@ -143,6 +143,10 @@ _REGISTER: Final = {
     "journalSince": 3,
     "givenUp": [[0, 1]],
     "asksNotes": True,
+    "askedNotes": ["removed.1-a.json"],
+    "passedOver": [3, 6, "manifest-list-a-1"],
+    "earlierRuns": ["r"],
+    "forwardedRuns": ["r"],
 }
 _IDENTITY: Final = {"token": "t", "madeMillis": 5, "snapshot": {"id": 1, "nonce": "n"}}
 _REMOVAL: Final = {
@@ -150,6 +154,7 @@ _REMOVAL: Final = {
     "target": {"id": 1, "nonce": "n"},
     "millis": 5,
     "ended": True,
+    "tookExpired": True,
     "removed": [
         {
             "snapshot": {"id": 2, "nonce": "m"},

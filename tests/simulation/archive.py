@@ -11,7 +11,7 @@ from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.layout import Layout, manifest_path
 from tests.simulation import rules
-from tests.simulation.state import State, Violation
+from tests.simulation.state import State, Token, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.rewriting import Piece
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 @dataclass
 class Archive:
     """All files of the folder `manifest` that were ever written, by name, and of the folder
-    `index`. `pieces` says what rows a compacted file has.
+    `index`. `pieces` says what rows a compacted file has, and `commits` in which piece of work a
+    manifest list was written.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)
     pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
+    commits: dict[str, Token] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
 
@@ -59,6 +61,7 @@ class Archive:
             mentioned=mentioned,
             written=tuple(one for name in live for one in self.written(name)),
             index=index,
+            commit=self.commits.get(snapshot.nonce),
         )
 
     def written(self, name: str) -> tuple[str, ...]:

@@ -6,15 +6,21 @@ keys.
 
 from __future__ import annotations
 
+import random
+from itertools import count
 from typing import TYPE_CHECKING
 
 from paimon_stream.errors import CommitContended, CorruptMetadata
 from paimon_stream.maintenance.pins import is_pin
+from paimon_stream.storage.branch import is_served
+from paimon_stream.table.layout import LATEST_HINT
 from paimon_stream.table.references import journalled_names
 from tests.simulation import rules
 from tests.simulation.actors.advice import RollbackOperator
 from tests.simulation.actors.maintenance import TAG, Expirer, LastCleaner
+from tests.simulation.actors.readers import StreamingReader
 from tests.simulation.actors.streams import Stream
+from tests.simulation.real_files import check_rows
 from tests.simulation.rewriting import pieces_of
 from tests.simulation.scheduler import DAY
 from tests.simulation.state import State, Violation
@@ -25,7 +31,10 @@ if TYPE_CHECKING:
 ATTEMPTS = 8
 """How many attempts a stream has to come to its end once nothing fails any more."""
 MORE = 3
-"""The number of batches that it has to write then. At least two of them have rows."""
+"""The number of batches that it has to write then in one of `RARELY` schedules. At least two of
+them have rows. In the others one batch with rows shows that it lives.
+"""
+RARELY = 3
 
 
 def come_to_rest(world: World) -> None:
@@ -81,15 +90,42 @@ def streams_end(world: World) -> None:
         and (not one.branch or world.exists(one.branch))
     }
     for stream in streams.values():
-        wanted = stream.checkpoint.next_batch + MORE
+        wanted = end_of(world, stream)
         behind = max(0, stream.checkpoint.next_batch - stream.next_batch)
         for _ in range(ATTEMPTS + MORE + behind):
             if stream.checkpoint.next_batch >= wanted or stream.retired:
                 break
+            before = stream.truth.head
             world.turn(stream)
             world.check()
+            if stream.truth.head is not before:
+                check_hint(world, stream)
         else:
             raise Violation(rules.STREAMS_END, f"{stream.name} is still at {stream.next_batch}")
+
+
+def end_of(world: World, stream: Stream) -> int:
+    """The batch up to which a stream has to come."""
+    first = stream.checkpoint.next_batch
+    if random.Random(f"end {world.seed}").randrange(RARELY) == 0:
+        return first + MORE
+    return next(one for one in count(first) if stream.rows_in(one)) + 1
+
+
+def check_hint(world: World, stream: Stream) -> None:
+    """Nothing fails any more and nobody else is at work, so LATEST names the snapshot that this
+    stream has just published. The server of a REST catalog has its own.
+    """
+    truth, process = stream.truth, stream.process
+    head = truth.head
+    if head is None or process is None or head.made_by is not process or process.error is not None:
+        return
+    if is_served(process.storage):
+        return
+    path = truth.prefix + LATEST_HINT
+    said = world.disk.read(path).decode() if world.disk.exists(path) else None
+    if said != str(head.id):
+        raise Violation(rules.HINTS, f"{path} names {said}, and {stream.name} has made {head.id}")
 
 
 def orphans_go(world: World) -> None:
@@ -158,3 +194,8 @@ def last_look(world: World) -> None:
     streams_end(world)
     finish_rollbacks(world)  # one that waited for a snapshot
     orphans_go(world)
+    if world.real:
+        check_rows(world)
+        for one in (one for one in world.actors if isinstance(one, StreamingReader)):
+            world.turn(one)
+            one.check_has_seen()

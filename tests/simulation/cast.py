@@ -38,7 +38,7 @@ from tests.simulation.actors.maintenance import (
     Restorer,
     Tagger,
 )
-from tests.simulation.actors.readers import Dropper, Reader
+from tests.simulation.actors.readers import Dropper, Reader, StreamingReader
 from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import (
     BatchWriter,
@@ -56,6 +56,7 @@ from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
+from tests.simulation.real_files import KIND as REAL
 from tests.simulation.row_ids import KIND as TRACKED
 from tests.simulation.row_ids import OPTIONS as TRACKED_OPTIONS
 from tests.simulation.vectors import KIND as VECTORS
@@ -181,7 +182,7 @@ def world_of(
     ):
         return history_of(world, only or HISTORIES | later_of(seed))
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
-    keyed = choices.once_in(4)
+    keyed = choices.once_in(4) and REAL not in only
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
@@ -277,9 +278,22 @@ def world_of(
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
+    if is_real(world, only, drawn=newcomers and compactors and dynamic and upkeep):
+        world.real = True
+        actors.append(StreamingReader(world, f"the {StreamingReader.kind}"))
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def is_real(world: World, only: Collection[str], *, drawn: bool) -> bool:
+    """Whether the files of the table are real. Only append tables that nobody compacts have such,
+    and those whose server does not write files.
+    """
+    if only:
+        return REAL in only
+    simple = not (world.keyed or world.compacted or world.deletes or world.tracked or world.catalog)
+    return drawn and simple and random.Random(f"real {world.seed}").randrange(4) != 0
 
 
 def history_of(world: World, only: Collection[str]) -> World:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,9 +46,14 @@ CURRENT = rules.INDEX_CURRENT
 
 def hashes_of(keys: list[int]) -> list[int]:
     """The hash of each key."""
-    columns = pa.record_batch([pa.array(keys, pa.int64())], names=[FIELDS[0].name])
-    found: list[int] = key_hashes(columns, [FIELDS[0].type]).tolist()
-    return found
+    return [_hash_of(key) for key in keys]
+
+
+@lru_cache(None)
+def _hash_of(key: int) -> int:
+    columns = pa.record_batch([pa.array([key], pa.int64())], names=[FIELDS[0].name])
+    (found,) = key_hashes(columns, [FIELDS[0].type]).tolist()
+    return int(found)
 
 
 def written(

@@ -30,9 +30,12 @@ from tests.simulation import (
     planted_compaction,
     planted_deletes,
     planted_dynamic,
+    planted_figures,
     planted_histories,
     planted_in_stream,
     planted_maintenance,
+    planted_promises,
+    planted_real_files,
     planted_row_ids,
     planted_vectors,
     rules,
@@ -549,7 +552,7 @@ def abort_does_not_ask(patch: Patch) -> None:
 
 
 @bug(
-    "recommit overlooks rollbacks.",
+    "recommit overlooks rollbacks, and an error advises it.",
     "rollback",
     "Java writer",
     "forgetful operator",
@@ -557,7 +560,20 @@ def abort_does_not_ask(patch: Patch) -> None:
     why="It commits the files again that the rollback took.",
 )
 def recommit_overlooks_rollbacks(patch: Patch) -> None:
+    patch.setattr(ledger, "_refuse_rolled_back", lambda *_: False)
     patch.setattr(recommit, "read_removals", lambda storage: Removals())
+
+
+@bug(
+    "What a rollback took is taken for replaced by another engine.",
+    "rollback",
+    "Java writer",
+    "forgetful operator",
+    rule=rules.ADVICE,
+    why="The error advises a recommit, which refuses.",
+)
+def a_rolled_back_batch_is_replaced(patch: Patch) -> None:
+    patch.setattr(ledger, "_refuse_rolled_back", lambda *_: False)
 
 
 @bug(
@@ -620,9 +636,12 @@ __all__ = [
     "planted_compaction",
     "planted_deletes",
     "planted_dynamic",
+    "planted_figures",
     "planted_histories",
     "planted_in_stream",
     "planted_maintenance",
+    "planted_promises",
+    "planted_real_files",
     "planted_row_ids",
     "planted_vectors",
 ]

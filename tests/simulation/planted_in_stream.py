@@ -76,7 +76,7 @@ def removals_of_others_are_overlooked(patch: Patch) -> None:
     "batch writer",
     rule=rules.WHOLE,
     why="The snapshot that refers to them may stand.",
-    seed=12,
+    seed=192,
 )
 def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
     def publish(self: StreamCompaction, table: Any) -> None:

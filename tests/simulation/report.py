@@ -14,6 +14,7 @@ from tests.simulation.cast import world_of
 from tests.simulation.catalogs import answering
 from tests.simulation.choices import Script
 from tests.simulation.limits import DISTURBED, Limit
+from tests.simulation.remembered import remembered
 from tests.simulation.rewriting import rewriting
 from tests.simulation.rules import NO_REASON, PYTHON_ERROR
 from tests.simulation.shrink import shrink
@@ -50,7 +51,7 @@ def run(
     """
     world = make(seed, script)
     try:
-        with _silence(), rewriting(), answering(world):
+        with _silence(), remembered(), rewriting(), answering(world):
             world.run()
     except Limit as limit:
         return Outcome(seed, world, limit=str(limit))

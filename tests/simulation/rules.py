@@ -34,6 +34,13 @@ LEVELS: Final = "no two files of a level share keys"
 HOLDERS_LOCK: Final = "a lock is its holder's"
 UNDER_LOCK: Final = "snapshots are published under the lock"
 NO_VOID: Final = "a server that compares bases takes no void snapshot"
+REPLACED: Final = "an overwrite leaves only its own rows"
+COUNTS: Final = "counts are those of the entries"
+SIZES: Final = "sizes are those of the files"
+STATISTICS: Final = "statistics are those of the entries"
+NEWEST_SCHEMA: Final = "a snapshot has the newest schema"
+MARKS: Final = "a snapshot says whose it is"
+HINTS: Final = "the hint names the newest snapshot"
 NO_REASON: Final = "nothing fails without a reason"
 
 RULES: Final = frozenset(

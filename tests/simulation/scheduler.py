@@ -83,7 +83,10 @@ BURSTS = (
 
 @dataclass(eq=False)
 class Process:
-    """A running process. It is dead for good once it was killed."""
+    """A running process. It is dead for good once it was killed. `marks` are what its snapshots must
+    say of a run, by commit user. `newest_schema` is the id of the schema that was the newest when
+    its present work began.
+    """
 
     world: World
     name: str
@@ -102,6 +105,8 @@ class Process:
     putting: Any = None
     number: int = 0
     under_lock: int = 0
+    marks: dict[str, dict[str, str]] = field(default_factory=dict)
+    newest_schema: int = 0
     began_in_peace: bool = False
     _greenlet: greenlet | None = None
     _stopped: greenlet | None = None  # the one of its greenlets that is in front of an operation
@@ -141,6 +146,8 @@ class Process:
     def start(self, work: Callable[[], object]) -> None:
         """Begins a piece of work. It runs when the process is resumed."""
         self.result = self.error = self.pending = None
+        self.newest_schema = self.actor.truth.newest_schema
+        self.actor.works += 1
 
         def run() -> None:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paimon_stream.format.entries import IndexManifestEntry, ManifestEntry
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
 
 Token = tuple[str, int]
-"""A batch: the commit user and the batch id."""
+"""A batch: the commit user and the batch id. Or a piece of work: its actor and its number."""
 
 
 class Violation(AssertionError):
@@ -45,7 +46,9 @@ class State:
     `mentioned` the data files in its manifests, live or not. `written` are the files of writers
     whose rows are there, though a compaction may have put these into another file. `slept` says
     that its maker slept through a rollback, and `upsets` how often the line had lost something when
-    it was made. `index` has the entries of index files.
+    it was made. `index` has the entries of index files. `commit` is the piece of work that made it,
+    if its success is acknowledged, and `commits` has those of all snapshots on which this one is
+    built, and its own.
     """
 
     snapshot: Snapshot
@@ -60,6 +63,8 @@ class State:
     rolled_back: bool = False
     order: tuple[str, ...] = ()
     index: tuple[IndexManifestEntry, ...] = ()
+    commit: Token | None = None
+    commits: frozenset[Token] = frozenset()
 
     @property
     def id(self) -> int:
@@ -69,8 +74,13 @@ class State:
     def nonce(self) -> str:
         return self.snapshot.nonce
 
-    def tokens(self) -> set[Token]:
-        return tokens(self.written)
+    def tokens(self) -> frozenset[Token]:
+        """The batches whose rows are there, and the pieces of work that have their effect."""
+        return self._batches | self.commits
+
+    @cached_property
+    def _batches(self) -> frozenset[Token]:
+        return frozenset(tokens(self.written))
 
 
 def tokens(names: Iterable[str]) -> set[Token]:

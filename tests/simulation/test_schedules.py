@@ -9,11 +9,13 @@ from functools import partial
 import pytest
 
 from tests.kits.seeds import examples, seeds
+from tests.simulation.actors.readers import StreamingReader
 from tests.simulation.cast import world_of
 from tests.simulation.catalogs import KINDS as CATALOGS
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.limits import DOCUMENTED
+from tests.simulation.real_files import KIND as REAL
 from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
 from tests.simulation.torture import PAGE
@@ -279,6 +281,18 @@ def test_schedules_with_deleters_bring_no_row_back(start: int) -> None:
             seed, make=partial(world_of, only=(DELETES, "deleter", "second deleter", *others))
         )
         assert outcome.rule is None, str(outcome)
+
+
+@pytest.mark.parametrize("start", seeds(1, 10))
+def test_schedules_with_real_files_read_each_row_once(start: int) -> None:
+    only = (REAL, "batch writer", "overwriter", "expirer", "object store")
+    seen = 0
+    for seed in range(50 * start, 50 * start + examples(3, 50)):
+        outcome = run(seed, make=partial(world_of, only=only))
+        assert outcome.rule is None, str(outcome)
+        readers = [one for one in outcome.world.actors if isinstance(one, StreamingReader)]
+        seen += sum(len(one.seen) for one in readers)
+    assert seen > 0
 
 
 @pytest.mark.parametrize("kind", CATALOGS)

@@ -2,7 +2,7 @@
 SEED=1`.
 
 Prints a line of progress, and each failure as its shortest schedule. With `--page` it writes the
-figures of the run into docs/reliability.md.
+figures of the run into docs/reliability.md. With `--java 20`, Java reads twenty tables at the end.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.kits.pages import written_into
+from tests.oracle.java_paimon import JavaPaimon
+from tests.simulation.cast import world_of
 from tests.simulation.limits import DOCUMENTED
 from tests.simulation.page import PART, figures
 from tests.simulation.planted import BUGS
+from tests.simulation.real_files import counted, stored
 from tests.simulation.report import Outcome, run, shortest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -86,6 +91,31 @@ def caught(number: int) -> int | None:
     return None if outcome is None else outcome.seed
 
 
+def read_by_java(first: int, tables: int) -> list[str]:
+    """Writes so many tables whose files are real to the disk, as schedules from this seed on leave
+    them, and has Java and fastavro read them. Returns what differs.
+    """
+    wrong: list[str] = []
+    with JavaPaimon() as java, TemporaryDirectory() as folder:
+        left = tables
+        for seed in count(first):
+            if left == 0:
+                return wrong
+            if not world_of(seed).real:
+                continue
+            outcome = run(seed, strict=False)
+            place = Path(folder, str(seed))
+            rows = None if outcome.rule or outcome.limit else stored(outcome.world, place)
+            if not rows:
+                continue
+            left -= 1
+            read = sorted((one["id"], one["dt"]) for one in java.read(place))
+            counts = java.count(place), counted(place)
+            if read != rows or counts != (len(rows), len(rows)):
+                wrong.append(f"seed {seed}: {len(rows)} rows, Java and fastavro count {counts}")
+    raise AssertionError("there are always more seeds")
+
+
 def torture(minutes: float, seed: int, processes: int) -> Tally:
     """Runs schedules until the time is over."""
     total, said = Tally(), time.monotonic()
@@ -109,9 +139,9 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
                 said = time.monotonic()
                 print(f"{line}, {left / 60:.1f} min left", flush=True)
     print(f"\r{line}")
-    for limit, count in total.limits.most_common():
-        share, sentence = 100 * count / total.schedules, DOCUMENTED[limit]
-        print(f"{count:6} ({share:.2f} %) ended early: {limit} (docs/reliability.md: {sentence!r})")
+    for limit, times in total.limits.most_common():
+        share, sentence = 100 * times / total.schedules, DOCUMENTED[limit]
+        print(f"{times:6} ({share:.2f} %) ended early: {limit} (docs/reliability.md: {sentence!r})")
     return total
 
 
@@ -124,6 +154,7 @@ def main() -> int:
     parser.add_argument(
         "--page", action="store_true", help="write the figures into docs/reliability.md"
     )
+    parser.add_argument("--java", type=int, default=0, help="how many tables Java reads at the end")
     given = parser.parse_args()
     today = time.strftime("%Y%m%d")
     seed = int(today) * 1_000_000 if given.seed is None else given.seed
@@ -136,7 +167,11 @@ def main() -> int:
         PAGE.write_text(written_into(PAGE.read_text(), PART, text))
         blind = [bug.name for bug, seed in bugs if seed is None]
         print(f"Planted bugs that were not caught: {', '.join(blind) or 'none'}.")
-    return 1 if tally.failed or blind else 0
+    differ = read_by_java(seed, given.java) if given.java else []
+    if given.java:
+        print(f"Java and fastavro have read {given.java} tables; {len(differ)} differ.")
+    print(*differ, sep="\n", end="\n" if differ else "")
+    return 1 if tally.failed or blind or differ else 0
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.branch import branch_folder
 from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation import rules
-from tests.simulation.actors.writers import PartitionExpirer
+from tests.simulation.actors.writers import Overwriter, PartitionExpirer
 from tests.simulation.archive import Archive
 from tests.simulation.catalogs import NO_VOID, REST
 from tests.simulation.compactions import check_compaction
 from tests.simulation.deletes import check_deletes
 from tests.simulation.dynamic import check_index
+from tests.simulation.figures import check_figures
 from tests.simulation.limits import (
     BUILT_ON_SLEEPERS,
     EXPIRY_OF_DROPPED,
@@ -44,7 +45,7 @@ from tests.simulation.limits import (
     Limit,
 )
 from tests.simulation.row_ids import check_row_ids
-from tests.simulation.state import State, Token, Violation, token_of, tokens
+from tests.simulation.state import State, Token, Violation, token_of
 from tests.simulation.vectors import check_vectors
 from tests.simulation.wholeness import is_whole
 
@@ -67,8 +68,8 @@ class Truth:
     dropped. `voided` are the batches in snapshots that lay beside the line and were removed, with
     the number of that upset. `unsure` are the tags whose makers ended before they could take them
     back. `parts` has the files of each attempt to write a batch of a table with dynamic buckets.
-    `noted` are the batches that a rollback or fast forward of this package took. A branch has a
-    truth of its own, and `prefix` is its folder.
+    `noted` are the batches that a rollback or fast forward of this package took. `schemas` are
+    the ids of those that exist. A branch has a truth of its own, and `prefix` is its folder.
     """
 
     world: World
@@ -96,6 +97,12 @@ class Truth:
     archive: Archive = field(default_factory=Archive)
     parts: dict[str, dict[int, str]] = field(default_factory=dict)
     noted: set[Token] = field(default_factory=set)
+    schemas: set[int] = field(default_factory=lambda: {0})
+
+    @property
+    def newest_schema(self) -> int:
+        """The id of the newest schema."""
+        return max(self.schemas, default=0)
 
     def of_next_table(self) -> Truth:
         """The truth of the table that is created at this place after a drop."""
@@ -151,6 +158,8 @@ class Truth:
         if folder == "manifest":
             if verb != "delete":
                 self.archive.files[name] = self.world.disk.read(path)
+                if process.actor.owes:
+                    self.archive.commits[name] = process.actor.commit
         elif folder == "index" and verb != "delete":
             self.archive.indexes[name] = self.world.disk.read(path)
         elif folder == "branch":
@@ -174,9 +183,15 @@ class Truth:
                 if verb == "delete":
                     self._gone(process, snapshot_id)
                 else:
-                    self._made(process, self.state_at(path))
+                    state = self.state_at(path)
+                    if state.nonce not in self.states:
+                        check_figures(self, process, self.prefix + path, state)
+                    self._made(process, state)
         elif folder == "tag":
             self._tag(process, verb, path)
+        elif folder == "schema":
+            keep = self.schemas.discard if verb == "delete" else self.schemas.add
+            keep(id_in_name(name, "schema-") or 0)
 
     def _check_may_replace(self, process: Process, path: str) -> None:
         """Only an engine without an atomic rename writes over a snapshot that is there, and a
@@ -216,7 +231,7 @@ class Truth:
         """Somebody was promised that this batch is in the table."""
         if process.drops != self.drops:
             return  # the table was dropped meanwhile
-        live = self.head.tokens() if self.head is not None else set()
+        live = self.head.tokens() if self.head is not None else frozenset()
         if token not in live and token in self.voided and self.voided[token] > process.upsets:
             raise Limit(FOUND_IN_SLEEPERS)
         self.acked.add(token)
@@ -231,7 +246,7 @@ class Truth:
 
     def check_acknowledged(self) -> None:
         """Acknowledged rows are there, unless something took them away."""
-        live = self.head.tokens() if self.head is not None else set()
+        live = self.head.tokens() if self.head is not None else frozenset()
         missing = {
             one for one in self.acked if one not in live and one not in self.taken
         } - self.excused
@@ -371,6 +386,20 @@ class Truth:
         if young:
             raise Violation(rules.YOUNG_FILES, f"snapshot {state.id} lacks {young}")
 
+    def _check_overwritten(self, state: State, maker: Process) -> None:
+        """An overwrite has left no row that was in its partition."""
+        actor = maker.actor
+        if self.head is None or not isinstance(actor, Overwriter) or state.commit is None:
+            return
+        partition = actor.replaced[state.commit]
+        left = [
+            name
+            for name in self.head.live.keys() & state.live.keys()
+            if partition is None or state.live[name].partition == partition
+        ]
+        if left:
+            raise Violation(rules.REPLACED, f"snapshot {state.id} still has {sorted(left)}")
+
     def _moved_to(self, state: State | None, reason: str, *, noted: bool = False) -> None:
         """Another state is the newest. What it lacks was removed. `noted`: by somebody who notes
         which snapshots he removes.
@@ -393,16 +422,21 @@ class Truth:
             check_row_ids(state)
         if reason == "overwrite" and state is not None and state.made_by is not None:
             self._check_age(state, state.made_by)
+            self._check_overwritten(state, state.made_by)
         if reason == "overwrite" and state is not None and old - new:
             if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
                 raise Violation(rules.STAYS, f"snapshot {state.id} lacks {sorted(old - new)}")
         elif old - new or reason != "overwrite":
             self.upsets += 1
-        for token in tokens(old - new) - tokens(new):
+        before = self.head.tokens() if self.head is not None else frozenset()
+        if state is not None and reason in ("overwrite", "replaced"):
+            self._follow(state, reason)
+        now = state.tokens() if state is not None else frozenset()
+        for token in before - now:
             self.taken[token], self.taken_at[token] = reason, self.upsets
             if noted:
                 self.noted.add(token)
-        for token in tokens(new):
+        for token in now:
             self.taken.pop(token, None)
             self.noted.discard(token)
         if state is not None and not state.order:
@@ -413,6 +447,14 @@ class Truth:
         if state is not None:
             self.history[state.nonce] = state
             self._suspect(("snapshot", state.id), state)
+
+    def _follow(self, state: State, reason: str) -> None:
+        """A new snapshot is built on the newest, or on what that was built on, which it replaces."""
+        head = self.head
+        below = head.commits if head is not None else frozenset()
+        if reason == "replaced" and head is not None and head.commit is not None:
+            below -= {head.commit}
+        state.commits = below if state.commit is None else below | {state.commit}
 
     def _gone(self, process: Process, snapshot_id: int) -> None:
         state = self.there.pop(snapshot_id, None)
@@ -544,5 +586,6 @@ class Truth:
 
 
 def _is_snapshot(path: str) -> bool:
-    folder, _, name = path.partition("/")
-    return folder == "snapshot" and id_in_name(name, "snapshot-") is not None
+    """Whether this is the file of a snapshot, of the table or of a branch."""
+    above, _, name = path.rpartition("/")
+    return above.endswith("snapshot") and id_in_name(name, "snapshot-") is not None

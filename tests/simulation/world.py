@@ -47,7 +47,8 @@ class World:
     how many of the next requests fail. With `compacted`, somebody compacts data files. With
     `dynamic` buckets, the table has a hash index. With `tracked`, its rows have ids. With
     `vectors`, compactions mark rows by deletion vectors. With `deletes`, deleters do, and `asked`
-    has the positions in each file whose rows they wanted to delete. With `partitions_expire`,
+    has the positions in each file whose rows they wanted to delete. With `real` files, `rows` has the id
+    and the partition of each row of a file. With `partitions_expire`,
     partitions expire by the age of their files. In a `history` nothing fails, and what the actors
     do to the table's history is whole. Once it is `at_rest`, no driver dies any more. `catalog` is
     the kind of catalog that the table is
@@ -85,6 +86,8 @@ class World:
     vectors: bool = False
     deletes: bool = False
     asked: dict[str, set[int]] = field(default_factory=dict)
+    real: bool = False
+    rows: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     partitions_expire: bool = False
     history: bool = False
     catalog: str = ""

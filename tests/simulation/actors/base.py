@@ -29,7 +29,9 @@ from tests.kits.commits import FIELDS, data_file
 from tests.kits.faults import Killed
 from tests.simulation import rules
 from tests.simulation.dynamic import written
-from tests.simulation.state import Violation
+from tests.simulation.real_files import SUFFIX
+from tests.simulation.real_files import written as written_file
+from tests.simulation.state import Token, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -68,6 +70,10 @@ class Actor:
     """Whether it notes which snapshots it removes, so that their streams must stop."""
     brings: ClassVar[str] = ""
     """How the snapshots that it puts come into the table or branch, if they were in another one."""
+    owes: ClassVar[bool] = False
+    """Whether the snapshots of its work are known by the piece of work that made them."""
+    works: int = field(default=0, init=False)
+    """How many pieces of work it has begun."""
     branch: str = field(default="", init=False)
     """The branch that it works on; the table itself if it is empty."""
     by_server: ClassVar[bool] = False
@@ -98,6 +104,11 @@ class Actor:
 
     def killed(self) -> None:
         """The process has died at work."""
+
+    @property
+    def commit(self) -> Token:
+        """What stands for the present piece of work among the batches."""
+        return f"work of {self.name}", self.works
 
     def reached(self, phase: Phase, identifier: int) -> None:
         """An observer of commits: notes how far the process is."""
@@ -206,8 +217,11 @@ class Actor:
         name = f"{user}-{'x' if batch is None else batch}-{self.world.files}"
         partitioned, keyed = bool(table.schema.partition_keys), bool(table.schema.primary_keys)
         partition = serialize([FIELDS[1].type], [dt]) if partitioned else EMPTY_ROW
-        self.storage().write(table.layout.data_file(partition, 0, name), b"rows")
-        file = data_file(name, rows, first)
+        content, file = b"rows", data_file(name, rows, first)
+        if self.world.real:
+            name += SUFFIX
+            content, file = written_file(self.world, table, name, dt, rows)
+        self.storage().write(table.layout.data_file(partition, 0, name), content)
         if self.world.compacted:
             file = replace(file, schema_id=table.schema.id)
         if self.world.partitions_expire:
@@ -219,7 +233,7 @@ class Actor:
             value = self.world.source.randrange(1000)
             self.world.values[name] = dict.fromkeys(keys, value)
             low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
-            file = replace(file, min_key=low, max_key=high, row_count=rows)
+            file = replace(file, min_key=low, max_key=high, row_count=len(keys))
         return CommitMessage(
             partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,)
         )

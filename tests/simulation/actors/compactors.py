@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paimon_stream.compact.job import compact
+from paimon_stream.compact.publish import CompactReport
 from paimon_stream.compact.units import Bucket, bucket_of
 from paimon_stream.errors import (
     CommitConflict,
@@ -53,6 +54,7 @@ class Compactor(Actor):
 
     kind = "compactor"
     writes = True
+    owes = True
     expects = (CommitConflict, FormatError)
 
     @property
@@ -67,6 +69,11 @@ class Compactor(Actor):
         return lambda: compact(
             lambda: load_table(process.storage, options), full=full, runtime=process.runtime
         )
+
+    def succeeded(self, result: object) -> None:
+        assert isinstance(result, CompactReport)
+        if result.snapshot_id is not None:
+            self.truth.acknowledge(self.commit, self.ready())
 
     def failed(self, error: PaimonStreamError) -> None:
         """What others do beside it is no failure, unless it takes away rows."""

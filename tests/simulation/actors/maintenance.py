@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paimon_stream.errors import NotFound, PaimonStreamError
+from paimon_stream.errors import NotFound, PaimonStreamError, TableRolledBack
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import compact_manifests
@@ -180,6 +180,7 @@ class LastCleaner(OrphanCleaner):
 class ManifestCompactor(Actor):
     kind = "manifest compactor"
     writes = True
+    expects = (TableRolledBack,)
 
     @property
     def exposed(self) -> bool:

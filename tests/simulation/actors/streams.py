@@ -235,15 +235,21 @@ class Stream(Actor):
         for user in self.users:
             answers = dict.fromkeys(sorted(self.answers.get(user, ())), "continue")
             self.run_options = options | answers
+            identity = WriterIdentity(
+                user=user,
+                query_id=self.checkpoint.query,
+                run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
+                checkpoint=self.checkpoint.path,
+                token=f"sink {user}",
+            )
+            process.marks[user] = {
+                "query-id": identity.query_id,
+                "run-id": identity.run_id,
+                "checkpoint": identity.checkpoint or "",
+            }
             self.writers[user] = StreamWriter(
                 storage=self.storage(),
-                identity=WriterIdentity(
-                    user=user,
-                    query_id=self.checkpoint.query,
-                    run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
-                    checkpoint=self.checkpoint.path,
-                    token=f"sink {user}",
-                ),
+                identity=identity,
                 options=self.run_options,
                 overwrites=self.overwrites,
                 runtime=process.runtime,
@@ -287,9 +293,9 @@ class Stream(Actor):
     @property
     def has_rows(self) -> bool:
         """A batch without rows leaves no trace, so the next run asks again."""
-        return self._rows_of(self.at)
+        return self.rows_in(self.at)
 
-    def _rows_of(self, batch: int) -> bool:
+    def rows_in(self, batch: int) -> bool:
         """Whether that batch has rows."""
         return batch % 4 == 3 if self.quiet else batch % 5 != 4
 
@@ -300,7 +306,7 @@ class Stream(Actor):
 
     def before(self) -> set[Token]:
         """The batches before this one that have rows."""
-        before = [one for one in range(self.at) if self._rows_of(one)]
+        before = [one for one in range(self.at) if self.rows_in(one)]
         return {(row, one) for row in self.rows for one in before}
 
     def batch_of(self, user: str, writer: StreamWriter) -> CommitReport:

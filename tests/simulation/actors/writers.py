@@ -17,6 +17,7 @@ from paimon_stream.errors import (
     SequenceConflict,
     TableRolledBack,
 )
+from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
@@ -27,10 +28,11 @@ from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.table.table import Table, evolve
+from tests.kits.commits import FIELDS
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.deletes import RULE
 from tests.simulation.scheduler import LONGEST_MILLIS
-from tests.simulation.state import Violation
+from tests.simulation.state import Token, Violation
 from tests.simulation.vectors import marked
 
 
@@ -67,8 +69,12 @@ class BatchWriter(Writer):
 
     kind = "batch writer"
 
+    def __post_init__(self) -> None:
+        self.written: list[Token] = []
+
     def begin(self) -> Work:
         self.doing = "a batch commit"
+        self.written.clear()
         self.ready()
         return self.work
 
@@ -79,9 +85,14 @@ class BatchWriter(Writer):
         first = 0 if numbering is None else numbering.first
         dt = self.world.choices.pick(("x", "y"))
         index = None if numbering is None else numbering.index
-        return writer.append(
-            self.messages(table, "batch", None, dt=dt, first=first, index=index), numbering
-        )
+        number = self.world.files + 1
+        messages = self.messages(table, "batch", number, dt=dt, first=first, index=index)
+        self.written.append(("batch", number))
+        return writer.append(messages, numbering)
+
+    def succeeded(self, result: object) -> None:
+        for token in self.written:
+            self.truth.acknowledge(token, self.ready())
 
 
 class HastyKeeper(BatchWriter):
@@ -95,6 +106,7 @@ class HastyKeeper(BatchWriter):
 
     def begin(self) -> Work:
         self.doing = "two commits, and an expiry to 1 snapshot"
+        self.written.clear()
         self.ready()
         while self.world.late:
             self.world.land(0)
@@ -184,9 +196,17 @@ class Committer(Writer):
 
 
 class Overwriter(Writer):
-    """Replaces one partition, or the whole table."""
+    """Replaces one partition, or the whole table. `replaced` has the partition by piece of work,
+    None for the whole table. It owes its rows, and no snapshot without rows: that counts as
+    published if others have removed the same files.
+    """
 
     kind = "overwriter"
+    owes = True
+
+    def __post_init__(self) -> None:
+        self.replaced: dict[Token, bytes | None] = {}
+        self.written: Token | None = None
 
     def begin(self) -> Work | None:
         if self.world.keyed and not self.world.dynamic:
@@ -199,15 +219,23 @@ class Overwriter(Writer):
         table = self.table()
         dt = self.world.choices.pick(("x", "y"))
         partition = {"dt": dt} if table.schema.partition_keys else {}
+        row = serialize([FIELDS[1].type], [dt]) if partition else None
+        self.replaced[self.commit], self.written = row, None
         files = () if self.world.choices.once_in(3) else self.replacement(table, dt)
         return self.commit_of(table, "overwriter").overwrite(partition, files)
 
     def replacement(self, table: Table, dt: str) -> tuple[CommitMessage, ...]:
         """The new files. Keys that go do not keep their buckets, so no index is read."""
         numbering = self.commit_of(table, "overwriter").numbers() if self.world.dynamic else None
+        number = self.world.files + 1
+        self.written = "overwriter", number
         return self.messages(
-            table, "batch", None, dt=dt, first=0 if numbering is None else numbering.first
+            table, "overwriter", number, dt=dt, first=0 if numbering is None else numbering.first
         )
+
+    def succeeded(self, result: object) -> None:
+        if self.written is not None:
+            self.truth.acknowledge(self.written, self.ready())
 
 
 class PartitionExpirer(Writer):
@@ -238,6 +266,7 @@ class Deleter(Writer):
     """Deletes the row at one position in each file, by deletion vectors."""
 
     kind = "deleter"
+    owes = True
     position = 0
 
     def __post_init__(self) -> None:
@@ -257,6 +286,8 @@ class Deleter(Writer):
 
     def succeeded(self, result: object) -> None:
         assert isinstance(result, DeleteReport)
+        if result.snapshot_id is not None:
+            self.truth.acknowledge(self.commit, self.ready())
         state = self.world.truth.there.get(result.snapshot_id or 0)
         if state is None or self.ready().upsets != self.world.truth.upsets:
             return

@@ -28,6 +28,8 @@ from paimon_stream.errors import (
     TableRolledBack,
     Unavailable,
 )
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import EMPTY_ROW
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
@@ -742,3 +744,31 @@ def test_nothing_to_commit_touches_nothing() -> None:
     before = len(storage.operations)
     assert isinstance(committer.commit(bench.request(0)), Nothing)
     assert len(storage.operations) == before
+
+
+def test_a_new_index_file_that_the_next_snapshot_lacks_does_not_count_as_published() -> None:
+    """Somebody slept before the put of a commit without data files. Others published its id and the
+    next one, with index files of their own, and the former expired. So the put succeeds, below a
+    snapshot that was not built on it: rows that it was to delete stay.
+    """
+    bench = Bench()
+    others(bench, 1)
+
+    def indexed(name: str) -> CommitMessage:
+        return CommitMessage(
+            partition=EMPTY_ROW,
+            bucket=0,
+            total_buckets=-1,
+            new_index_files=(bench.put_index(name),),
+        )
+
+    def meanwhile() -> None:
+        for number in (1, 2):
+            request = bench.request(number, [indexed(f"rival-{number}")], user="other")
+            bench.committer().commit(request)
+        bench.expire(2)
+
+    request = bench.request(0, [indexed("mine")])
+    with pytest.raises(CommitUnknown, match="snapshot 3 has another index"):
+        bench.committer(observer=At(Phase.STAGED, meanwhile)).commit(request)
+    assert [one.file.file_name for one in bench.indexes()] == ["rival-1", "rival-2"]

@@ -973,6 +973,26 @@ def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:
     assert {one.verdict for one in diagnosis} == {"fresh"}
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_return_to_an_old_name_that_would_stop_is_said_also_without_names(
+    query: Query, together: bool
+) -> None:
+    """Unless the two users have been in one run: then they are two sinks."""
+    query.run(2)
+    renamed = replace(query, name="second", runs=query.runs - 1 if together else 10)
+    renamed.run(1)
+    (query.checkpoint / "commits" / "2").unlink()
+    ck, runtime = str(query.checkpoint), query.bench.runtime
+    first, second = examine(query.bench.storage, checkpoint=ck, runtime=runtime)
+    assert (first.safe, second.safe) == (True, True)
+    would_stop = "no sink as 'paimon-stream_q1_second' any more, this one stops: HistoryUnknown."
+    assert (would_stop in first.explanation) is not together
+    assert "this one stops" not in second.explanation
+    user = "paimon-stream_q1"
+    (alone,) = examine(query.bench.storage, checkpoint=ck, user=user, runtime=runtime)
+    assert alone.verdict == ("fresh" if together else "HistoryUnknown")
+
+
 def test_a_new_sink_beside_one_that_wrote_the_batch_is_judged_in_the_order_of_the_names(
     query: Query,
 ) -> None:

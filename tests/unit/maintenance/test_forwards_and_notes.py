@@ -9,13 +9,19 @@ from collections.abc import Callable
 import pytest
 
 from paimon_stream.commit.report import Phase
-from paimon_stream.errors import CommitContended, HistoryUnknown, TableRolledBack
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import (
+    CommitContended,
+    HistoryUnknown,
+    IncompatibleSchema,
+    TableRolledBack,
+)
 from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.branches import create_branch, fast_forward
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.maintenance.tags import create_tag, read_tags
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import Claims
@@ -27,11 +33,14 @@ from paimon_stream.table.removals import (
     note_restored,
     read_removals,
 )
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import evolve, load_table
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.places import following
 from tests.kits.streams import At, PowerCut, Stream
-from tests.unit.stream.test_branch_streams import of_branch
+from tests.unit.stream.test_branch_streams import both, of_branch
+from tests.unit.stream.test_stream_starts import grown
 from tests.unit.stream.test_what_is_gone import apart, expire, note_paths, outage, stream_of
 
 KILLED = pytest.mark.parametrize("kind", ["killed before", "killed after"])
@@ -196,6 +205,75 @@ def test_a_killed_rollback_that_is_given_up_leaves_no_doubt_about_what_stands(ki
         stream.batch()
 
 
+# -- schemas
+# ----------------------------------------------------------------------------
+
+
+def paths_of(bench: Bench) -> set[str]:
+    return {one.path for some in bench.storage.list_below("") for one in some}
+
+
+def grown_apart(expired: bool) -> Bench:
+    """Main has a second schema, with which it wrote its newest snapshot, and the branch has not. What
+    the branch was made from may have `expired` there.
+    """
+    bench = Bench()
+    TableCommit(bench.table, "w", runtime=bench.runtime).commit(0, [bench.message("w-0")])
+    with_branch(bench)
+    branch = of_branch(bench)
+    if expired:
+        outage(branch)
+    else:
+        branch.committer().commit(branch.request(0, [branch.message("theirs")], user="another"))
+    evolve(bench.table, grown)
+    bench.table = load_table(bench.storage)
+    TableCommit(bench.table, "w", runtime=bench.runtime).commit(1, [bench.message("w-1")])
+    assert bench.latest().schema_id == 1
+    return bench
+
+
+@pytest.mark.parametrize(("expired", "kind"), [(False, "killed before"), (True, "killed after")])
+def test_a_killed_forward_leaves_each_snapshot_and_tag_its_schema(expired: bool, kind: str) -> None:
+    def check(bench: Bench) -> None:
+        schemas = set(SchemaStore(bench.storage).ids())
+        snapshots = [bench.snapshots.get(one) for one in bench.snapshots.ids()]
+        kept = [*snapshots, *read_tags(bench.storage).values()]
+        assert {one.schema_id for one in kept} <= schemas
+
+    def again(bench: Bench) -> None:
+        check(bench)
+        forward(bench)
+
+    def make() -> tuple[Bench, Stream]:
+        bench = grown_apart(expired)
+        if not expired:  # else the tag would stay
+            create_tag(bench.table, "mine", runtime=bench.runtime)
+        return bench, Stream(bench)
+
+    cases = killed_anywhere(
+        kind,
+        make,
+        lambda storage, bench: fast_forward(bench.on(storage), "x", runtime=bench.runtime),
+        again,
+    )
+    for bench, _, _ in cases:
+        check(bench)
+        assert SchemaStore(bench.storage).ids() == [0]
+        assert bench.live_names() == of_branch(bench).live_names()
+
+
+def test_a_forward_that_would_take_the_schema_of_a_tag_that_stays_is_refused() -> None:
+    bench = grown_apart(expired=True)
+    create_tag(bench.table, "mine", runtime=bench.runtime)
+    before = paths_of(bench)
+    with pytest.raises(IncompatibleSchema, match=r"tag 'mine' would stay, and needs schema 1"):
+        forward(bench)
+    assert paths_of(bench) == before
+    bench.storage.delete("tag/tag-mine")
+    forward(bench)
+    assert bench.live_names() == of_branch(bench).live_names()
+
+
 # -- undone
 # ----------------------------------------------------------------------------
 
@@ -220,6 +298,22 @@ def test_a_rollback_that_a_forward_has_undone_stops_nobody(
     if not options:
         stream.start()
     stream.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_what_a_forward_puts_back_does_not_hide_what_it_leaves_out(
+    options: dict[str, str],
+) -> None:
+    """The newest snapshot of the stream lies above the rollback's target, and is older than it."""
+    stream = stream_of(2, options=options)
+    bench = stream.bench
+    with_branch(bench)
+    stream.batch()
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    forward(bench)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        stream.batch()
 
 
 def test_what_main_wrote_above_the_cut_is_lost_to_a_forward_back() -> None:
@@ -333,6 +427,116 @@ def test_the_batches_of_a_branch_do_not_pass_for_those_of_main(
     main.options = options
     main.start()
     main.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_what_a_rollback_took_is_not_hidden_by_the_batches_of_a_branch(
+    options: dict[str, str],
+) -> None:
+    """The rollback takes all that main and the branch do not share, so the forward takes nothing."""
+    main, branch = both()
+    main.options = branch.options = options
+    main.writer = None
+    for _ in range(2):
+        main.batch()
+        branch.batch()
+    bench = main.bench
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    assert fast_forward(bench.table, "x", runtime=bench.runtime).streams == {}
+    main.start()
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        main.batch()
+    main.options = {**options, **CONTINUE}
+    main.start()
+    main.batch()
+    main.options = options
+    main.start()
+    main.batch()
+
+
+def test_a_killed_forward_hides_no_batch_of_main_until_it_is_completed() -> None:
+    """Main's stream is started again while main is what the kill has left."""
+
+    def make() -> tuple[Bench, Stream]:
+        main, branch = both()
+        for _ in range(2):
+            main.batch()
+            branch.batch()
+        return main.bench, main
+
+    cases = killed_anywhere(
+        "killed before",
+        make,
+        lambda storage, bench: fast_forward(bench.on(storage), "x", runtime=bench.runtime),
+        lambda bench: None,
+    )
+    gone_on = 0
+    for bench, stream, _ in cases:
+        has_all = {"me-2-3", "me-3-4"} <= set(bench.live_names())
+        stream.start()
+        if has_all:
+            gone_on += 1
+            stream.batch()
+        else:
+            with pytest.raises((TableRolledBack, HistoryUnknown)):
+                stream.batch()
+    assert 5 < gone_on < len(cases) - 5
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_stream_that_has_run_its_batches_again_is_not_asked_about_them_after_a_forward(
+    options: dict[str, str], expired: bool
+) -> None:
+    stream = stream_of(3, options=options)
+    bench = stream.bench
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    stream.next_batch = 2
+    stream.start()
+    stream.batch()
+    with_branch(bench)
+    stream.bench = of_branch(bench)
+    stream.start()
+    stream.batch()
+    if expired and not options:  # without a journal nothing else shows that batch 2 was run again
+        outage(stream.bench)
+    forward(bench)
+    stream.bench = bench
+    stream.start()
+    stream.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_a_forward_that_is_repeated_after_a_decision_asks_nothing_again(
+    options: dict[str, str],
+) -> None:
+    """One that takes further batches of the stream does."""
+    bench = Bench()
+    create_branch(bench.table, "x", runtime=bench.runtime)
+    main = Stream(bench, options=options)
+    branch = Stream(of_branch(bench), written=100)
+    for _ in range(5):
+        main.batch()
+        branch.batch()
+    forward(bench)
+    forward(bench)  # nobody has asked so far
+    main.start()
+    with pytest.raises(TableRolledBack):
+        main.batch()
+    main.options = {**options, **CONTINUE}
+    main.start()
+    main.batch(rows=0)
+    main.options = options
+    for _ in range(2):
+        forward(bench)
+        main.start()
+        main.batch(rows=0)
+    main.batch()
+    branch.batches(4)
+    forward(bench)
+    main.start()
+    with pytest.raises((TableRolledBack, HistoryUnknown)):
+        main.batch()
 
 
 def test_what_operators_gave_up_in_main_and_in_the_branch_stays_given_up() -> None:

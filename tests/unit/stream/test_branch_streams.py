@@ -47,6 +47,16 @@ def both() -> tuple[Stream, Stream]:
     return main, Stream(of_branch(main.bench), next_batch=2, written=100)
 
 
+def outage(bench: Bench) -> None:
+    """Others go on, and everything old expires."""
+    for number in range(4):
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"o-{number}")], user="another")
+        )
+    bench.clock.advance(3_600_000)
+    expire_snapshots(bench.table, 1, 1, 1, protect_streams=False, runtime=bench.runtime)
+
+
 def batches_of(stream: Stream) -> list[int]:
     """The batches whose files are live, once for each file."""
     return sorted(int(name.split("-")[1]) for name in stream.bench.live_names())
@@ -146,3 +156,87 @@ def test_a_batch_that_came_back_with_a_branch_is_not_written_again(user: str) ->
         with pytest.raises(HistoryUnknown, match="came with the branch"):
             stream.batch()
     assert len(stream.bench.live_names()) == 2
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_query_that_comes_back_from_a_branch_stops_where_its_batches_are_missing(
+    journal: str, expired: bool
+) -> None:
+    options = {"paimon-stream.journal": journal}
+    stream = Stream(Bench(), options=options)
+    bench = stream.bench
+    stream.batches(2)
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    stream.bench = of_branch(bench)
+    stream.start()
+    stream.batch()
+    stream.bench = bench
+    if expired:
+        outage(bench)
+    for _ in range(2):
+        stream.start()
+        with pytest.raises(HistoryUnknown, match=r"batch 2 was written in branch 'x'|expired"):
+            stream.batch()
+    stream.options = {**options, "paimon-stream.on-unknown-history": "continue"}
+    stream.start()
+    stream.batch()
+    stream.options = options
+    for _ in range(2):
+        stream.start()
+        stream.batch(rows=0 if journal == "true" else 10)
+
+
+def test_a_query_that_went_on_in_a_branch_after_a_forward_stops_in_main() -> None:
+    """Main has got the branch's register, which vouches only for what was forwarded."""
+    bench = Bench()
+    outage(bench)
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    stream = Stream(of_branch(bench))
+    stream.batch()
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    stream.batch()
+    stream.bench = bench
+    stream.start()
+    with pytest.raises(HistoryUnknown, match=r"batch 1 was written in branch 'x'"):
+        stream.batch()
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    stream.start()
+    stream.batch()
+    names = [name for name in bench.live_names() if name.startswith("me-")]
+    assert [name.split("-")[1] for name in names] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_one_query_whose_batches_have_rows_for_the_branch_alone_goes_on(reached: bool) -> None:
+    """Also if its function calls the sink of main only for batches that have rows for it."""
+    main, branch = both()
+    main.batch()
+    branch.batch()
+    for _ in range(3):
+        main.writer = branch.writer = None  # each batch in a new run
+        branch.batch()
+        if reached:
+            main.batch(rows=0)
+        else:
+            main.runs, main.next_batch = branch.runs, branch.next_batch
+    main.start()
+    main.batch()
+
+
+def test_a_sink_that_is_new_in_a_branch_is_told_what_the_branch_does_not_have(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    sinks = [Stream(bench, user=user) for user in ("one", "two")]
+    sinks[0].batch()
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    sinks[1].batch()
+    for sink in sinks:
+        sink.bench = of_branch(bench)
+        sink.start()
+        sink.batch()
+    assert "begins here with batch 1" in caplog.text

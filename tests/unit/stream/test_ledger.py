@@ -216,6 +216,7 @@ class World:
                 Removals(removed=self.removed) if self.removed else read_removals(self.storage)
             ),
             claimed=lambda user: self.claimed,
+            elsewhere=lambda written_as, missing: None,
             runs=self.runs,
         )
         return judge_first(evidence, self.refusals(batch_id))

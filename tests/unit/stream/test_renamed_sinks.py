@@ -10,6 +10,7 @@ import pytest
 
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import CheckpointReset, HistoryUnknown, TableRolledBack
+from paimon_stream.maintenance.branches import create_branch
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
@@ -17,6 +18,7 @@ from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNO
 from paimon_stream.stream.claims import Claims, WriterIdentity
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream
+from tests.unit.stream.test_branch_streams import of_branch
 
 FIRST, SECOND, THIRD = "paimon-stream_q1", "etl_q1", "raw_q1"
 
@@ -489,17 +491,27 @@ def test_a_batch_of_one_of_two_sinks_that_another_engine_took_is_missed() -> Non
         first.batch()
 
 
-def test_what_a_rollback_took_is_lost_although_the_query_went_on_under_another_name() -> None:
+@pytest.mark.parametrize("expired", [True, False])
+@pytest.mark.parametrize("later", [True, False])
+def test_what_was_decided_under_another_name_is_not_asked_again_and_a_later_loss_is(
+    later: bool, expired: bool
+) -> None:
     bench = Bench()
     first = Stream(bench, user=FIRST)
     first.batches(3)
     rollback_to(bench.table, 2, runtime=bench.runtime)
-    second = later(first, SECOND)
+    second = replace(first, user=SECOND, writer=None, runs=first.runs + 10)
     second.options = {ON_TABLE_CHANGE.key: "continue"}
     second.batch()
-    back = later(second, FIRST)
-    back.options = {}
-    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+    if later:
+        rollback_to(bench.table, 1, runtime=bench.runtime)
+    if expired:
+        outage(bench)
+    back = replace(second, user=FIRST, writer=None, runs=second.runs + 10, options={})
+    if not later:
+        assert back.batch().outcome == "committed"
+        return
+    with pytest.raises(TableRolledBack, match="was committed"):
         back.batch()
 
 
@@ -540,3 +552,58 @@ def test_a_sink_is_added_to_a_query_whose_checkpoint_was_let_in_after_a_reset() 
     taken = Stream(bench, user=old.user, next_batch=2, done_millis=first.done_millis)
     with pytest.raises(CheckpointReset):
         taken.batch()
+
+
+def test_what_another_sink_has_given_up_is_not_given_up_by_one_that_gets_a_new_name() -> None:
+    """Its own batch 0 was rolled back, and that of the other one before, over which an operator let
+    the stream go on. The renamed sink is judged before the other one has claimed its user.
+    """
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+    first, second = Stream(bench, user=FIRST), Stream(bench, user=SECOND)
+    first.batch()
+    second.batch()
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    first.start()
+    first.batch(rows=0)
+    second.options = {ON_TABLE_CHANGE.key: "continue"}
+    second.start()
+    second.batch(rows=0)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    renamed = replace(first, user=THIRD, writer=None, runs=10)
+    with pytest.raises(TableRolledBack, match="batch 0 was committed"):
+        renamed.batch()
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_a_renamed_sink_misses_what_it_wrote_in_a_branch_under_its_old_name(journal: str) -> None:
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    stream = Stream(bench, user=FIRST, options={"paimon-stream.journal": journal})
+    stream.batch()
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    stream.bench, stream.writer = of_branch(bench), None
+    stream.batch()
+    stream.bench, stream.writer, stream.user = bench, None, SECOND
+    with pytest.raises(HistoryUnknown, match="batch 1 was written in branch 'x'"):
+        stream.batch()
+    stream.options[ON_UNKNOWN_HISTORY.key] = "continue"
+    stream.start()
+    stream.batch()
+    del stream.options[ON_UNKNOWN_HISTORY.key]
+    stream.start()
+    stream.batch()
+
+
+def test_a_batch_that_a_renamed_sink_has_run_again_is_not_missed_under_the_old_name() -> None:
+    """Under the old name it was published, not noted by the checkpoint, and rolled back."""
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("other")], user="another"))
+    stream = killed_after_publishing(bench, 0)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.user = SECOND
+    stream.batch()
+    outage(bench)
+    stream.start()
+    stream.batch()

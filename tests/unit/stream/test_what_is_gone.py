@@ -123,6 +123,37 @@ def test_a_note_of_another_snapshot_with_the_batch_leaves_open_whether_it_is_the
     assert later.fate is Fate.EXPIRED
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["none left", "one left"])
+@pytest.mark.parametrize("forwarded", [True, False])
+def test_without_a_journal_what_had_expired_before_a_rollback_or_forward_is_asked_about(
+    before: int, forwarded: bool
+) -> None:
+    bench = Bench()
+    TableCommit(bench.table, "first", runtime=bench.runtime).commit(0, [bench.message("first")])
+    stream = Stream(bench, options=NO_JOURNAL)
+    stream.batches(before)
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    stream.batch()
+    outage(bench)
+    if forwarded:
+        fast_forward(bench.table, "x", runtime=bench.runtime)
+    else:
+        rollback_to(bench.table, "t", runtime=bench.runtime)
+    for _ in range(2):
+        stream.start()
+        with pytest.raises(HistoryUnknown, match=f"batch {before} .* taken snapshots that had exp"):
+            stream.batch()
+    bench.clock.advance(600_000)  # clocks may differ: what is done within five minutes says nothing
+    stream.options = {**NO_JOURNAL, "paimon-stream.on-unknown-history": "continue"}
+    stream.start()
+    stream.batch()
+    stream.options = NO_JOURNAL
+    for _ in range(2):
+        stream.start()
+        stream.batch(rows=0)
+
+
 @RESTARTED
 def test_a_plain_outage_stops_nothing(restarted: bool) -> None:
     stream = stream_of(5)
@@ -735,3 +766,46 @@ def test_a_live_stream_that_published_after_a_rollback_goes_on_once_that_has_exp
     stream.batch(rows=0)  # finds the snapshot of batch 0 to stand
     outage(bench)
     stream.batches(2)
+
+
+def test_a_decision_about_earlier_batches_does_not_show_that_this_one_is_new() -> None:
+    """The run that published it died, and its snapshot has expired. Without a journal, the table
+    does not show that batch 1 was run again after the rollback, either.
+    """
+    stream = stream_of(2, options=dict(NO_JOURNAL))
+    bench = stream.bench
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.next_batch = 1
+    stream.start()
+    stream.batch()
+    stream.start(At(Phase.HINTED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    outage(bench)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
+    stream.options |= CONTINUE
+    stream.start()
+    with pytest.raises(HistoryUnknown, match="no snapshot of this stream"):
+        stream.batch()
+    stream.options["paimon-stream.on-unknown-history"] = "continue"
+    stream.start()
+    stream.batch()
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_a_live_stream_notices_a_forward_that_took_its_expired_batch(
+    options: dict[str, str],
+) -> None:
+    """Main and the branch share no snapshot any more."""
+    stream = stream_of(1, options=options)
+    bench = stream.bench
+    create_tag(bench.table, "v1", runtime=bench.runtime)
+    create_branch(bench.table, "x", "v1", runtime=bench.runtime)
+    outage(of_branch(bench))
+    stream.batch()
+    outage(bench)
+    fast_forward(bench.table, "x", runtime=bench.runtime)
+    with pytest.raises((TableRolledBack, HistoryUnknown), match="batch 1 was committed"):
+        stream.batch()

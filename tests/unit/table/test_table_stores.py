@@ -377,6 +377,18 @@ def test_a_window_says_whether_it_is_complete(
     assert window.complete is complete
 
 
+def test_a_walk_from_a_snapshot_that_is_held_does_not_read_it_again() -> None:
+    """An engine without a lock may have replaced its file since."""
+    storage = table_of(1, 2, 3)
+    store = store_of(storage)
+    held = store.get(3)
+    storage.write("snapshot/snapshot-3", encode_snapshot(snapshot(3, user="another engine")))
+    assert list(store.walk_down(held)) == [held, store.get(2), store.get(1)]
+    assert store.window(1, held).snapshots == (store.get(2), held)
+    assert store.window(2, held).complete and not store.window(3, held).snapshots
+    assert store.window(2, 3).snapshots[0].commit_user == "another engine"
+
+
 # -- writing --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,81 @@
+"""Decoders that remember. Processes read the same few files again and again, and in thousands of
+orders of the same operations the ids are the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Final
+
+from paimon_stream.commit import publish
+from paimon_stream.format import index_manifest, manifest_avro, schema_json, snapshot_json
+from paimon_stream.maintenance import needed, tags
+from paimon_stream.read import scan
+from paimon_stream.storage import base, memory
+from paimon_stream.table import manifests, references, schema, snapshots
+from tests.simulation import archive, truth
+
+_FILES: Final = 4096
+"""How many files of a kind are remembered."""
+
+
+class _Decoder:
+    """Decodes each content once. Its path is only for the message of an error, and an error is
+    raised each time.
+    """
+
+    def __init__(self, decode: Callable[..., Any]) -> None:
+        self._decode = decode
+        self._known: dict[bytes, Any] = {}
+
+    def __call__(self, data: bytes, path: str, *more: Any) -> Any:
+        known = self._known.get(data)
+        if known is None:
+            if len(self._known) >= _FILES:
+                self._known.clear()
+            known = self._known[data] = self._decode(data, path, *more)
+        return known
+
+
+class _Lists(_Decoder):
+    """The same for a list, which its reader may change."""
+
+    def __call__(self, data: bytes, path: str, *more: Any, **wanted: Any) -> list[Any]:
+        if any(one is not None for one in (*more, *wanted.values())):
+            return self._decode(data, path, *more, **wanted)  # type: ignore[no-any-return]
+        return list(super().__call__(data, path))
+
+
+_snapshot = _Decoder(snapshot_json.decode_snapshot)
+_entries = _Lists(manifest_avro.decode_manifest)
+_metas = _Lists(manifest_avro.decode_manifest_list)
+_index = _Decoder(index_manifest.decode_index_manifest)
+_schema = _Decoder(schema_json.decode_schema)
+_path = lru_cache(1 << 16)(base.checked_path)
+
+_PLACES: Final[tuple[tuple[Any, str, object], ...]] = (
+    *((one, "decode_manifest", _entries) for one in (manifest_avro, archive)),
+    *((one, "decode_manifest_list", _metas) for one in (manifest_avro, archive)),
+    *(
+        (one, "decode_snapshot", _snapshot)
+        for one in (snapshots, references, publish, needed, tags, scan, truth)
+    ),
+    *((one, "decode_index_manifest", _index) for one in (manifests, archive)),
+    (schema, "decode_schema", _schema),
+    (memory, "checked_path", _path),
+)
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """The decoders of the package, and of the simulation, remember what they have decoded."""
+    real = [(module, name, getattr(module, name)) for module, name, _ in _PLACES]
+    for module, name, double in _PLACES:
+        setattr(module, name, double)
+    try:
+        yield
+    finally:
+        for module, name, was in real:
+            setattr(module, name, was)
