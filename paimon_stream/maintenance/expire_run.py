@@ -412,14 +412,14 @@ class Cleaner:
     def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
         """The metadata that is kept when all from the first of `gone` up to `following` is removed;
         None if that cannot be determined. The tags in between count, and those next to them, for
-        snapshots may lie beside the lineage.
+        snapshots may lie beside the lineage. The tag below counts also where the first one's id is
+        tagged: a paused writer may have created that id again after the tagged snapshot expired.
         """
         first = gone[0].id
         tags = [one for one in self._tags.values() if first <= one.id < following.id]
         beside = (
-            self._tag_at(first),
+            self._tag_at(first - 1),
             *(self._tag_above(one.id) for one in gone),
-            self._tag_at(following.id - 1),
         )
         tags += [one for one in beside if one is not None]
         try:

@@ -117,6 +117,23 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([8], [1], [4], [9, 0, 1]),
         ],
     ),
+    "an operator's answer about one batch is still given when a twin has moved past it": (
+        30672,
+        (),
+        [
+            [*([0] * 3), 3, 0, 1, 2, 1, 1, 0, 1, *([0] * 12), 11],
+            *([0], [0, 0, 0, 0, 0, 0, 9], [7], [2], [0], [2, 0, 0, 0, 0, 0, 14], [2, 0, 0, 19]),
+            *([0], [0], [2], [2, 0, 0, 0, 0, 0, 13], [0, 0, 0, 7], [7]),
+        ],
+    ),
+    "the tag of an id that is created again hides from an expiry what the tag below needs": (
+        30499,
+        (),
+        [
+            [1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0, 3],
+            *([0], [0], [7], [0], [6], [3, 15], [6, 0, 11], [0, 0, 0, 0, 1], [7, 15], [3]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.

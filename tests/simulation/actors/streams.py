@@ -80,6 +80,7 @@ NONE_STANDS = "no snapshot of another engine stands in place of its own"
 """How `recommit` refuses a batch that a rollback took."""
 RESETS = (CheckpointReset, CheckpointRewound)
 ON_TABLE_CHANGE = "paimon-stream.on-table-change"
+ON_UNKNOWN_HISTORY = "paimon-stream.on-unknown-history"
 Reports = dict[str, CommitReport]
 """What each sink of a stream reported, by its commit user."""
 
@@ -88,7 +89,7 @@ Reports = dict[str, CommitReport]
 class Stream(Actor):
     """A driver. Two of them on one checkpoint are twins. Its batch function calls the sinks `names`
     one after another; one sink needs no name. `answers` are the options that the operator gives to
-    each sink, by its commit user. With `loses_answers` its driver sometimes dies before Spark has
+    each sink, by its commit user, each with the batch that asked for it. With `loses_answers` its driver sometimes dies before Spark has
     recorded a batch that is done. A `quiet` one has rows in few batches.
     """
 
@@ -107,7 +108,7 @@ class Stream(Actor):
         self.writers: dict[str, StreamWriter] = {}
         self.compactions: dict[str, StreamCompaction] = {}
         self.compacting = False
-        self.answers: dict[str, set[str]] = {}
+        self.answers: dict[str, dict[str, int]] = {}
         self.answered: set[str] = set()
         self.next_batch = 0
         self.at = 0
@@ -230,6 +231,10 @@ class Stream(Actor):
         self.answered, self.diagnosis = set(), None
         self.checkpoint.runs += 1
         self.next_batch = self.checkpoint.first_batch
+        for given in self.answers.values():
+            # He has looked for the rows of one batch. A twin may have moved the checkpoint past it.
+            if given.get(ON_UNKNOWN_HISTORY, self.next_batch) != self.next_batch:
+                del given[ON_UNKNOWN_HISTORY]
         self.last, self.starts = {}, True
         self.began_with = self.checkpoint.restored
         for user in self.users:
@@ -491,7 +496,7 @@ class Stream(Actor):
             if not self.checkpoint.foreign:
                 raise Violation(ADVICE, f"{self.name} is taken for a stream of another table")
         elif option is not None:
-            self.answers.setdefault(user, set()).add(option)
+            self.answers.setdefault(user, {})[option] = self.at
 
     def killed(self) -> None:
         self.writers, self.last = {}, {}

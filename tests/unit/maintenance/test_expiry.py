@@ -24,7 +24,7 @@ from paimon_stream.errors import (
     NotFound,
     PaimonStreamError,
 )
-from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
+from paimon_stream.format.snapshot_json import SnapshotId, SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.expire import (
     ExpireReport,
     Retention,
@@ -439,10 +439,16 @@ def test_a_snapshot_without_lists_gets_no_tag() -> None:
     assert read_tags(bench.storage) == {}
 
 
-@pytest.mark.parametrize("tagged", [1, 3], ids=["tag below", "tag above"])
-def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tagged: int) -> None:
-    """A paused writer created snapshot 2 again. Its base has the first manifest, and so has the
-    tag, but not the second tag, which was made after the manifests had been merged.
+@pytest.mark.parametrize(
+    ("tagged", "again"),
+    [(1, 2), (3, 2), (1, 4)],
+    ids=["tag below", "tag above", "tag below, and one of its id"],
+)
+def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(
+    tagged: int, again: int
+) -> None:
+    """A paused writer created a snapshot again. It has the first manifest, and so has the tag, but
+    not the second tag, of snapshot 4, in which the manifests were merged.
     """
     bench = Bench(options={"manifest.merge-min-count": "3"})
     for number in range(6):
@@ -450,15 +456,16 @@ def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tag
     first = bench.manifests.base_and_delta(bench.snapshots.get(1))[0].file_name
     assert first in bench.metadata_of(3)
     assert first not in bench.metadata_of(4)
-    second = bench.snapshots.get(2)
+    stale = bench.snapshots.get(min(again, 3))
     lists = {
-        name: f"{name}-beside" for name in (second.base_manifest_list, second.delta_manifest_list)
+        name: f"{name}-beside" for name in (stale.base_manifest_list, stale.delta_manifest_list)
     }
     copies = {new: bench.storage.read(f"manifest/{old}") for old, new in lists.items()}
     beside = replace(
-        second,
-        base_manifest_list=lists[second.base_manifest_list],
-        delta_manifest_list=lists[second.delta_manifest_list],
+        stale,
+        id=SnapshotId(again),
+        base_manifest_list=lists[stale.base_manifest_list],
+        delta_manifest_list=lists[stale.delta_manifest_list],
     )
     for snapshot_id in (tagged, 4):
         create_tag(bench.table, f"t{snapshot_id}", snapshot_id, runtime=bench.runtime)
@@ -468,8 +475,8 @@ def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tag
     assert bench.snapshots.ids() == [5, 6]
     for name, content in copies.items():
         bench.storage.write(f"manifest/{name}", content)
-    bench.storage.write("snapshot/snapshot-2", encode_snapshot(beside))
-    bench.storage.write("snapshot/EARLIEST", b"2")
+    bench.storage.write(snapshot_path(again), encode_snapshot(beside))
+    bench.storage.write("snapshot/EARLIEST", str(again).encode())
     expire_snapshots(
         bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime
     )
