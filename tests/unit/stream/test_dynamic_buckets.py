@@ -140,6 +140,29 @@ def test_prepared_files_are_used_only_by_the_index_of_their_batch(path: str, aga
     assert found(path)[7] == "newer"
 
 
+def test_prepared_files_are_not_used_above_a_rollback_that_took_the_index_of_their_keys(
+    path: str,
+) -> None:
+    append(path, 1, 2)
+    newest = PaimonTable.load(path).snapshots()[-1].id
+    append(path, 7)
+    observer = KilledAt()
+    writer, batch = stream(path, "one", observer), Batch(batch_id=0, offsets_hash="plan")
+    verdict = writer.judge(batch)
+    observer.phase = Phase.STAGED
+    with pytest.raises(Killed):
+        writer.commit(batch, verdict, written(writer, 7))
+    PaimonTable.load(path).rollback_to(newest)
+    writer = stream(path, "two", KilledAt())
+    verdict = writer.judge(batch)
+    assert isinstance(verdict, Fresh)
+    assert verdict.written_again is not None and "index" in verdict.written_again
+    writer.commit(batch, verdict, written(writer, 7))
+    append(path, 3, 4)
+    append(path, 7, v="newer")
+    assert found(path)[7] == "newer"
+
+
 def test_a_batch_is_not_committed_again_without_its_index(path: str) -> None:
     append(path, 1, 2)
     snapshot = PaimonTable.load(path).snapshots()[-1]
