@@ -354,9 +354,16 @@ class Publisher:
         before = staged.base.snapshot
         if name == (None if before is None else before.index_manifest) or removed & there:
             return False
-        if added:  # replaced since, or never seen: a row that was to go may be there
-            raise self._unknown(
-                staged,
-                f"snapshot {following.id} has another index, and nothing shows whether it was built on this commit",
-            )
-        return True
+        if not added:
+            return True
+        # Ours was replaced since, or never seen. Expiry takes the oldest first: where the base
+        # stands, no other snapshot with our id can have expired before ours was published.
+        there_now = self._snapshots.find(staged.snapshot.id)
+        if there_now is not None and there_now.nonce != staged.snapshot.nonce:
+            return False
+        if there_now is not None and before is not None and self._snapshots.stands(before):
+            return True
+        raise self._unknown(
+            staged,
+            f"snapshot {following.id} has another index, and nothing shows whether it was built on this commit",
+        )

@@ -218,7 +218,7 @@ def _noted(body: bytes, path: str) -> None:
 def _register(body: bytes, path: str) -> None:
     storage = MemoryStorage()
     storage.write("_paimon_stream/u/writer", _checksummed("writer", body))
-    copy_stream(storage, storage, "_paimon_stream/u", [None])
+    copy_stream(storage, storage, "_paimon_stream/u", [(None, "removed.1-a.json")])
     try:
         registered_writers(storage)
     except FormatError as raised:
