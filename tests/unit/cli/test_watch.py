@@ -111,7 +111,7 @@ def test_a_place_without_tables_is_an_error_with_its_code(tmp_path: Path) -> Non
 # -- on a terminal ------------------------------------------------------------------------------
 
 
-SCREEN_BEFORE = "\x1b[?1049l"
+SCREEN, SCREEN_BEFORE = "\x1b[?1049h", "\x1b[?1049l"
 
 
 class Terminal:
@@ -246,6 +246,7 @@ def test_ctrl_c_gives_the_terminal_back_where_a_store_never_answers(
         words = [word for one in options for word in ("--storage-option", one)]
         screen = terminal(80, 24, *words, "s3://bucket/warehouse")
         silent.accept()
+        screen.until(SCREEN)
         screen.press(b"\x03")
         assert screen.ended() == 130
     assert screen.is_given_back()
