@@ -393,7 +393,13 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
     stream, waiting = sys.stdin.fileno(), list[bytes]()
     before = termios.tcgetattr(stream)
     give_back = partial(termios.tcsetattr, stream, termios.TCSADRAIN, before)
-    before_late_end[:] = give_back, partial(sys.stderr.write, "\x1b[?1049l")  # rich's screen
+    shown_on = sys.stderr  # rich puts another object in its place while its screen is shown
+
+    def leave_screen() -> None:
+        shown_on.write("\x1b[?1049l")
+        shown_on.flush()
+
+    before_late_end[:] = give_back, leave_screen
 
     def key(seconds: float) -> str | None:
         if not waiting and not select.select([stream], [], [], seconds)[0]:

@@ -124,7 +124,7 @@ class Terminal:
         self.child, self.stream = pty.fork()
         if not self.child:
             os.environ["TERM"] = term
-            for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            for name in ("COLUMNS", "LINES", "NO_COLOR", "PYTHONUNBUFFERED"):
                 os.environ.pop(name, None)
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             if not stdin:
