@@ -45,6 +45,7 @@ from paimon_stream.stream.ledger import (
     Reuse,
     Verdict,
     judge_first,
+    noted_batches,
     vouched_since,
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -106,7 +107,7 @@ def gather(
         entries,
         snapshots.latest,
         branch_and_time,
-        partial(branch_names, whole_of(storage)),
+        partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
     ]
     digest, first, registered, noted_entries, latest, branch, names = storage.together(looks)
     entry, last_entry, later_entry = noted_entries
@@ -168,7 +169,7 @@ def _elsewhere(
         written_here |= written_as.runs.difference(written_as.forwarded_runs)
     others = [whole if name == MAIN else branch_storage(whole, name) for name in branches]
     looks = [partial(_readable_register, other, identity.user) for other in others]
-    found = list[tuple[int, str]]()
+    newest_of_each = list[tuple[int, str]]()
     for name, other, registered in zip(branches, others, whole.together(looks), strict=True):
         if (
             registered is not None
@@ -177,8 +178,8 @@ def _elsewhere(
         ):
             with suppress(FormatError):
                 newest = _newest_batch(other, identity, missing.stop)
-                found += [(newest, name)] if newest in missing else []
-    return max(found, default=None)
+                newest_of_each += [(newest, name)] if newest in missing else []
+    return max(newest_of_each, default=None)
 
 
 def _readable_register(storage: Storage, user: str) -> RegisteredWriter | None:
@@ -337,19 +338,8 @@ def _first_taken(evidence: Evidence, batches: range) -> int | None:
     """The first of these batches of the stream that a note surely names and that was not given up
     before; None if there is none.
     """
-    identity, known = evidence.identity, evidence.given_up
-    taken = [
-        removed.identifier
-        for removed in evidence.removals().removed
-        if removed.user == identity.user
-        and removed.query in (None, identity.query_id)
-        and removed.is_of_stream
-        and removed.is_proven
-        and removed.identifier is not None
-        and removed.identifier in batches
-        and not any(first <= removed.identifier <= last for first, last in known)
-    ]
-    return min(taken, default=None)
+    noted = noted_batches(evidence, evidence.identity.user, evidence.given_up, batches)
+    return min((batch_id for batch_id, removed in noted if removed.is_proven), default=None)
 
 
 def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
@@ -553,8 +543,5 @@ def _fate_of_own(
             + (f"snapshot {newest} is the newest one" if newest else "the table has no snapshot")
         )
     elif not refuse.options.value(JOURNAL):  # storage has nothing of the batch
-        if answer.fate is Fate.ROLLED_BACK:
-            refuse.table_rolled_back(f"batch {own.batch_id} was committed, and {answer.why}")
-        else:
-            refuse.maybe_rolled_back(own.batch_id, answer.why)
+        refuse.gone(own.batch_id, answer)
     return None

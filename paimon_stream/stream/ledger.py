@@ -856,10 +856,11 @@ def _refuse_elsewhere(
     batch continue all the same.
     """
     last = _last_not_given_up(range(above + 1, evidence.batch.batch_id), given_up)
-    found = None if last is None else evidence.elsewhere(written_as, range(above + 1, last + 1))
-    if found is None:
+    missing = range(above + 1, 0 if last is None else last + 1)
+    batch_and_branch = evidence.elsewhere(written_as, missing) if missing else None
+    if batch_and_branch is None:
         return False
-    refuse.written_elsewhere(*found)
+    refuse.written_elsewhere(*batch_and_branch)
     return True
 
 
@@ -904,33 +905,47 @@ def _refuse_noted_of(
         return False
     removals = evidence.removals()
     noted = [
-        (one.identifier, one.is_proven, one)
-        for one in removals.removed
-        if one.user == user
-        and _is_of_query(one.query, evidence.identity)
-        and one.identifier is not None
-        and one.is_of_stream
-        and one.identifier in missing
-        and not _is_given_up(one.identifier, given_up)
-        and not (own is not None and _is_older(one, own, removals))
-        and not _stands_still(evidence, one)
+        (batch_id, removed.is_proven, removed)
+        for batch_id, removed in noted_batches(evidence, user, given_up, missing)
+        if not (own is not None and _is_older(removed, own, removals))
+        and not _stands_still(evidence, removed)
     ]
     if noted:
         last, _, newest = max(noted, key=itemgetter(0, 1))
         answer = judge_notes(removals, newest)
     else:
         answer = judge_notes(removals if doubts_count else Removals(), None)
-    if answer.fate is Fate.ROLLED_BACK:
-        refuse.table_rolled_back(f"batch {last} was committed, and {answer.why}")
-    elif answer.fate is Fate.UNKNOWN and noted:
-        refuse.maybe_rolled_back(last, answer.why)
-    elif answer.fate is Fate.UNKNOWN:
+    if answer.fate is Fate.UNKNOWN and not noted:
         refuse.maybe_have_had_rows(last, answer.why)
+    elif answer.fate is not Fate.EXPIRED:
+        refuse.gone(last, answer)
     elif doubts_count and (by := _took_expired(evidence, removals, own)) is not None:
         why = f"a {by} has also taken snapshots that had expired, and only a journal would show whose they were"
         refuse.maybe_have_had_rows(last, why)
         return True
     return answer.fate is not Fate.EXPIRED
+
+
+def noted_batches(
+    evidence: Evidence,
+    user: str,
+    given_up: tuple[tuple[int, int], ...],
+    batches: range,
+) -> Iterator[tuple[int, Removed]]:
+    """The batches of a commit user of this query that notes of removals name, each with its note,
+    less those that an operator has given up.
+    """
+    for removed in evidence.removals().removed:
+        batch_id = removed.identifier
+        if (
+            removed.user == user
+            and _is_of_query(removed.query, evidence.identity)
+            and batch_id is not None
+            and removed.is_of_stream
+            and batch_id in batches
+            and not _is_given_up(batch_id, given_up)
+        ):
+            yield batch_id, removed
 
 
 def _stands_still(evidence: Evidence, removed: Removed) -> bool:
@@ -1016,8 +1031,7 @@ def _refuse_rolled_back(
     proven = next((one for one in notes if one is not None and one.is_proven), None)
     if proven is None:
         return False
-    why = judge_notes(removals, proven).why
-    refuse.table_rolled_back(f"batch {batch_id} was committed, and {why}")
+    refuse.gone(batch_id, judge_notes(removals, proven))
     return True
 
 
@@ -1084,8 +1098,13 @@ def _cut_above_ours(
     base, latest, previous = entry.base, evidence.latest, entry.previous
     if base is None or latest is None or fate_of(evidence.snapshots, base, latest).is_held:
         return None
-    made = entry.attempted_millis
-    cut = cut_below(evidence.snapshots, evidence.removals(), base, latest, stood_millis=made)
+    cut = cut_below(
+        evidence.snapshots,
+        evidence.removals(),
+        base,
+        latest,
+        stood_millis=entry.attempted_millis,
+    )
     if cut is None:
         return None
     if previous is not None:
@@ -1115,10 +1134,7 @@ def _judge_lost_snapshot(evidence: Evidence, previous: PreviousBatch, refuse: Re
     """
     removals = evidence.removals()
     answer = judge_notes(removals, removals.of_nonce(previous.snapshot.nonce))
-    if answer.fate is Fate.ROLLED_BACK:
-        refuse.table_rolled_back(f"batch {previous.batch_id} was committed, and {answer.why}")
-    elif answer.fate is Fate.UNKNOWN:
-        refuse.maybe_rolled_back(previous.batch_id, answer.why)
+    refuse.gone(previous.batch_id, answer)
     return answer.fate is not Fate.EXPIRED
 
 
@@ -1174,10 +1190,7 @@ def _refuse_removed(
     been? Returns whether they do, and an operator let the next batch continue all the same.
     """
     answer = _noted(evidence, user, entry)
-    if answer.fate is Fate.ROLLED_BACK:
-        refuse.table_rolled_back(f"batch {entry.batch_id} was committed, and {answer.why}")
-    elif answer.fate is Fate.UNKNOWN:
-        refuse.maybe_rolled_back(entry.batch_id, answer.why)
+    refuse.gone(entry.batch_id, answer)
     return answer.fate in (Fate.ROLLED_BACK, Fate.UNKNOWN)
 
 

@@ -12,6 +12,7 @@ from paimon_stream.commit.lost import LostFacts, Refusals, lost_facts
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.fate import Answer, Fate
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 _LOG = logging.getLogger(__name__)
@@ -101,6 +102,15 @@ class ReplayErrors(Refusals):
             "Then let it continue with this batch",
         )
         self.given_up.add(batch_id)
+
+    def gone(self, batch_id: int, answer: Answer) -> None:
+        """An earlier batch of ours was committed, and its snapshot is gone: rolled back, or that
+        cannot be known. Nothing is refused for any other fate.
+        """
+        if answer.fate is Fate.ROLLED_BACK:
+            self.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
+        elif answer.fate is Fate.UNKNOWN:
+            self.maybe_rolled_back(batch_id, answer.why)
 
     def maybe_have_had_rows(self, batch_id: int, why: str) -> None:
         """This batch, the last of those before ours that left nothing here, may have had rows that

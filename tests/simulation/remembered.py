@@ -15,6 +15,7 @@ from paimon_stream.maintenance import needed, tags
 from paimon_stream.read import scan
 from paimon_stream.storage import base, memory
 from paimon_stream.table import manifests, references, schema, snapshots
+from tests.kits.doubles import in_their_places
 from tests.simulation import archive, truth
 
 _FILES: Final = 4096
@@ -71,11 +72,5 @@ _PLACES: Final[tuple[tuple[Any, str, object], ...]] = (
 @contextmanager
 def remembered() -> Iterator[None]:
     """The decoders of the package, and of the simulation, remember what they have decoded."""
-    real = [(module, name, getattr(module, name)) for module, name, _ in _PLACES]
-    for module, name, double in _PLACES:
-        setattr(module, name, double)
-    try:
+    with in_their_places(_PLACES):
         yield
-    finally:
-        for module, name, was in real:
-            setattr(module, name, was)

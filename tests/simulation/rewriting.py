@@ -32,6 +32,7 @@ from paimon_stream.read.scan import Scan
 from paimon_stream.write.file_stats import file_schema
 from paimon_stream.write.key_value import KeyValueSettings
 from tests.kits.commits import FIELDS, data_file
+from tests.kits.doubles import in_their_places
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -351,11 +352,5 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
 @contextmanager
 def rewriting() -> Iterator[None]:
     """The doubles take the places of what they stand for."""
-    real = [(module, name, getattr(module, name)) for module, name, _ in DOUBLES]
-    for module, name, double in DOUBLES:
-        setattr(module, name, double)
-    try:
+    with in_their_places(DOUBLES):
         yield
-    finally:
-        for module, name, was in real:
-            setattr(module, name, was)
