@@ -141,7 +141,7 @@ def _known(
         return answer
     text = (
         f"whether snapshot {ref.id}, on which user {user!r} has built, has expired or was rolled back is not known: "
-        f"{answer.why}. Nothing was published now. Look for the rows of "
-        "earlier commits in the table, and write again what is missing, with a new writer or after a restart."
+        f"{answer.why}. Nothing was published now. Look for the rows of earlier commits in the table, and write again "
+        "what is missing. Start the query again, or call new_commit(): it judges the current table."
     )
     raise HistoryUnknown(text, user=user, snapshot=ref.id).of_table(snapshots.location)
