@@ -6,7 +6,7 @@ lost a snapshot of ours.
 """
 
 from paimon_stream.commit.attempts import Attempts
-from paimon_stream.commit.lost import lost_facts
+from paimon_stream.commit.lost_facts import lost_facts
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef

@@ -27,9 +27,9 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.maintenance.hints import repair_hints
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.recommit import RecommitReport
+from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.removals import read_removals
 from tests.simulation import rules
