@@ -175,10 +175,9 @@ def world_of(
 
     world = World(seed, script)
     choices = world.choices
+    everybody = newcomers and compactors and dynamic and upkeep
     if HISTORY in only or (
-        not only
-        and (newcomers and compactors and dynamic and upkeep)
-        and random.Random(f"history {seed}").randrange(8) == 0
+        not only and everybody and random.Random(f"history {seed}").randrange(8) == 0
     ):
         return history_of(world, only or HISTORIES | later_of(seed))
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
@@ -205,6 +204,8 @@ def world_of(
         world.tracked = TRACKED in only if only else drawn
     if world.tracked:
         options |= TRACKED_OPTIONS
+    if everybody:
+        options |= plain_manifests(seed)
     world.create(options, partitioned=partitioned, keyed=keyed)
     first = Checkpoint("a")
     options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}
@@ -264,7 +265,7 @@ def world_of(
         )
         if upkeeper.kind in only if only else drawn:
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
-    world.catalog = catalog_of(seed, only, drawn=newcomers and compactors and dynamic and upkeep)
+    world.catalog = catalog_of(seed, only, drawn=everybody)
     if world.catalog:
         world.data_tokens = world.catalog != JDBC and seed % 2 == 0
         actors = [one for one in actors if type(one) not in LEFT_OUT[world.catalog]]
@@ -278,12 +279,20 @@ def world_of(
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
-    if is_real(world, only, drawn=newcomers and compactors and dynamic and upkeep):
+    if is_real(world, only, drawn=everybody):
         world.real = True
         actors.append(StreamingReader(world, f"the {StreamingReader.kind}"))
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def plain_manifests(seed: int) -> dict[str, str]:
+    """In three of four schedules manifests are not compressed: that takes time, and no order of
+    operations depends on it.
+    """
+    compressed = random.Random(f"compressed {seed}").randrange(4) == 0
+    return {} if compressed else {"manifest.compression": "null"}
 
 
 def is_real(world: World, only: Collection[str], *, drawn: bool) -> bool:
@@ -305,6 +314,7 @@ def history_of(world: World, only: Collection[str]) -> World:
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
+    options |= plain_manifests(world.seed)
     world.create(options, partitioned=False, keyed=keyed)
     world.branches[NAME] = world.truth.of_branch(NAME)
     second = Checkpoint(f"branch-{NAME}" if NAMESAKE in only else "b")

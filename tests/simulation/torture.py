@@ -73,7 +73,7 @@ class Tally:
 
 def chunk(first: int) -> Tally:
     """Runs some schedules, one seed after another."""
-    gc.set_threshold(50_000, 20, 50)  # a schedule makes many objects, and few cycles
+    gc.disable()  # a schedule makes many objects, and few cycles
     tally = Tally()
     begun = time.process_time()
     for seed in range(first, first + CHUNK):
@@ -81,6 +81,8 @@ def chunk(first: int) -> Tally:
         tally.of(outcome)
         if outcome.rule is not None:
             tally.failed.append((seed, str(shortest(outcome, strict=False))))
+    gc.collect()
+    gc.freeze()  # what the decoders remember stays, and need not be looked at again
     tally.seconds = time.process_time() - begun
     return tally
 
