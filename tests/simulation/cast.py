@@ -56,6 +56,7 @@ from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
+from tests.simulation.real_files import KEYED, SUMS
 from tests.simulation.real_files import KIND as REAL
 from tests.simulation.row_ids import KIND as TRACKED
 from tests.simulation.row_ids import OPTIONS as TRACKED_OPTIONS
@@ -181,7 +182,7 @@ def world_of(
     ):
         return history_of(world, only or HISTORIES | later_of(seed))
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
-    keyed = choices.once_in(4) and REAL not in only
+    keyed = (choices.once_in(4) or KEYED in only) and REAL not in only
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
@@ -206,6 +207,9 @@ def world_of(
         options |= TRACKED_OPTIONS
     if everybody:
         options |= plain_manifests(seed)
+    if has_real_keys(world, only, drawn=everybody and keyed):
+        world.real, world.sums = True, seed % 2 == 0
+        options |= SUMS if world.sums else {}
     world.create(options, partitioned=partitioned, keyed=keyed)
     first = Checkpoint("a")
     options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}
@@ -282,6 +286,8 @@ def world_of(
     if is_real(world, only, drawn=everybody):
         world.real = True
         actors.append(StreamingReader(world, f"the {StreamingReader.kind}"))
+    elif world.real:
+        actors = [one for one in actors if not isinstance(one, JavaCompactor)]
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
@@ -303,6 +309,16 @@ def is_real(world: World, only: Collection[str], *, drawn: bool) -> bool:
         return REAL in only
     simple = not (world.keyed or world.compacted or world.deletes or world.tracked or world.catalog)
     return drawn and simple and random.Random(f"real {world.seed}").randrange(4) != 0
+
+
+def has_real_keys(world: World, only: Collection[str], *, drawn: bool) -> bool:
+    """Whether the files of a table with a primary key are real. That needs fixed buckets without
+    deletion vectors, and no server that writes files. Java does not compact such a table here.
+    """
+    if only:
+        return KEYED in only
+    simple = not (world.dynamic or catalog_of(world.seed, only, drawn=True))
+    return drawn and simple and random.Random(f"real keys {world.seed}").randrange(2) == 0
 
 
 def history_of(world: World, only: Collection[str]) -> World:
