@@ -70,7 +70,7 @@ class Actor:
     """Whether it notes which snapshots it removes, so that their streams must stop."""
     brings: ClassVar[str] = ""
     """How the snapshots that it puts come into the table or branch, if they were in another one."""
-    owes: ClassVar[bool] = False
+    owes: bool = field(default=False, init=False)
     """Whether the snapshots of its work are known by the piece of work that made them."""
     works: int = field(default=0, init=False)
     """How many pieces of work it has begun."""
