@@ -332,6 +332,11 @@ class Locks:
             self.stolen.discard(process)
         return answer
 
+    @property
+    def is_of_the_dead(self) -> bool:
+        """Whether a process that is dead has the lock, which may have expired."""
+        return self.holder is not None and self.holder.dead and self._held() is not None
+
     def _held(self) -> str | None:
         row = self.rows.execute("SELECT acquired_at FROM paimon_distributed_locks").fetchone()
         return None if row is None else row[0]

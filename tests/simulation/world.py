@@ -26,6 +26,8 @@ from tests.simulation.state import State
 from tests.simulation.truth import Truth
 
 STEPS = 60
+DEAD_WITH_LOCK = "dead-with-lock"
+"""In place of a phase: a process has died with the lock of the catalog, and another one begins."""
 
 
 @dataclass
@@ -241,6 +243,8 @@ class World:
             if actor.takes_away and not self.careless:
                 self._stop_writers(actor)
             self.disturbed = self.disturbed or self._disturbs(actor)
+            if self.locks is not None and self.locks.is_of_the_dead:
+                self.met[DEAD_WITH_LOCK, actor.kind] += 1
             said += f"begins {actor.doing}"
         else:
             assert process.pending is not None
