@@ -293,10 +293,10 @@ class Options(Mapping[str, str]):
         return self.is_set(option) and self.value(option) != default
 
     def _text(self, option: Option[Any]) -> str | None:
-        return next(
-            (self._raw[key] for key in (option.key, *option.aliases) if key in self._raw),
-            option.default,
-        )
+        for key in (option.key, *option.aliases):
+            if key in self._raw:
+                return self._raw[key]
+        return option.default
 
     def __getitem__(self, key: str) -> str:
         return self._raw[folded(key)]

@@ -62,6 +62,8 @@ class StorageView:
         def call(path: str, *others: Any, **named: Any) -> Any:
             storage, there, here = self._there(path)
             found = getattr(storage, name)(there + path[len(here) :], *others, **named)
+            if there == here:
+                return found
             back = partial(_moved, there, here)
             return map(back, found) if name == "list_below" else back(found)
 

@@ -106,7 +106,8 @@ class MemoryStorage(Storage):
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata`."""
         data = self._file(path).data
-        check_size(f"{self.location}/{path}", len(data), limit)
+        if len(data) > limit:
+            check_size(f"{self.location}/{path}", len(data), limit)
         return data
 
     def write(self, path: str, data: bytes) -> None:
@@ -128,9 +129,20 @@ class MemoryStorage(Storage):
         """See `Storage.list_files`."""
         with self._store.lock:
             files = sorted(self._store.folders.get(self._folder(folder), {}).items())
+        start = f"{folder}/" if folder else ""
         return [
-            _file_stat(f"{folder}/{name}" if folder else name, file)
+            _file_stat(start + name, file)
             for name, file in files
+            if name.startswith(prefix) and (prefix or not name.startswith("."))
+        ]
+
+    def list_names(self, folder: str, prefix: str = "") -> list[str]:
+        """See `Storage.list_names`."""
+        with self._store.lock:
+            names = sorted(self._store.folders.get(self._folder(folder), ()))
+        return [
+            name
+            for name in names
             if name.startswith(prefix) and (prefix or not name.startswith("."))
         ]
 
@@ -180,12 +192,12 @@ class MemoryStorage(Storage):
         return cast("AbstractContextManager[Any]", pa.BufferReader(self._file(path).data))
 
     def _folder(self, folder: str) -> str:
-        parts = (self.root, checked_path(folder) if folder else "")
-        return "/".join(part for part in parts if part)
+        inside = checked_path(folder) if folder else ""
+        return f"{self.root}/{inside}".strip("/") if self.root else inside
 
     def _split(self, path: str) -> tuple[str, str]:
         folder, _, name = checked_path(path).rpartition("/")
-        return self._folder(folder), name
+        return (self._folder(folder) if self.root else folder), name
 
     def _keep(self, folder: str, name: str, data: bytes) -> None:
         self._store.folders.setdefault(folder, {})[name] = _File(

@@ -56,6 +56,7 @@ from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
+from tests.simulation.real_files import KEYED, SUMS
 from tests.simulation.real_files import KIND as REAL
 from tests.simulation.row_ids import KIND as TRACKED
 from tests.simulation.row_ids import OPTIONS as TRACKED_OPTIONS
@@ -175,14 +176,13 @@ def world_of(
 
     world = World(seed, script)
     choices = world.choices
+    everybody = newcomers and compactors and dynamic and upkeep
     if HISTORY in only or (
-        not only
-        and (newcomers and compactors and dynamic and upkeep)
-        and random.Random(f"history {seed}").randrange(8) == 0
+        not only and everybody and random.Random(f"history {seed}").randrange(8) == 0
     ):
         return history_of(world, only or HISTORIES | later_of(seed))
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
-    keyed = choices.once_in(4) and REAL not in only
+    keyed = (choices.once_in(4) or KEYED in only) and REAL not in only
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
@@ -205,6 +205,11 @@ def world_of(
         world.tracked = TRACKED in only if only else drawn
     if world.tracked:
         options |= TRACKED_OPTIONS
+    if everybody:
+        options |= plain_manifests(seed)
+    if has_real_keys(world, only, drawn=everybody and keyed):
+        world.real, world.sums = True, seed % 2 == 0
+        options |= SUMS if world.sums else {}
     world.create(options, partitioned=partitioned, keyed=keyed)
     first = Checkpoint("a")
     options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}
@@ -264,7 +269,7 @@ def world_of(
         )
         if upkeeper.kind in only if only else drawn:
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
-    world.catalog = catalog_of(seed, only, drawn=newcomers and compactors and dynamic and upkeep)
+    world.catalog = catalog_of(seed, only, drawn=everybody)
     if world.catalog:
         world.data_tokens = world.catalog != JDBC and seed % 2 == 0
         actors = [one for one in actors if type(one) not in LEFT_OUT[world.catalog]]
@@ -278,12 +283,22 @@ def world_of(
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
-    if is_real(world, only, drawn=newcomers and compactors and dynamic and upkeep):
+    if is_real(world, only, drawn=everybody):
         world.real = True
         actors.append(StreamingReader(world, f"the {StreamingReader.kind}"))
+    elif world.real:
+        actors = [one for one in actors if not isinstance(one, JavaCompactor)]
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def plain_manifests(seed: int) -> dict[str, str]:
+    """In three of four schedules manifests are not compressed: that takes time, and no order of
+    operations depends on it.
+    """
+    compressed = random.Random(f"compressed {seed}").randrange(4) == 0
+    return {} if compressed else {"manifest.compression": "null"}
 
 
 def is_real(world: World, only: Collection[str], *, drawn: bool) -> bool:
@@ -296,6 +311,16 @@ def is_real(world: World, only: Collection[str], *, drawn: bool) -> bool:
     return drawn and simple and random.Random(f"real {world.seed}").randrange(4) != 0
 
 
+def has_real_keys(world: World, only: Collection[str], *, drawn: bool) -> bool:
+    """Whether the files of a table with a primary key are real. That needs fixed buckets without
+    deletion vectors, and no server that writes files. Java does not compact such a table here.
+    """
+    if only:
+        return KEYED in only
+    simple = not (world.dynamic or catalog_of(world.seed, only, drawn=True))
+    return drawn and simple and random.Random(f"real keys {world.seed}").randrange(2) == 0
+
+
 def history_of(world: World, only: Collection[str]) -> World:
     """A world in which nothing fails, with those who change the history of the table."""
     choices = world.choices
@@ -305,6 +330,7 @@ def history_of(world: World, only: Collection[str]) -> World:
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
         options.pop("bucket-key", None)
+    options |= plain_manifests(world.seed)
     world.create(options, partitioned=False, keyed=keyed)
     world.branches[NAME] = world.truth.of_branch(NAME)
     second = Checkpoint(f"branch-{NAME}" if NAMESAKE in only else "b")

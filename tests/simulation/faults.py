@@ -199,11 +199,12 @@ class ProcessStorage:
         return in_any_order(requests, self._process.world.choices)
 
     def _run(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
-        process = self._process
-        if not process.dead:
+        process, world = self._process, self.world
+        if world.in_flight and not process.dead:
             wait_until_chosen()
         fault = process.reached(verb, path)
-        world = process.world
+        if fault is Fault.NONE and world.storm == 0 and verb not in CHANGES:
+            return effect()
         if fault is Fault.STORM:
             world.storm = STORM
         if fault is Fault.CONFLICT:
@@ -251,9 +252,11 @@ class ProcessStorage:
         self, folder: str, look: Callable[[], list[Any]], name: Callable[[Any], str]
     ) -> list[Any]:
         process = self._process
-        if not process.dead:
+        if self.world.in_flight and not process.dead:
             wait_until_chosen()
         fault = process.reached("list", folder)
+        if fault is Fault.NONE and self.world.storm == 0:
+            return look()
         if fault is Fault.DIES_BEFORE or fault is Fault.DIES_AFTER:
             raise process.die()
         if fault is Fault.STORM:

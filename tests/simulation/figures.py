@@ -216,7 +216,7 @@ def _check_keys(truth: Truth, state: State, node: Mapping[str, Any]) -> None:
             if entry["_KIND"] != ADD or name not in state.live:
                 continue
             pieces = pieces_of(truth.world, state.live[name])
-            keys = sorted(key for piece in pieces for key in piece.values)
+            keys = sorted({key for piece in pieces for key in piece.values})
             bounds = number_in(file["_MIN_KEY"]), number_in(file["_MAX_KEY"])
             if (*bounds, file["_ROW_COUNT"]) != (keys[0], keys[-1], len(keys)):
                 what = f"{record['_FILE_NAME']} gives {name} {file['_ROW_COUNT']} keys in {bounds}"

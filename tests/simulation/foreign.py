@@ -27,12 +27,12 @@ _HEADER: Final = fastavro.parse_schema(
         ],
     }
 )
+_COUNT: Final = fastavro.parse_schema({"type": "long"})
 _BLOCK: Final = fastavro.parse_schema(
     {
         "type": "record",
         "name": "Block",
         "fields": [
-            {"name": "count", "type": "long"},
             {"name": "data", "type": "bytes"},
             {"name": "sync", "type": {"type": "fixed", "name": "SyncAgain", "size": 16}},
         ],
@@ -43,13 +43,15 @@ _REMEMBERED: Final = 8192
 
 @lru_cache(8)
 def _schema(text: bytes) -> Any:
-    return fastavro.parse_schema(json.loads(text))
+    """The schema of an array of records."""
+    return fastavro.parse_schema({"type": "array", "items": json.loads(text)})
 
 
 @lru_cache(_REMEMBERED)
 def records_of(data: bytes) -> tuple[Record, ...]:
     """The records of an Avro file. fastavro's own reader of files needs a library for zstd, and
-    parses the schema each time.
+    parses the schema each time. A block is read as an array: its count is there, and the mark of
+    the end is not.
     """
     file = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
@@ -57,12 +59,16 @@ def records_of(data: bytes) -> tuple[Record, ...]:
     assert header["magic"] == b"Obj\1"
     records: list[Record] = []
     while file.tell() < len(data):
+        start = file.tell()
+        count: Any = fastavro.schemaless_reader(file, _COUNT, None)
+        array = data[start : file.tell()]
         block: Any = fastavro.schemaless_reader(file, _BLOCK, None)
         assert block["sync"] == header["sync"]
-        plain = io.BytesIO(_plain(block["data"], header["meta"]["avro.codec"]))
-        for _ in range(block["count"]):
-            records.append(fastavro.schemaless_reader(plain, schema, None))  # type: ignore[arg-type]
-        assert not plain.read()
+        array += _plain(block["data"], header["meta"]["avro.codec"]) + b"\0"
+        plain = io.BytesIO(array)
+        some: Any = fastavro.schemaless_reader(plain, schema, None)
+        assert len(some) == count and not plain.read()
+        records += some
     return tuple(records)
 
 

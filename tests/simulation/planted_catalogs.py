@@ -173,3 +173,21 @@ def the_lock_is_released_too_early(patch: Patch) -> None:
         return self.whole.put_if_absent(path, data)
 
     patch.setattr(LockedStorage, "put_if_absent", put)
+
+
+@bug(
+    "Who begins while a dead process has the lock takes it away before it expires.",
+    JDBC,
+    *OTHERS,
+    rule=rules.HOLDERS_LOCK,
+    why="A put of the dead process may still be on its way, so its lock counts until it expires.",
+)
+def the_lock_of_the_dead_is_taken(patch: Patch) -> None:
+    def taken(self: LockedStorage, lock: str) -> Any:
+        locks = self.options.process.world.locks  # type: ignore[attr-defined]
+        if locks.is_of_the_dead:
+            jdbc.ask(self.options, f"DELETE FROM {jdbc._LOCKS}", lock=lock)
+        return real(self, lock)
+
+    real = LockedStorage._taken
+    patch.setattr(LockedStorage, "_taken", taken)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.request import Published
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import CommitUnknown
@@ -91,3 +93,24 @@ def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
 
     real = StreamCompaction._publish
     patch.setattr(StreamCompaction, "_publish", publish)
+
+
+@bug(
+    "A compaction by a stream of which nothing is known counts as published.",
+    STREAM,
+    rule=rules.ACKNOWLEDGED,
+    why="The compaction is promised, and no snapshot of the table has it.",
+    seed=43,
+)
+def an_unknown_compaction_by_a_stream_is_done(patch: Patch) -> None:
+    def publish(self: StreamWriter, source: Any) -> Any:
+        try:
+            return real(self, source)
+        except CommitUnknown:
+            entries = tuple(entry for one in source._made for entry in one.deleted())
+            done = Changes(entries=entries)
+            assert self.newest is not None
+            return Published(snapshot=self.newest, attempts=1, phases={}, compact_changes=done)
+
+    real = StreamWriter.publish_compaction
+    patch.setattr(StreamWriter, "publish_compaction", publish)

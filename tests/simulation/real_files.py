@@ -1,6 +1,7 @@
-"""Append tables whose files are real: they have the rows, sizes and statistics of which their
-entries tell. They are written by the package, read back by it and by pyarrow, and at the end of a
-torture run a few of them go to Java as they are.
+"""Tables whose files are real: they have the rows, sizes, keys and statistics of which their entries
+tell. They are written by the package, read back by it and by pyarrow, and at the end of a torture
+run a few of them go to Java as they are. With a primary key, compactions merge real rows, too, and
+at the end the rows are merged once more, here and by hand.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,38 +18,122 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.parquet as pq
 
 from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import Table, load_table
-from tests.kits.tables import write_rows
+from paimon_stream.write.key_task import write_keyed_task
+from paimon_stream.write.task import WriteSpec
+from tests.kits.commits import FIELDS
+from tests.kits.tables import batch_of, write_rows
 from tests.simulation import rules
 from tests.simulation.foreign import records_of
-from tests.simulation.state import Violation
+from tests.simulation.state import State, Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.rewriting import Piece
     from tests.simulation.world import World
 
 KIND: Final = "real files"
-"""Its name among those who take part."""
+"""The name of append tables with them among those who take part."""
+KEYED: Final = "real files with keys"
+"""The name of tables with a primary key and fixed buckets."""
+
+FIELDS_WITH_VALUE: Final = (*FIELDS, DataField(id=2, name="v", type=parse_type("BIGINT")))
+"""The columns of a table with a primary key. Each file that a writer writes has a value of its own."""
+SUMS: Final = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+"""With these options, the values of a key add up. Else the newest row of a key stays."""
 
 APART: Final = 1000
 """The rows of a file have ids from this number times the file's on."""
 
 SUFFIX: Final = ".parquet"
+SEQUENCE, KIND_OF_ROW = "_SEQUENCE_NUMBER", "_VALUE_KIND"
+"""The columns of a file with keys for the number and the kind of a row."""
+
+Row = tuple[Any, ...]
+"""The values of the columns that are compared."""
 
 
 def written(
-    world: World, table: Table, name: str, dt: str, rows: int
+    world: World, table: Table, name: str, dt: str, rows: int, *, first: int
 ) -> tuple[bytes, DataFileMeta]:
-    """A new file with so many rows of a partition, and its entry. The world remembers the rows."""
-    world.rows[name] = [(APART * world.files + one, dt) for one in range(rows)]
+    """A new file with so many rows of a partition, and its entry. With a primary key, these have
+    the sequence numbers from `first` on. The world remembers the rows.
+    """
     aside = MemoryStorage(clock=world)  # type: ignore[arg-type]
-    some = [{"id": id_, "dt": dt} for id_, dt in world.rows[name]]
-    (message,) = write_rows(replace(table, storage=aside), some)
+    beginning = APART * world.files
+    if world.keyed:
+        keys = sorted({world.source.randrange(6) for _ in range(rows)})
+        world.rows[name] = [(key, dt) for key in keys]
+        world.values[name] = dict.fromkeys(keys, beginning)
+        some = [{"id": key, "dt": dt, "v": beginning} for key in keys]
+        spec = WriteSpec(storage=aside, schema=table.schema, options=table.options)
+        batch = batch_of(table.schema, some)
+        (message,) = write_keyed_task(spec, [batch], first_sequence=first).messages
+    else:
+        world.rows[name] = [(beginning + one, dt) for one in range(rows)]
+        some = [{"id": id_, "dt": dt} for id_, dt in world.rows[name]]
+        (message,) = write_rows(replace(table, storage=aside), some)
     (file,) = message.new_files
     path = table.layout.data_file(message.partition, message.bucket, file.file_name)
     return aside.read(path), replace(file, file_name=name)
+
+
+def columns_of(world: World) -> tuple[str, ...]:
+    """The columns that are compared."""
+    return ("id", "dt", "v") if world.keyed else ("id", "dt")
+
+
+def rows_of(world: World, state: State) -> list[Row]:
+    """The rows of a snapshot, by the commits that are in it, in their order."""
+    if not world.keyed:
+        return sorted(row for name in state.written for row in world.rows[name])
+    rows: dict[Row, Row] = {}
+    for name in state.order:
+        some = [(key, dt, world.values[name][key]) for key, dt in world.rows[name]]
+        _merge_into(rows, some, world)
+    return sorted(rows.values())
+
+
+def _merge_into(merged: dict[Row, Row], rows: Iterable[Row], world: World) -> None:
+    """Each row takes the place of the one with its key, and its value is added where they add up."""
+    for id_, dt, value in rows:
+        key = (id_, dt) if world.partitioned else (id_,)
+        before = merged[key][2] if world.sums and key in merged else 0
+        merged[key] = id_, dt, before + value
+
+
+def merged_by_hand(world: World, state: State) -> list[Row]:
+    """The rows of a snapshot with a primary key by pyarrow: those of all live files in the order of
+    their sequence numbers, merged here.
+    """
+    stored: list[tuple[int, Row]] = []
+    for name, entry in state.live.items():
+        path = world.table.layout.data_file(entry.partition, entry.bucket, name)
+        names = [SEQUENCE, KIND_OF_ROW, *columns_of(world)]
+        for one in pq.read_table(io.BytesIO(world.disk.read(path)), columns=names).to_pylist():
+            assert one[KIND_OF_ROW] == 0, f"{path} has a row that deletes"
+            stored.append((one[SEQUENCE], (one["id"], one["dt"], one["v"])))
+    merged: dict[Row, Row] = {}
+    _merge_into(merged, (row for _, row in sorted(stored)), world)
+    return sorted(merged.values())
+
+
+def check_rewritten(world: World, path: str, pieces: Iterable[Piece]) -> None:
+    """A compacted file has the rows that its pieces come to."""
+    if path not in world.truth.paths:
+        return  # somebody has removed it already
+    expected: Counter[int] = Counter()
+    for piece in pieces:
+        expected.update(piece.values)  # without sums, no two pieces have one key
+    read = pq.read_table(io.BytesIO(world.disk.read(path)), columns=["id", "v"]).to_pylist()
+    values = {one["id"]: one["v"] for one in read}
+    if len(read) != len(values) or values != expected:
+        what = f"{path} has the rows {read}, and not {dict(expected)}"
+        world.verdict = Violation(rules.COMPACTED, what)
+        raise world.verdict
 
 
 def check_rows(world: World) -> None:
@@ -57,11 +143,18 @@ def check_rows(world: World) -> None:
     head = world.truth.head
     if head is None or head.files - world.truth.paths or world.truth.there.get(head.id) is not head:
         return
-    expected = sorted(row for name in head.written for row in world.rows[name])
+    expected, columns = rows_of(world, head), columns_of(world)
     scan = plan_scan(load_table(world.disk))
-    read = [(one["id"], one["dt"]) for batch in read_batches(scan) for one in batch.to_pylist()]
-    if scan.snapshot is None or scan.snapshot.nonce != head.nonce or sorted(read) != expected:
-        raise Violation(rules.READERS, f"snapshot {head.id} reads as {sorted(read)}")
+    read = sorted(
+        tuple(one[column] for column in columns)
+        for batch in read_batches(scan)
+        for one in batch.to_pylist()
+    )
+    if scan.snapshot is None or scan.snapshot.nonce != head.nonce or read != expected:
+        raise Violation(rules.READERS, f"snapshot {head.id} reads as {read}, not {expected}")
+    if world.keyed and merged_by_hand(world, head) != expected:
+        what = f"the files of snapshot {head.id} come to {merged_by_hand(world, head)}"
+        raise Violation(rules.READERS, f"{what}, not {expected}")
     files = world.truth.archive.files
     for which in (head.snapshot.base_manifest_list, head.snapshot.delta_manifest_list):
         for record in records_of(files[which]):
@@ -76,7 +169,7 @@ def _check_file(world: World, file: Mapping[str, Any]) -> None:
     path = world.table.layout.data_file(entry.partition, entry.bucket, name)
     content = world.disk.read(path)
     ids = pq.read_table(io.BytesIO(content), columns=["id"])["id"].to_pylist()
-    if ids != [id_ for id_, _ in world.rows[name]]:
+    if ids != _ids_of(world, name):
         raise Violation(rules.READERS, f"{path} has the ids {ids}")
     said = file["_FILE_SIZE"], file["_ROW_COUNT"]
     if said != (len(content), len(ids)):
@@ -85,6 +178,14 @@ def _check_file(world: World, file: Mapping[str, Any]) -> None:
     bounds = [_first_number(stats[key]) for key in ("_MIN_VALUES", "_MAX_VALUES")]
     if bounds != [min(ids), max(ids)] or stats["_NULL_COUNTS"][0] != 0:
         raise Violation(rules.STATISTICS, f"{path} has ids {ids}, not within {bounds}")
+
+
+def _ids_of(world: World, name: str) -> list[int]:
+    """The ids in a file. Those that were compacted into one are sorted."""
+    pieces = world.truth.archive.pieces.get(name)
+    if pieces is None:
+        return [id_ for id_, _ in world.rows[name]]
+    return sorted({key for piece in pieces for key in piece.values})
 
 
 def _first_number(row: bytes) -> int:
@@ -96,9 +197,9 @@ def _first_number(row: bytes) -> int:
     return int(number)
 
 
-def stored(world: World, folder: Path) -> list[tuple[int, str]] | None:
-    """Writes the table's folder to the disk as it is. Returns its rows, None if it has none that
-    can be read whole.
+def stored(world: World, folder: Path) -> tuple[list[Row], int] | None:
+    """Writes the table's folder to the disk as it is. Returns its rows and how many its files have,
+    None if it has none that can be read whole.
     """
     head = world.truth.head
     if head is None or head.files - world.truth.paths or world.truth.there.get(head.id) is not head:
@@ -107,11 +208,11 @@ def stored(world: World, folder: Path) -> list[tuple[int, str]] | None:
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(world.disk.read(path))
-    return sorted(row for name in head.written for row in world.rows[name])
+    return rows_of(world, head), sum(one.file.row_count for one in head.live.values())
 
 
 def counted(folder: Path) -> int:
-    """The rows of the newest snapshot by its JSON and by fastavro."""
+    """The rows in the files of the newest snapshot by its JSON and by fastavro."""
     snapshots = sorted(
         (int(one.name.rpartition("-")[2]), one) for one in (folder / "snapshot").glob("snapshot-*")
     )

@@ -10,13 +10,19 @@ from functools import lru_cache
 from typing import Any, Final
 
 from paimon_stream.commit import publish
-from paimon_stream.format import index_manifest, manifest_avro, schema_json, snapshot_json
+from paimon_stream.format import (
+    avro_records,
+    index_manifest,
+    manifest_avro,
+    schema_json,
+    snapshot_json,
+)
 from paimon_stream.maintenance import needed, tags
 from paimon_stream.read import scan
 from paimon_stream.storage import base, memory
-from paimon_stream.table import manifests, references, schema, snapshots
+from paimon_stream.table import journal, manifests, references, schema, snapshots
 from tests.kits.doubles import in_their_places
-from tests.simulation import archive, truth
+from tests.simulation import archive, truth, world
 
 _FILES: Final = 4096
 """How many files of a kind are remembered."""
@@ -43,17 +49,31 @@ class _Decoder:
 class _Lists(_Decoder):
     """The same for a list, which its reader may change."""
 
-    def __call__(self, data: bytes, path: str, *more: Any, **wanted: Any) -> list[Any]:
-        if any(one is not None for one in (*more, *wanted.values())):
-            return self._decode(data, path, *more, **wanted)  # type: ignore[no-any-return]
-        return list(super().__call__(data, path))
+    def __call__(self, data: bytes, path: str, *more: Any) -> list[Any]:
+        return list(super().__call__(data, path, *more))
+
+
+class _Entries(_Lists):
+    """The same for the entries of a manifest. Those of some partitions are chosen from all."""
+
+    def __call__(
+        self,
+        data: bytes,
+        path: str,
+        holds: Callable[[bytes], bool] | None = None,
+        of_interest: object = None,
+    ) -> list[Any]:
+        entries = super().__call__(data, path)
+        return entries if holds is None else [one for one in entries if holds(one.partition)]
 
 
 _snapshot = _Decoder(snapshot_json.decode_snapshot)
-_entries = _Lists(manifest_avro.decode_manifest)
+_entries = _Entries(manifest_avro.decode_manifest)
 _metas = _Lists(manifest_avro.decode_manifest_list)
+_names = _Lists(lambda *given: [*avro_records.read_records(*given)])
 _index = _Decoder(index_manifest.decode_index_manifest)
 _schema = _Decoder(schema_json.decode_schema)
+_journal = _Decoder(journal.decode_journal_entry)
 _path = lru_cache(1 << 16)(base.checked_path)
 
 _PLACES: Final[tuple[tuple[Any, str, object], ...]] = (
@@ -64,7 +84,9 @@ _PLACES: Final[tuple[tuple[Any, str, object], ...]] = (
         for one in (snapshots, references, publish, needed, tags, scan, truth)
     ),
     *((one, "decode_index_manifest", _index) for one in (manifests, archive)),
+    (needed, "read_records", _names),
     (schema, "decode_schema", _schema),
+    *((one, "decode_journal_entry", _journal) for one in (journal, world)),
     (memory, "checked_path", _path),
 )
 

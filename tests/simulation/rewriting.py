@@ -26,13 +26,15 @@ from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
 from paimon_stream.maintenance import delete_rows
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import KIND_COLUMN, SEQUENCE_COLUMN
+from paimon_stream.read import rows as reading
 from paimon_stream.read.merged import Section
 from paimon_stream.read.rows import deleted_rows
 from paimon_stream.read.scan import Scan
 from paimon_stream.write.file_stats import file_schema
-from paimon_stream.write.key_value import KeyValueSettings
+from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from tests.kits.commits import FIELDS, data_file
 from tests.kits.doubles import in_their_places
+from tests.simulation.real_files import check_rewritten
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -97,6 +99,11 @@ def merged(given: Iterable[Piece]) -> list[Piece]:
         replace(one, values={key: value for key, value in one.values.items() if newest[key] == at})
         for at, one in enumerate(pieces)
     ]
+
+
+def rewritten(world: World, given: Iterable[Piece]) -> list[Piece]:
+    """The pieces in a new file. Where values add up, a file has what all of them add."""
+    return list(given) if world.sums else merged(given)
 
 
 def compacted(world: World, pieces: Sequence[Piece], *, schema_id: int) -> DataFileMeta:
@@ -165,6 +172,37 @@ class Writer:
         return self.paths
 
 
+class RealWriter(KeyValueWriter):
+    """Writes real files, and notes the pieces whose rows they have. Their content must be that of
+    the pieces.
+    """
+
+    def __init__(self, settings: Any, storage: Any, runtime: Any, folder: str) -> None:
+        super().__init__(settings, storage, runtime, folder)
+        self._source = storage
+        self._taken: list[Piece] = []
+
+    def add_rows(self, rows: pa.Table | pa.RecordBatch) -> None:
+        super().add_rows(rows)
+        self._taken += self._source.given
+        self._source.given = ()
+
+    def close(self) -> tuple[DataFileMeta, ...]:
+        files = super().close()
+        world: World = self._source.world
+        for file, path in zip(files, self.paths, strict=True):
+            world.truth.archive.pieces[file.file_name] = tuple(self._taken)
+            check_rewritten(world, path, self._taken)
+        assert len(files) <= 1, "the rows of a bucket are few"
+        return files
+
+
+def keyed_writer(settings: Any, storage: Any, runtime: Any, folder: str) -> Writer | RealWriter:
+    """In place of `KeyValueWriter`."""
+    kind = RealWriter if storage.world.real else Writer
+    return kind(settings, storage, runtime, folder)
+
+
 def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
     """In place of the reading of append tables."""
     for entry in scan.files:
@@ -181,11 +219,17 @@ def section_batches(
     kept: Callable[..., Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """In place of the merging of rows with keys. There are no deletes, and no rows that are too
-    old.
+    old. Rows of real files are read and merged by the package.
     """
     assert kept is None
+    world: World = scan.table.storage.world  # type: ignore[attr-defined]
     for section in wanted:
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
+        if world.real:
+            pieces = [piece for entry in files for piece in pieces_of(world, entry)]
+            scan.table.storage.given = rewritten(world, pieces)  # type: ignore[attr-defined]
+            yield from reading.section_batches(scan, [section], keep_deletes=keep_deletes)
+            continue
         pieces = merged([piece for entry in files for piece in _read(scan, entry)])
         scan.table.storage.given = pieces  # type: ignore[attr-defined]
         yield _batch(scan, sum(len(one.values) for one in pieces))
@@ -341,7 +385,7 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (in_stream, "wait", wait),
     (rewrite, "BucketWriter", Writer),
     (rewrite, "read_batches", read_batches),
-    (rewrite, "KeyValueWriter", Writer),
+    (rewrite, "KeyValueWriter", keyed_writer),
     (rewrite, "section_batches", section_batches),
     (rewrite, "section_changes", section_changes),
     (delete_rows, "ThreadPoolExecutor", Pool),

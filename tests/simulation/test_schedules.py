@@ -11,16 +11,18 @@ import pytest
 from tests.kits.seeds import examples, seeds
 from tests.simulation.actors.readers import StreamingReader
 from tests.simulation.cast import world_of
+from tests.simulation.catalogs import JDBC
 from tests.simulation.catalogs import KINDS as CATALOGS
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.limits import DOCUMENTED
+from tests.simulation.real_files import KEYED as REAL_KEYED
 from tests.simulation.real_files import KIND as REAL
 from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
 from tests.simulation.torture import PAGE
 from tests.simulation.vectors import KIND as VECTORS
-from tests.simulation.world import World
+from tests.simulation.world import DEAD_WITH_LOCK, World
 
 FOUND = {
     "a rollback beside an expiry loses the snapshot that it keeps": 40,
@@ -313,6 +315,19 @@ def test_schedules_with_real_files_read_each_row_once(start: int) -> None:
     assert seen > 0
 
 
+@pytest.mark.parametrize("start", seeds(1, 10))
+def test_schedules_with_real_files_and_keys_merge_to_the_rows_of_their_commits(start: int) -> None:
+    others = ("batch writer", "expirer", "orphan cleaner", "object store", "schema changer")
+    only = (REAL_KEYED, "twin", "compactor", "second compactor", "compacting stream", *others)
+    compacted = 0
+    for seed in range(50 * start, 50 * start + examples(2, 50)):
+        outcome = run(seed, make=partial(world_of, only=only))
+        assert outcome.rule is None, str(outcome)
+        assert outcome.world.sums == (seed % 2 == 0)
+        compacted += len(outcome.world.truth.archive.pieces)
+    assert compacted > 0
+
+
 @pytest.mark.parametrize("kind", CATALOGS)
 def test_schedules_of_tables_in_catalogs_commit_each_row_once(kind: str) -> None:
     others = (
@@ -323,9 +338,13 @@ def test_schedules_of_tables_in_catalogs_commit_each_row_once(kind: str) -> None
         "Java keeper",
         "Java writer under the lock",
     )
+    began_beside_the_dead = 0
     for seed in range(examples(4, 200)):
         outcome = run(seed, make=partial(world_of, only=(kind, *others)))
         assert outcome.rule is None, str(outcome)
+        met = outcome.world.met.items()
+        began_beside_the_dead += sum(times for (phase, _), times in met if phase == DEAD_WITH_LOCK)
+    assert (began_beside_the_dead > 0) == (kind == JDBC)
 
 
 def ran(seed: int) -> World:

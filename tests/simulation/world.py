@@ -20,11 +20,14 @@ from tests.simulation.catalogs import Locks
 from tests.simulation.choices import Choices, Script
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Fault, possible
+from tests.simulation.real_files import FIELDS_WITH_VALUE
 from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
 from tests.simulation.state import State
 from tests.simulation.truth import Truth
 
 STEPS = 60
+DEAD_WITH_LOCK = "dead-with-lock"
+"""In place of a phase: a process has died with the lock of the catalog, and another one begins."""
 
 
 @dataclass
@@ -48,7 +51,8 @@ class World:
     `dynamic` buckets, the table has a hash index. With `tracked`, its rows have ids. With
     `vectors`, compactions mark rows by deletion vectors. With `deletes`, deleters do, and `asked`
     has the positions in each file whose rows they wanted to delete. With `real` files, `rows` has the id
-    and the partition of each row of a file. With `partitions_expire`,
+    and the partition of each row of a file that a writer wrote. With `sums`, the values of a key add
+    up. With `partitions_expire`,
     partitions expire by the age of their files. In a `history` nothing fails, and what the actors
     do to the table's history is whole. Once it is `at_rest`, no driver dies any more. `catalog` is
     the kind of catalog that the table is
@@ -87,6 +91,7 @@ class World:
     deletes: bool = False
     asked: dict[str, set[int]] = field(default_factory=dict)
     real: bool = False
+    sums: bool = False
     rows: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     partitions_expire: bool = False
     history: bool = False
@@ -132,7 +137,7 @@ class World:
         self.buckets = int(options.get("bucket", "-1"))
         made = create_table(
             self.disk,
-            FIELDS,
+            FIELDS_WITH_VALUE if self.real and keyed else FIELDS,
             partition_keys=("dt",) if partitioned else (),
             primary_keys=keys,
             options=options,
@@ -238,6 +243,8 @@ class World:
             if actor.takes_away and not self.careless:
                 self._stop_writers(actor)
             self.disturbed = self.disturbed or self._disturbs(actor)
+            if self.locks is not None and self.locks.is_of_the_dead:
+                self.met[DEAD_WITH_LOCK, actor.kind] += 1
             said += f"begins {actor.doing}"
         else:
             assert process.pending is not None

@@ -70,7 +70,7 @@ class Actor:
     """Whether it notes which snapshots it removes, so that their streams must stop."""
     brings: ClassVar[str] = ""
     """How the snapshots that it puts come into the table or branch, if they were in another one."""
-    owes: ClassVar[bool] = False
+    owes: bool = field(default=False, init=False)
     """Whether the snapshots of its work are known by the piece of work that made them."""
     works: int = field(default=0, init=False)
     """How many pieces of work it has begun."""
@@ -220,13 +220,13 @@ class Actor:
         content, file = b"rows", data_file(name, rows, first)
         if self.world.real:
             name += SUFFIX
-            content, file = written_file(self.world, table, name, dt, rows)
+            content, file = written_file(self.world, table, name, dt, rows, first=first)
         self.storage().write(table.layout.data_file(partition, 0, name), content)
         if self.world.compacted:
             file = replace(file, schema_id=table.schema.id)
         if self.world.partitions_expire:
             file = replace(file, creation_time=self.world.millis)
-        if keyed:
+        if keyed and not self.world.real:
             keys = sorted({self.world.source.randrange(6) for _ in range(rows)})
             if self.world.vectors:
                 keys = [*keys[: rows - 1], 1000 + self.world.files]

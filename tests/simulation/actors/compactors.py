@@ -63,7 +63,8 @@ class Compactor(Actor):
 
     def begin(self) -> Work:
         process = self.ready()
-        full, options = self.world.choices.pick(STACKING if self.world.vectors else MANNERS)
+        manners = STACKING if self.world.vectors else MANNERS[:3] if self.world.real else MANNERS
+        full, options = self.world.choices.pick(manners)
         given = ", ".join(f"{key}={value}" for key, value in options.items())
         self.doing = f"{'a full' if full else 'a'} compaction ({given})"
         return lambda: compact(

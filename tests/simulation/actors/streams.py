@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from paimon_stream.api.doctor import Diagnosis
 from paimon_stream.commit.report import CommitReport, Phase
+from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import (
     CheckpointReset,
@@ -87,12 +88,32 @@ Reports = dict[str, CommitReport]
 """What each sink of a stream reported, by its commit user."""
 
 
+class PromisingWriter(StreamWriter):
+    """A stream's writer, whose published compactions are promised: they are pieces of work."""
+
+    stream: Stream
+
+    def publish_compaction(self, source: ChangeSource) -> Published | None:
+        stream = self.stream
+        stream.compacted += 1
+        stream.owes = True
+        try:
+            outcome = super().publish_compaction(source)
+        finally:
+            stream.owes = False
+        if outcome is not None:
+            stream.promised.append(stream.commit)
+        return outcome
+
+
 @dataclass(eq=False)
 class Stream(Actor):
     """A driver. Two of them on one checkpoint are twins. Its batch function calls the sinks `names`
     one after another; one sink needs no name. `answers` are the options that the operator gives to
     each sink, by its commit user, each with the batch that asked for it. With `loses_answers` its driver sometimes dies before Spark has
     recorded a batch that is done. A `quiet` one has rows in few batches.
+    `compacted` counts its compactions, and `promised` has those that were reported since the batch
+    began.
     """
 
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint("a"))
@@ -110,6 +131,8 @@ class Stream(Actor):
         self.writers: dict[str, StreamWriter] = {}
         self.compactions: dict[str, StreamCompaction] = {}
         self.compacting = False
+        self.compacted = 0
+        self.promised: list[Token] = []
         self.answers: dict[str, dict[str, int]] = {}
         self.answered: set[str] = set()
         self.next_batch = 0
@@ -151,6 +174,11 @@ class Stream(Actor):
     def rows(self) -> set[str]:
         """Whose rows its sinks write, whatever the commit users are."""
         return {stream_of(user) for user in self.users}
+
+    @property
+    def commit(self) -> Token:
+        """The present compaction."""
+        return f"compaction by {self.name}", self.compacted
 
     @property
     def user(self) -> str:
@@ -196,6 +224,7 @@ class Stream(Actor):
                 replace(table, storage=process.storage), runtime=process.runtime
             )
         self.at = self.next_batch
+        self.promised.clear()
         self.doing = f"batch {self.at}"
         if any(ON_TABLE_CHANGE in given for given in self.answers.values()):
             self.checkpoint.known_drops = self.truth.drops
@@ -254,7 +283,7 @@ class Stream(Actor):
                 "run-id": identity.run_id,
                 "checkpoint": identity.checkpoint or "",
             }
-            self.writers[user] = StreamWriter(
+            writer = self.writers[user] = PromisingWriter(
                 storage=self.storage(),
                 identity=identity,
                 options=self.run_options,
@@ -262,6 +291,7 @@ class Stream(Actor):
                 runtime=process.runtime,
                 observer=self,
             )
+            writer.stream = self
             if self.compacts and not self.overwrites:
                 pool = PoolBeside(self.world)
                 self.compactions[user] = StreamCompaction(self.writers[user], process.runtime, pool)
@@ -353,6 +383,8 @@ class Stream(Actor):
         if not isinstance(result, dict):
             return
         truth, answered = self.truth, any(self.answers.values())
+        for token in self.promised:
+            truth.acknowledge(token, self.ready())
         still = (
             self.owed & self.tellable()
         )  # before and after: an expiry may have hidden it meanwhile
