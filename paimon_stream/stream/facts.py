@@ -84,7 +84,8 @@ class OldName(Enum):
     PUBLISHED = "has published this batch or a later one"
     MAY_HAVE_PUBLISHED = "may have published it in a snapshot that has expired"
     UNPROVEN = "nothing says that its last batch is lost, but no manifest mentions its files"
-    LOST = "its last batch was taken away or replaced"
+    ROLLED_BACK = "its last batch was taken away"
+    REPLACED = "another engine's commit stands in the place of its last batch"
     MAY_HAVE_LOST = "whether its last batch is in the table is not known"
     WRITTEN_ELSEWHERE = "an earlier batch of it was written in another branch"
 
@@ -354,21 +355,23 @@ class Order(Enum):
     NOT_AFTER = "no"
 
 
-class Memory(Enum):
-    """Does what the run remembers say anything of later batches?
+class Finished(Enum):
+    """Is it known that no later batch was committed before the last one that this run has finished?
 
-    A first batch that had been committed and has expired does not: later ones may have been, too.
+    If that one had been committed by an earlier run, and had expired, later ones may have been,
+    too: the checkpoint may have been put back.
     """
 
-    SPEAKS = "yes"
-    SAYS_NOTHING = "no: its last batch had expired"
+    KNOWN = "yes"
+    HAD_EXPIRED = "no: it had been committed, and had expired"
 
 
 class Remembered(Enum):
     """What became of the last snapshot of the stream that the run remembers?
 
     A snapshot that stands proves that nothing below it was taken. What has expired proves that too,
-    unless a note of a later removal contradicts it.
+    unless a note of a later removal contradicts it. Another engine's rollback whose ids were used
+    again and have expired leaves nothing that could.
     """
 
     NONE = "none is remembered"
@@ -376,7 +379,8 @@ class Remembered(Enum):
     EXPIRED = "expired"
     REPLACED = "another commit has its id"
     ROLLED_BACK = "the table has no snapshot as new"
-    DOUBTED = "a note names it, or may do so"
+    NOTED = "a note says that it was taken away"
+    DOUBTED = "whether it was taken away is not known"
 
 
 class Attempts(Enum):
@@ -419,7 +423,7 @@ class Since(Enum):
 
 LATER_BATCH: tuple[type[Enum], ...] = (
     Order,
-    Memory,
+    Finished,
     Remembered,
     Attempts,
     Seen,
