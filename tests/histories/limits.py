@@ -29,7 +29,7 @@ LIMITS: Final = (
         explains=lambda finding: (
             finding.rule == IN_VAIN
             and not finding.setting.journal
-            and "no snapshot of this stream or journal of this batch is left" in finding.what
+            and "HistoryUnknown" in finding.what
         ),
     ),
 )

@@ -100,7 +100,7 @@ def _end_of(reached: _Reached) -> tuple[Broken | None, _Reached]:
         refused = world.judged_alive() if world.is_running else None
         refused = world.publish(rows) or refused
         if refused is not None and PLAIN.issuperset(reached.history):
-            raise Broken(IN_VAIN, str(refused))
+            raise Broken(IN_VAIN, f"{type(refused).__name__}: {refused}")
     except Broken as broken:
         return broken, reached
     return None, reached

@@ -169,19 +169,23 @@ class World:
             raise DoesNothing  # the batch was committed before, so the run had nothing to do
         return refused
 
-    def judged_alive(self) -> PaimonStreamError | None:
-        """Has the next batch judged by the run that is alive, which then dies. Returns the error that
-        refuses it. Raises `Broken`.
-        """
-        writer, number = self.stream.writer, self.stream.next_batch
-        assert writer is not None
-        batch = Batch(
+    def next_batch(self) -> Batch:
+        """The next batch, as Spark gives it to the sink."""
+        number = self.stream.next_batch
+        return Batch(
             batch_id=number,
             offsets_hash=f"{self.stream.query_id}-{number}",
             previous_done_millis=self.stream.done_millis,
         )
+
+    def judged_alive(self) -> PaimonStreamError | None:
+        """Has the next batch judged by the run that is alive, which then dies. Returns the error that
+        refuses it. Raises `Broken`.
+        """
+        writer = self.stream.writer
+        assert writer is not None
         try:
-            verdict = writer.judge(batch)
+            verdict = writer.judge(self.next_batch())
         except PaimonStreamError as refused:
             return refused
         finally:
