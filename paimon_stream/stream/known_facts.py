@@ -1,10 +1,8 @@
 """The facts of a run's first batch, found in the evidence as they are asked for."""
 
-from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.beginnings import (
@@ -42,7 +40,7 @@ from paimon_stream.stream.facts import (
     Table,
     Window,
 )
-from paimon_stream.stream.finding import Finding
+from paimon_stream.stream.finding import Finding, Findings
 from paimon_stream.stream.given_up import given_up_as, without_given_up
 from paimon_stream.stream.identity import is_of_query
 from paimon_stream.stream.last_batch import which_last, which_last_above, which_previous
@@ -57,28 +55,42 @@ from paimon_stream.stream.prepared_attempt import (
 )
 from paimon_stream.table.journal import JournalEntry
 
-Fact = TypeVar("Fact", bound=Enum)
 
-
-class Facts:
-    """The facts that the evidence of a first batch shows. Each is found once, when it is asked for.
-    `journals` is whether the stream's journal is on.
+class Facts(Findings):
+    """The facts that the evidence of a first batch shows. `journals` is whether the stream's journal
+    is on.
     """
 
     def __init__(self, evidence: Evidence, *, journals: bool) -> None:
+        super().__init__(
+            {
+                Table: self._table,
+                Query: self._query,
+                Own: self._own,
+                Incarnation: self._incarnation,
+                OldName: self._old_name,
+                Asked: self._asked,
+                Created: self._created,
+                Last: self._last,
+                Gap: self._gap,
+                Noted: self._noted,
+                Elsewhere: self._elsewhere,
+                Later: self._later,
+                Beside: self._beside,
+                Live: self._live,
+                Entry: self._entry,
+                Previous: self._previous,
+                Base: self._base,
+                Window: self._window,
+                Branch: self._branch,
+                Number: self._number,
+                Sink: self._sink,
+                Journal: self._journal,
+                History: self._history,
+            }
+        )
         self.evidence = evidence
         self.journals = journals
-        self._found: dict[type[Enum], Finding[Any]] = {}
-
-    def ask(self, fact: type[Fact]) -> Fact:
-        """The value of a fact. Raises what reading the storage raises."""
-        return self.finding(fact).value
-
-    def finding(self, fact: type[Fact]) -> Finding[Fact]:
-        """The value with the words of what it refuses. Raises as `ask`."""
-        if fact not in self._found:
-            self._found[fact] = _FINDERS[fact](self)
-        return cast("Finding[Fact]", self._found[fact])
 
     # -- what several facts use -------------------------------------------------------------------
     @cached_property
@@ -282,29 +294,3 @@ _ASKED: Final = MappingProxyType(
         Noted.MAY_BE_TAKEN: Asked.MAY_BE_TAKEN,
     }
 )
-
-_FINDERS: Final[Mapping[type[Enum], Callable[[Facts], Finding[Any]]]] = {
-    Table: Facts._table,
-    Query: Facts._query,
-    Own: Facts._own,
-    Incarnation: Facts._incarnation,
-    OldName: Facts._old_name,
-    Asked: Facts._asked,
-    Created: Facts._created,
-    Last: Facts._last,
-    Gap: Facts._gap,
-    Noted: Facts._noted,
-    Elsewhere: Facts._elsewhere,
-    Later: Facts._later,
-    Beside: Facts._beside,
-    Live: Facts._live,
-    Entry: Facts._entry,
-    Previous: Facts._previous,
-    Base: Facts._base,
-    Window: Facts._window,
-    Branch: Facts._branch,
-    Number: Facts._number,
-    Sink: Facts._sink,
-    Journal: Facts._journal,
-    History: Facts._history,
-}

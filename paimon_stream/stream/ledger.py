@@ -9,7 +9,8 @@ from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import Own, Window
-from paimon_stream.stream.judgement import ROWS, Outcome, Step, decide
+from paimon_stream.stream.finding import walk
+from paimon_stream.stream.judgement import ROWS, Outcome
 from paimon_stream.stream.known_facts import Facts
 from paimon_stream.stream.own_history import with_rows
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -24,17 +25,7 @@ def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     that says what cannot be proven, and which option lets an operator decide.
     """
     facts = Facts(evidence, journals=bool(refuse.options.value(JOURNAL)))
-    step: Step | None = None
-    while True:
-        row = decide(facts.ask, ROWS, step)
-        outcome: object = row.outcome
-        if not row.outcome.is_verdict:
-            facts.finding(row.because).say(refuse)
-            outcome = row.then
-        if isinstance(outcome, Outcome):
-            return _verdict(outcome, facts)
-        assert isinstance(outcome, Step)  # what has no step after it raises
-        step = outcome
+    return _verdict(walk(facts, ROWS, refuse), facts)
 
 
 def _verdict(outcome: Outcome, facts: Facts) -> Verdict:

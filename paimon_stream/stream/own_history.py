@@ -134,14 +134,15 @@ def which_own(evidence: Evidence, own: Snapshot | None) -> Finding[Own]:
         why = f"the table holds batch {identifier} of this stream (snapshot {own.id})"
         return Finding(Own.ABOVE, lambda refuse: refuse.checkpoint_rewound(why))
     if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
-        return Finding(Own.THIS_RUN, _refuse_duplicate)
+        return Finding(Own.THIS_RUN, refuse_duplicate)
     if _is_ahead(evidence.batch, own):
         why = f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
         return Finding(Own.OTHER_OFFSETS, lambda refuse: refuse.checkpoint_rewound(why))
     return Finding(Own.THIS_BATCH)
 
 
-def _refuse_duplicate(refuse: ReplayErrors) -> None:
+def refuse_duplicate(refuse: ReplayErrors) -> None:
+    """Raises the error for a batch that another sink of this run has."""
     raise duplicate_writer(refuse.location, refuse.user)
 
 

@@ -32,7 +32,7 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
-from paimon_stream.table.fate import Fate
+from paimon_stream.table.fate import Answer, Fate
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.removals import Removals
 from paimon_stream.table.schema import SchemaStore
@@ -180,7 +180,7 @@ def others_are_overlooked(patch: Patch) -> None:
     seed=4,
 )
 def a_lost_commit_is_followed(patch: Patch) -> None:
-    patch.setattr(memory, "_fate_of_own", lambda *given: Fate.EXPIRED)
+    patch.setattr(memory, "fate_of", lambda *given, **known: Answer(fate=Fate.EXPIRED))
     patch.setattr(memory, "_has_seen", lambda *given: True)
     patch.setattr(committer, "check_lineage", lambda *given: None)
 
