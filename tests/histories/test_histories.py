@@ -15,23 +15,29 @@ from tests.histories.world import RULES, Setting
 ROOT = Path(__file__).parents[2]
 ON, OFF = Setting(journal=True), Setting(journal=False)
 SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
+ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
 full = pytest.mark.full
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [ON, pytest.param(SLOW, marks=full), OFF, pytest.param(SLOW_OFF, marks=full)],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    ("alphabet", "most"),
+    ("alphabet", "most", "setting"),
     [
-        pytest.param(OF_THE_ISSUE, 3, id="short"),
-        pytest.param(UNDER_A_NAME, 2, id="under a name"),
-        pytest.param(RENAMED, 2, id="renamed"),
-        pytest.param(OF_THE_ISSUE, 4, id="short, four events", marks=full),
-        pytest.param(UNDER_A_NAME, 3, id="under a name, three events", marks=full),
-        pytest.param(RENAMED, 3, id="renamed, three events", marks=full),
+        pytest.param(OF_THE_ISSUE, 3, ON, id="short"),
+        pytest.param(UNDER_A_NAME, 2, OFF, id="under a name, no journal"),
+        pytest.param(RENAMED, 2, ON, id="renamed"),
+        *(
+            pytest.param(OF_THE_ISSUE, 4, setting, marks=full, id=f"short, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(RENAMED, 3, setting, marks=full, id=f"renamed, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(UNDER_A_NAME, 3, setting, marks=full, id=f"under a name, {setting}")
+            for setting in (SLOW, OFF, SLOW_OFF)
+        ),
+        pytest.param(UNDER_A_NAME, 4, ON, marks=full, id="under a name, four events"),
     ],
 )
 def test_the_next_batch_of_each_history_is_told_the_truth(

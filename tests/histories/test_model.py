@@ -22,23 +22,27 @@ from tests.histories.world import DOUBLED, IN_VAIN, LOST, Setting
 
 ALL = tuple(MODEL_EVENTS)
 SHORT = tuple(one for one in OF_THE_ISSUE if one in MODEL_EVENTS)
+FORWARD = tuple(one for one in ALL if one != "checkpoint put back")
+"""Those in which the checkpoint never goes back."""
 ON, OFF = Setting(journal=True), Setting(journal=False)
 SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
+ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
 full = pytest.mark.full
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [ON, pytest.param(SLOW, marks=full), pytest.param(OFF, marks=full), SLOW_OFF],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    ("alphabet", "most"),
+    ("alphabet", "most", "setting"),
     [
-        pytest.param(SHORT, 3, id="short"),
-        pytest.param(ALL, 2, id="all"),
-        pytest.param(SHORT, 4, id="short, four events", marks=full),
-        pytest.param(ALL, 3, id="all, three events", marks=full),
+        pytest.param(SHORT, 3, ON, id="short"),
+        pytest.param(ALL, 2, SLOW_OFF, id="all, no journal"),
+        *(
+            pytest.param(SHORT, 4, setting, marks=full, id=f"short, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(ALL, 3, setting, marks=full, id=f"all, {setting}")
+            for setting in ALL_SETTINGS
+        ),
     ],
 )
 def test_the_facts_of_the_model_are_those_of_the_real_code(
@@ -51,17 +55,22 @@ def test_the_facts_of_the_model_are_those_of_the_real_code(
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [ON, pytest.param(SLOW, marks=full), pytest.param(OFF, marks=full), SLOW_OFF],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    ("alphabet", "most"),
+    ("alphabet", "most", "setting"),
     [
-        pytest.param(SHORT, 4, id="short"),
-        pytest.param(ALL, 3, id="all"),
-        pytest.param(SHORT, 6, id="short, six events", marks=full),
-        pytest.param(ALL, 5, id="all, five events", marks=full),
+        pytest.param(ALL, 3, ON, id="all"),
+        pytest.param(SHORT, 4, SLOW_OFF, id="short, no journal"),
+        *(
+            pytest.param(SHORT, 6, setting, marks=full, id=f"short, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(ALL, 4, setting, marks=full, id=f"all, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(FORWARD, 5, setting, marks=full, id=f"forward, {setting}")
+            for setting in ALL_SETTINGS
+        ),
     ],
 )
 def test_no_facts_that_fit_a_lost_or_doubled_batch_let_one_go_on(
@@ -123,7 +132,17 @@ NEEDED = (
 )
 
 
-@pytest.mark.parametrize("needed", NEEDED, ids=lambda one: f"{one.step.name} {one.value.name}")
+@pytest.mark.parametrize(
+    "needed",
+    [
+        pytest.param(
+            one,
+            id=f"{one.step.name} {one.value.name}",
+            marks=() if len(one.shortest) < 3 else full,
+        )
+        for one in NEEDED
+    ],
+)
 def test_a_short_history_shows_that_a_row_is_needed(
     needed: Needed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,10 @@ from tests.histories.events import in_words
 from tests.histories.planted import BUGS, Bug
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug",
+    [pytest.param(bug, id=bug.name, marks=() if bug.often else pytest.mark.full) for bug in BUGS],
+)
 def test_a_short_history_shows_a_planted_bug(bug: Bug) -> None:
     finding = bug.caught()
     assert finding is not None, f"no history of {len(bug.shortest)} events breaks {bug.rule!r}"

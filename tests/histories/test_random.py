@@ -13,7 +13,7 @@ from tests.kits.seeds import seeds
 _SEEDS_OF_A_TEST = 5
 
 
-@pytest.mark.parametrize("seed", seeds(4, 400))
+@pytest.mark.parametrize("seed", seeds(3, 400))
 def test_a_random_history_loses_and_doubles_no_batch(seed: int) -> None:
     for each in range(seed * _SEEDS_OF_A_TEST, (seed + 1) * _SEEDS_OF_A_TEST):
         history = drawn(each)
