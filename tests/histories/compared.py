@@ -5,22 +5,28 @@ facts.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from paimon_stream.stream import finding, memory
 from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.facts import FIRST_BATCH
+from paimon_stream.stream.facts import FIRST_BATCH, LATER_BATCH
+from paimon_stream.stream.finding import Findings
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.judgement import Outcome, Row
 from paimon_stream.stream.known_facts import Facts
+from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.histories import model_facts
-from tests.histories.events import EVENTS, in_words
-from tests.histories.model import after, begun
+from tests.histories.events import in_words
+from tests.histories.model import after, begun, judge_alive
 from tests.histories.model_state import State
-from tests.histories.walk import History, beginning
+from tests.histories.walk import History, Reached, beginning
 from tests.histories.world import Broken, DoesNothing, Setting, World
+from tests.kits.doubles import in_their_places
 
 
 @dataclass
@@ -36,62 +42,84 @@ def compare(alphabet: Sequence[str], most: int, setting: Setting) -> Compared:
     at.
     """
     compared = Compared()
-    growing: deque[tuple[History, World, State]] = deque([((), beginning(setting), begun(setting))])
+    growing = deque([(Reached((), beginning(setting)), begun(setting))])
     while growing:
-        history, world, state = growing.popleft()
-        compared.lengths[len(history)] = compared.lengths.get(len(history), 0) + 1
-        difference = _difference(world, state)
+        reached, before = growing.popleft()
+        world, reached, theirs = _world_of(reached)
+        state, ours = _state_after(before, reached.history)
+        difference = "" if ours == theirs else f"the model ends {ours!r}, the code {theirs!r}"
+        if not ours and not difference:
+            assert world is not None
+            compared.lengths[len(reached.history)] = (
+                compared.lengths.get(len(reached.history), 0) + 1
+            )
+            difference = _difference(world, state)
+            if not difference and len(reached.history) < most:
+                growing.extend((reached.following(event), state) for event in alphabet)
         if difference:
-            compared.differences.append(f"{in_words(history)} ({setting}): {difference}")
-        elif len(history) < most:
-            for event in alphabet:
-                following, both, ends = _both_after(world, state, event)
-                if ends:
-                    compared.differences.append(
-                        f"{in_words((*history, event))} ({setting}): {ends}"
-                    )
-                elif both is not None:
-                    growing.append(((*history, event), following, both))
+            compared.differences.append(f"{in_words(reached.history)} ({setting}): {difference}")
     return compared
 
 
-def _both_after(world: World, state: State, event: str) -> tuple[World, State | None, str]:
-    """The world and the state after the event; the state is None if it changes nothing. Then how the
-    two differ in that.
-    """
-    world = world.again_from_here()
-    world.advance()
-    theirs = ours = ""
-    following: State | None = None
+def _world_of(reached: Reached) -> tuple[World | None, Reached, str]:
+    """The world at the end of a history, and how its last event ended it."""
     try:
-        EVENTS[event](world)
+        return *reached.arrived(), ""
     except (DoesNothing, Broken) as end:
-        theirs = f"{type(end).__name__} {end}"
+        return None, reached, f"{type(end).__name__} {end}"
+
+
+def _state_after(state: State, history: History) -> tuple[State, str]:
+    """The state after the last event of a history, and how that ended it."""
     try:
-        following = after(state, event)
+        return (after(state, history[-1]) if history else state), ""
     except (DoesNothing, Broken) as end:
-        ours = f"{type(end).__name__} {end}"
-    world.stop()  # each batch of the model is run by a new run
-    return (
-        world,
-        following,
-        "" if ours == theirs else f"the model ends {ours!r}, the code {theirs!r}",
-    )
+        return state, f"{type(end).__name__} {end}"
 
 
 def _difference(world: World, state: State) -> str:
     copies = Counter(batch for batch, _ in state.main[-1].files)
-    theirs = (world.copies(), world.missing(), world.stream.next_batch)
-    ours = (copies, set(state.missing()), state.next_batch)
+    theirs = (world.copies(), world.missing(), world.stream.next_batch, world.is_running)
+    ours = (copies, set(state.missing()), state.next_batch, state.run is not None)
     if theirs != ours:
         return f"the model has {ours}, the table {theirs}"
-    later = world.again_from_here()
-    later.advance()
+    world.advance()
     state = replace(state, now=state.now + state.setting.pace)
-    pairs = zip(facts_of(later), model_facts.Facts(state).all(), strict=True)
+    pairs: list[tuple[object, object]] = []
+    if state.run is not None:
+        with _asked() as asked:
+            refused = _refusal(world)
+        judged = judge_alive(state, state.run)
+        pairs.append((refused, judged.outcome.value if judged.refused else None))
+        pairs += zip(asked, model_facts.NextFacts(state, state.run).all(), strict=True)
+    pairs += zip(facts_of(world), model_facts.Facts(state).all(), strict=True)
     return ", ".join(
         f"the model has {mine}, the code {real}" for real, mine in pairs if real != mine
     )
+
+
+def _refusal(world: World) -> str | None:
+    """What refuses the next batch of the run that is alive. What it is told wrongly is compared by its
+    facts.
+    """
+    try:
+        refused = world.judged_alive()
+    except Broken:
+        return None
+    return None if refused is None else type(refused).__name__
+
+
+@contextmanager
+def _asked() -> Iterator[list[Enum]]:
+    """All facts of the later batch that is judged meanwhile."""
+    asked: list[Enum] = []
+
+    def walk(findings: Findings, rows: tuple[Row, ...], refuse: ReplayErrors) -> Outcome:
+        asked.extend(findings.ask(fact) for fact in LATER_BATCH)
+        return finding.walk(findings, rows, refuse)
+
+    with in_their_places([(memory, "walk", walk)]):
+        yield asked
 
 
 def facts_of(world: World) -> tuple[Enum, ...]:

@@ -1,6 +1,6 @@
 """A pure model of a table and its query: snapshots, journal, register, notes of removals and the
-checkpoint, without any file. Each batch is run by a new run, under one name. Its events are those of
-`events.py` with the same words, and a test compares the two.
+checkpoint, without any file. The query has one name. The events are those of `events.py` with the same
+words, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -9,14 +9,34 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from paimon_stream.stream.facts import Asked, Elsewhere, Gap, Last, Noted, Own, Previous
-from paimon_stream.stream.judgement import ROWS, Outcome, Step, decide
+from paimon_stream.stream.facts import (
+    Asked,
+    Elsewhere,
+    Gap,
+    Last,
+    Noted,
+    Own,
+    Previous,
+    Remembered,
+    Since,
+)
+from paimon_stream.stream.judgement import (
+    NEXT_ROWS,
+    ROWS,
+    Ask,
+    NextStep,
+    Outcome,
+    Row,
+    Step,
+    decide,
+)
 from paimon_stream.table.removals import FAST_FORWARD, ROLLBACK
 from tests.histories import model_facts
 from tests.histories.model_state import (
     Entry,
     Note,
     Removed,
+    Run,
     Snap,
     State,
     cut_below,
@@ -47,6 +67,8 @@ _OPTIONS: Final = {
 }
 _DOUBTS: Final = (Last, Previous, Noted, Asked, Gap, Elsewhere)
 """The facts of which an operator who lets a batch continue has given something up."""
+_START_AGAIN: Final = "start the query again"
+"""In the place of an option where no operator decides."""
 _MOST_DECISIONS: Final = 3
 
 
@@ -79,7 +101,7 @@ def begun(setting: Setting) -> State:
 class Judged:
     """What a run is told of its batch. `refused` is the option by which an operator would let it go
     on, None if it goes on. `accepted` are those that he had to give, and `doubts` says that one was
-    about what he gave up.
+    about what he gave up. `by_storage`: the memory of the run did not decide.
     """
 
     outcome: Outcome
@@ -87,26 +109,46 @@ class Judged:
     why: str = ""
     accepted: frozenset[str] = frozenset()
     doubts: bool = False
+    by_storage: bool = False
 
 
 def judge(state: State, decisions: frozenset[str] = frozenset()) -> Judged:
-    """Walks the rows of the package's table with the facts of the model."""
-    facts = model_facts.Facts(state)
+    """What a new run is told: walks the rows of the package's table with the facts of the model."""
+    return _walked(model_facts.Facts(state).ask, ROWS, decisions)
+
+
+def judge_alive(state: State, run: Run) -> Judged:
+    """What the run that is alive is told. Where its memory does not decide, storage does; a batch
+    that storage has was published by another run.
+    """
+    judged = _walked(model_facts.NextFacts(state, run).ask, NEXT_ROWS, frozenset())
+    if judged.outcome is not Outcome.STORAGE:
+        return judged
+    own = model_facts.Facts(state).own
+    if own is not None and own.batch is not None and own.batch >= state.next_batch:
+        return Judged(Outcome.SHARED_CHECKPOINT, refused=_START_AGAIN)
+    judged = judge(state)
+    if judged.outcome is Outcome.COMMITTED:
+        return Judged(Outcome.SHARED_CHECKPOINT, refused=_START_AGAIN)
+    return replace(judged, by_storage=True)
+
+
+def _walked(ask: Ask, rows: tuple[Row, ...], decisions: frozenset[str]) -> Judged:
     accepted, doubts, step = set[str](), False, None
     while True:
-        row = decide(facts.ask, ROWS, step)
-        following: Outcome | Step | object = row.outcome
+        row = decide(ask, rows, step)
+        following: object = row.outcome
         if not row.outcome.is_verdict:
             following = row.then
             option = _OPTIONS.get(row.outcome)
-            if option is not None and option not in decisions:
-                return Judged(row.outcome, refused=option, why=row.why)
+            if row.outcome is not Outcome.REMARK and option not in decisions:
+                return Judged(row.outcome, refused=option or _START_AGAIN, why=row.why)
             if option is not None:
                 accepted.add(option)
                 doubts = doubts or (option == UNKNOWN and row.because in _DOUBTS)
         if isinstance(following, Outcome):
             return Judged(following, accepted=frozenset(accepted), doubts=doubts)
-        assert isinstance(following, Step)
+        assert isinstance(following, (Step, NextStep))
         step = following
 
 
@@ -117,33 +159,35 @@ def run_batch(
     dies: str = "",
     decisions: frozenset[str] = frozenset(),
 ) -> tuple[State, Judged]:
-    """Runs the next batch in a new run, which may die before it is `published` or `noted`. Raises
-    `DoesNothing`, and `Broken`.
+    """Runs the next batch in the run that is alive, or in a new one. A new one runs it if it dies
+    before the batch is `published` or `noted`, or with `decisions`. Raises `DoesNothing`, and
+    `Broken`.
     """
     batch = state.next_batch
     if dict(state.rows).get(batch, rows) != rows:
         raise DoesNothing
-    state = replace(state, rows=tuple(sorted({**dict(state.rows), batch: rows}.items())))
-    judged = judge(state, decisions)
+    run = None if dies or decisions else state.run
+    state = replace(state, rows=tuple(sorted({**dict(state.rows), batch: rows}.items())), run=run)
+    judged = judge(state, decisions) if run is None else judge_alive(state, run)
     if judged.refused is not None:
-        return state, judged
+        return replace(state, run=None), judged
     check(state, judged)
     is_committed = judged.outcome is Outcome.COMMITTED
     if is_committed and dies:
         raise DoesNothing
-    facts = model_facts.Facts(state)
-    own, entry, later = facts.published, facts.entry, facts.later
-    state = _registered(state, facts, judged)
+    facts, before = model_facts.Facts(state), state
+    if run is None:
+        run = _begun_run(state, facts, is_committed)
+        state = _registered(state, facts, judged)
+    else:
+        run = _went_on(state, run, facts, judged)
+    state = replace(state, run=run)
     if not is_committed:
-        state = _committed(
-            state,
-            rows,
-            entry if judged.outcome is Outcome.REUSE else None,
-            own,
-            dies,
-            goes_back=later is not None,
-        )
-    if not dies:
+        reused = facts.entry if judged.outcome is Outcome.REUSE else None
+        state = _committed(state, run, rows, reused, dies)
+    if dies:
+        state = replace(state, run=None)
+    else:
         state = replace(
             state,
             next_batch=batch + 1,
@@ -153,9 +197,46 @@ def run_batch(
         )
         if rows and not state.copies(batch):
             raise Broken(LOST, f"batch {batch} is done, and not in the table")
-    if state.copies(batch) > 1 + dict(state.again).get(batch, 0):
+    if state.copies(batch) > 1 + dict(before.again).get(batch, 0):
         raise Broken(DOUBLED, f"batch {batch} is in the table twice")
     return state, judged
+
+
+def _begun_run(state: State, facts: model_facts.Facts, is_committed: bool) -> Run:
+    """What a run remembers that has judged its first batch."""
+    batch, since, latest = state.next_batch, state.since, state.main[-1]
+    own = facts.published
+    stands = facts.ask(Own) is Own.THIS_BATCH
+    if is_committed:
+        own = (batch, facts.own.ref) if facts.own is not None and stands else None
+    knows_later = since is not None and since <= batch + 1 and facts.later is None
+    return Run(
+        batch=batch,
+        own=own,
+        seen=latest.ref,
+        stood=state.now,
+        has_expired=is_committed and own is None and not knows_later,
+        goes_back=facts.later is not None and (not is_committed or stands),
+    )
+
+
+def _went_on(state: State, run: Run, facts: model_facts.Facts, judged: Judged) -> Run:
+    """What a run remembers that has judged a later batch, before it is committed."""
+    batch, latest = state.next_batch, state.main[-1]
+    if judged.by_storage:
+        stood = run.stood if run.own == facts.published else state.now
+        return replace(
+            run, batch=batch, own=facts.published, seen=latest.ref, stood=stood, has_expired=False
+        )
+    next_facts = model_facts.NextFacts(state, run)
+    stands = next_facts.ask(Remembered) is Remembered.STANDS
+    is_whole = next_facts.ask(Since) is not Since.MISSING
+    return replace(
+        run,
+        batch=batch,
+        seen=latest.ref if is_whole else run.seen,
+        stood=state.now if stands else run.stood,
+    )
 
 
 def check(state: State, judged: Judged) -> None:
@@ -205,15 +286,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
     )
 
 
-def _committed(
-    state: State,
-    rows: bool,
-    reused: Entry | None,
-    own: tuple[int, tuple[int, int]] | None,
-    dies: str,
-    *,
-    goes_back: bool,
-) -> State:
+def _committed(state: State, run: Run, rows: bool, reused: Entry | None, dies: str) -> State:
     batch = state.next_batch
     if rows:
         attempt, latest = state.attempts + 1, state.main[-1]
@@ -221,23 +294,28 @@ def _committed(
             batch=batch,
             uuids=(attempt, *(reused.uuids if reused else ())),
             file=reused.file if reused else attempt,
-            base=latest.ref,
-            previous=own,
+            base=run.seen,
+            previous=run.own,
             millis=state.now,
+            newest=None if run.seen == latest.ref else latest.ref,
         )
         state = replace(state, attempts=attempt)
         if state.setting.journal:
             state = state.with_entry(entry)
         if dies == "published":
             return state
-        state = replace(state, main=(*state.main, _published(state, entry)))
+        snapshot = _published(state, entry)
+        state = replace(state, main=(*state.main, snapshot))
         if state.setting.journal:
             state = state.trimmed(batch)
         if dies:
             return state
-    if goes_back:
+        run = replace(
+            run, own=(batch, snapshot.ref), seen=snapshot.ref, stood=state.now, follows=False
+        )
+    if run.goes_back:
         state = replace(state, journal=tuple(one for one in state.journal if one.batch <= batch))
-    return state
+    return replace(state, run=replace(run, goes_back=False))
 
 
 def _published(state: State, entry: Entry) -> Snap:
@@ -284,7 +362,7 @@ def put_back(state: State) -> State:
     """The checkpoint is put back by a batch."""
     if state.next_batch == 0:
         raise DoesNothing
-    return replace(state, next_batch=state.next_batch - 1)
+    return replace(state, next_batch=state.next_batch - 1, run=None)
 
 
 def rollback_by_one(state: State) -> State:
@@ -407,11 +485,13 @@ def proceed(state: State) -> State:
         state = _accepted(state, judged)
         decisions |= {judged.refused}
         state, judged = run_batch(state, rows, decisions=decisions)
-    return state
+    return replace(state, run=None)
 
 
 def _accepted(state: State, judged: Judged) -> State:
     batch = state.next_batch
+    if judged.refused == _START_AGAIN:
+        raise DoesNothing
     if judged.refused == RESET:
         again = dict(state.again)
         for one in {number for number, _ in state.main[-1].files if number >= batch}:
@@ -427,8 +507,15 @@ def _batch(state: State) -> State:
     return run_batch(state, True)[0]
 
 
+def _restart(state: State) -> State:
+    if state.run is None:
+        raise DoesNothing
+    return run_batch(replace(state, run=None), True)[0]
+
+
 MODEL_EVENTS: Final[dict[str, Callable[[State], State]]] = {
     "batch": _batch,
+    "restart, batch": _restart,
     "empty batch": lambda state: run_batch(state, False)[0],
     "batch, not noted": lambda state: run_batch(state, True, dies="noted")[0],
     "batch, not published": lambda state: run_batch(state, True, dies="published")[0],

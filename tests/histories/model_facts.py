@@ -1,5 +1,5 @@
 """The facts on which the next batch of the model is judged, by the words of `stream/facts.py`. One
-query writes main under one name, and each batch is the first of a run.
+query writes main under one name.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import Final, TypeVar, cast
 
 from paimon_stream.stream.facts import (
     FIRST_BATCH,
+    LATER_BATCH,
     Asked,
+    Attempts,
     Base,
     Beside,
     Branch,
     Created,
     Elsewhere,
     Entry,
+    Finished,
+    Followed,
     Gap,
     History,
     Incarnation,
@@ -30,9 +34,13 @@ from paimon_stream.stream.facts import (
     Noted,
     Number,
     OldName,
+    Order,
     Own,
     Previous,
     Query,
+    Remembered,
+    Seen,
+    Since,
     Sink,
     Table,
     Window,
@@ -44,6 +52,7 @@ from tests.histories.model_state import (
     Note,
     Ref,
     Removed,
+    Run,
     Snap,
     State,
     cut_below,
@@ -194,9 +203,10 @@ class Facts:
             noted = Fate.IN_TABLE
         if noted in (Fate.ROLLED_BACK, Fate.UNKNOWN):
             return Last.ROLLED_BACK if noted is Fate.ROLLED_BACK else Last.CANNOT_BE_KNOWN
-        if last.base is not None and is_replaced(self.state, last.base):
+        base = last.newest or last.base
+        if base is not None and is_replaced(self.state, base):
             return Last.ROLLED_BACK
-        if is_whole_after(self.state, last.base):
+        if is_whole_after(self.state, base):
             return Last.ROLLED_BACK
         return Last.HELD if self._is_live(last) else Last.UNPROVEN
 
@@ -336,5 +346,84 @@ _FINDERS: Final[Mapping[type[Enum], Callable[[Facts], Enum]]] = MappingProxyType
         Number: Facts._number,
         Journal: Facts._journal,
         History: Facts._history,
+    }
+)
+
+
+class NextFacts:
+    """The facts of the next batch of the run that is alive."""
+
+    def __init__(self, state: State, run: Run) -> None:
+        self.state, self.run, self.batch = state, run, state.next_batch
+        self.latest = state.main[-1]
+
+    def ask(self, fact: type[Fact]) -> Fact:
+        """The value of a fact."""
+        return cast("Fact", _NEXT_FINDERS[fact](self))
+
+    def all(self) -> tuple[Enum, ...]:
+        """The values of all facts."""
+        return tuple([self.ask(fact) for fact in LATER_BATCH])
+
+    def _order(self) -> Order:
+        return Order.AFTER if self.batch > self.run.batch else Order.NOT_AFTER
+
+    def _finished(self) -> Finished:
+        return Finished.HAD_EXPIRED if self.run.has_expired else Finished.KNOWN
+
+    def _remembered(self) -> Remembered:
+        own = self.run.own
+        if own is None:
+            return Remembered.NONE
+        batch, ref = own
+
+        def took_it(one: Removed) -> bool:
+            return one.batch is not None and one.batch <= batch
+
+        fate = fate_of(self.state, ref, self.latest, stood=self.run.stood, took_it=took_it).fate
+        if fate in (Fate.IN_TABLE, Fate.EXPIRED):
+            return Remembered.STANDS if fate is Fate.IN_TABLE else Remembered.EXPIRED
+        if fate is Fate.REPLACED:
+            return Remembered.REPLACED
+        if self.latest.id <= ref[0]:
+            return Remembered.ROLLED_BACK
+        return Remembered.NOTED if fate is Fate.ROLLED_BACK else Remembered.DOUBTED
+
+    def _attempts(self) -> Attempts:
+        return Attempts.JOURNALLED if self.state.setting.journal else Attempts.NOT_JOURNALLED
+
+    def _seen(self) -> Seen:
+        own, seen = self.run.own, self.run.seen
+        if seen is None or (own is not None and seen == own[1]):
+            return Seen.HELD
+        is_held = fate_of(self.state, seen, self.latest).is_held is True
+        return Seen.HELD if is_held else Seen.NOT_HELD
+
+    def _followed(self) -> Followed:
+        if not self.run.follows:
+            return Followed.NOBODY
+        seen = self.run.seen
+        if self.run.own is None and seen is not None and not self.state.stands(seen):
+            return Followed.MAY_HAVE_MISSED
+        return Followed.NOTHING_MISSED
+
+    def _since(self) -> Since:
+        seen = 0 if self.run.seen is None else self.run.seen[0]
+        newer = [one for one in self.state.main if one.id > seen]
+        if any(one.batch is not None and one.batch >= self.batch for one in newer):
+            return Since.THE_BATCH
+        is_whole = is_whole_after(self.state, self.run.seen)
+        return Since.NOT_THE_BATCH if is_whole else Since.MISSING
+
+
+_NEXT_FINDERS: Final[Mapping[type[Enum], Callable[[NextFacts], Enum]]] = MappingProxyType(
+    {
+        Order: NextFacts._order,
+        Finished: NextFacts._finished,
+        Remembered: NextFacts._remembered,
+        Attempts: NextFacts._attempts,
+        Seen: NextFacts._seen,
+        Followed: NextFacts._followed,
+        Since: NextFacts._since,
     }
 )

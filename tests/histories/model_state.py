@@ -47,6 +47,7 @@ class Entry:
     base: Ref | None
     previous: tuple[int, Ref] | None = None
     millis: int = 0
+    newest: Ref | None = None
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,25 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Run:
+    """What the run that is alive remembers: its last batch, the last one of the stream that became a
+    snapshot, with a time at which that stood, and the newest snapshot that it has seen. `has_expired`
+    and `follows` are as in the package, and `goes_back` says that the journal has later batches.
+    """
+
+    batch: int
+    own: tuple[int, Ref] | None
+    seen: Ref | None
+    stood: int
+    has_expired: bool = False
+    follows: bool = True
+    goes_back: bool = False
+
+
+@dataclass(frozen=True)
 class State:
     """A table and its query. `main` and `branch` are snapshots, ascending. `since`, `let_go` and
-    `passed_over` are what the register says. `rows`, `done`, `given_up` and `again` are the truth, as
+    `passed_over` are what the register says, and `run` is what a run remembers that is alive. `rows`, `done`, `given_up` and `again` are the truth, as
     in `World`.
     """
 
@@ -123,6 +140,7 @@ class State:
     let_go: tuple[tuple[int, int], ...] = ()
     passed_over: tuple[int, Ref] | None = None
     notes: tuple[Note, ...] = ()
+    run: Run | None = None
     attempts: int = 0
     next_batch: int = 0
     done_millis: int = 0
@@ -218,8 +236,15 @@ def is_whole_after(state: State, ref: Ref | None) -> bool:
     return after >= latest or lowest <= after + 1
 
 
-def fate_of(state: State, ref: Ref, latest: Snap) -> Answer:
-    """What became of a snapshot that was part of the table."""
+def fate_of(
+    state: State,
+    ref: Ref,
+    latest: Snap,
+    *,
+    stood: int | None = None,
+    took_it: Callable[[Removed], bool] = lambda _: False,
+) -> Answer:
+    """What became of a snapshot that was part of the table, and `stood` at that time."""
     if state.stands(ref):
         return Answer(fate=Fate.IN_TABLE)
     noted = judge_note(note_of_nonce(state, ref[1]))
@@ -227,7 +252,13 @@ def fate_of(state: State, ref: Ref, latest: Snap) -> Answer:
         return Answer(fate=noted)
     if latest.id <= ref[0] and not is_replaced(state, ref):
         return Answer(fate=Fate.ROLLED_BACK)
-    return Answer(fate=Fate.REPLACED if is_replaced(state, ref) else noted)
+    if is_replaced(state, ref):
+        return Answer(fate=Fate.REPLACED)
+    for note, one in state.removed if stood is not None and noted is Fate.EXPIRED else ():
+        is_later = not is_before(note, stood or 0)
+        if is_later and (note.target[0] < ref[0] or note.took_expired or took_it(one)):
+            return Answer(fate=Fate.UNKNOWN)
+    return Answer(fate=noted)
 
 
 def cut_below(state: State, gone: Ref, *, stood: int | None = None) -> Ref | None:

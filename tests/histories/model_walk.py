@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tests.histories.events import PLAIN
-from tests.histories.model import after, begun, check, judge
-from tests.histories.model_facts import Facts
+from tests.histories.model import after, begun, check, judge, judge_alive
+from tests.histories.model_facts import Facts, NextFacts
 from tests.histories.model_state import State
 from tests.histories.walk import Finding, History
 from tests.histories.world import IN_VAIN, Broken, DoesNothing, Setting
 
 Combination = tuple[Enum, ...]
-"""A value for each fact of `FIRST_BATCH`."""
+"""A value for each fact of `FIRST_BATCH`, or of `LATER_BATCH`."""
 
 
 @dataclass
@@ -29,7 +29,9 @@ class Told:
 
 
 def tell(alphabet: Sequence[str], most: int, setting: Setting) -> Told:
-    """Judges the next batch of every history of up to `most` events."""
+    """Judges the next batch of every history of up to `most` events, by the run that is alive and by
+    a new one.
+    """
     told = Told()
     for history, state in model_histories(alphabet, most, setting):
         told.lengths[len(history)] = told.lengths.get(len(history), 0) + 1
@@ -37,12 +39,16 @@ def tell(alphabet: Sequence[str], most: int, setting: Setting) -> Told:
             told.findings.append(Finding(setting, history, state.rule, str(state)))
             continue
         told.combinations.setdefault(Facts(state).all(), history)
-        judged = judge(state)
+        verdicts = [judge(replace(state, run=None))]
+        if state.run is not None:
+            told.combinations.setdefault(NextFacts(state, state.run).all(), history)
+            verdicts.append(judge_alive(state, state.run))
         try:
-            if judged.refused is None:
-                check(state, judged)
-            elif PLAIN.issuperset(history):
-                raise Broken(IN_VAIN, f"{judged.outcome.value}: {judged.why}")
+            for judged in verdicts:
+                if judged.refused is None:
+                    check(state, judged)
+                elif PLAIN.issuperset(history):
+                    raise Broken(IN_VAIN, f"{judged.outcome.value}: {judged.why}")
         except Broken as broken:
             told.findings.append(Finding(setting, history, broken.rule, str(broken)))
     return told

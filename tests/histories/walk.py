@@ -35,7 +35,7 @@ class Walked:
 
 
 @dataclass(frozen=True)
-class _Reached:
+class Reached:
     """Where a history has come to: a world in which no run is alive, and the events since. A run
     that is alive cannot be copied, so what it did is done again in each history that goes on.
     """
@@ -44,9 +44,21 @@ class _Reached:
     world: World
     since: History = ()
 
-    def following(self, event: str) -> _Reached:
+    def following(self, event: str) -> Reached:
         """The history with one more event, which has not happened yet."""
-        return _Reached((*self.history, event), self.world, (*self.since, event))
+        return Reached((*self.history, event), self.world, (*self.since, event))
+
+    def arrived(self) -> tuple[World, Reached]:
+        """The world once all has happened, and from where others may go on. Raises `DoesNothing`,
+        and `Broken`.
+        """
+        world = self.world.again_from_here()
+        for event in self.since:
+            world.advance()
+            EVENTS[event](world)
+        if world.is_running:
+            return world, self
+        return world, Reached(self.history, world.again_from_here())
 
 
 def walk(alphabet: Sequence[str], most: int, setting: Setting) -> Walked:
@@ -65,7 +77,7 @@ def histories(
     alphabet: Sequence[str], most: int, setting: Setting
 ) -> Iterator[tuple[History, Broken | None]]:
     """The histories that `walk` runs, the shortest first, each with the rule that it breaks."""
-    growing = deque([_Reached((), beginning(setting))])
+    growing = deque([Reached((), beginning(setting))])
     while growing:
         reached = growing.popleft()
         try:
@@ -81,20 +93,15 @@ def broken_by(history: Sequence[str], setting: Setting) -> Broken | None:
     """The rule that is broken in this history, or by its next batch. Raises `DoesNothing` if an event
     of it changes nothing.
     """
-    return _end_of(_Reached(tuple(history), beginning(setting), tuple(history)))[0]
+    return _end_of(Reached(tuple(history), beginning(setting), tuple(history)))[0]
 
 
-def _end_of(reached: _Reached) -> tuple[Broken | None, _Reached]:
+def _end_of(reached: Reached) -> tuple[Broken | None, Reached]:
     """Lets happen what has not happened yet, and then has the next batch judged by the run that is
     alive, and run by a new one. Returns the rule that is broken, and where others may go on.
     """
-    world = reached.world.again_from_here()
     try:
-        for event in reached.since:
-            world.advance()
-            EVENTS[event](world)
-        if not world.is_running:
-            reached = _Reached(reached.history, world.again_from_here())
+        world, reached = reached.arrived()
         world.advance()
         rows = world.rows.get(world.stream.next_batch, 10)
         refused = world.judged_alive() if world.is_running else None
