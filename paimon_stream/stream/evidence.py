@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 from paimon_stream.format.snapshot_json import (
     Snapshot,
@@ -166,19 +165,3 @@ class Evidence:
         mine = self.runs_of(self.identity.user)
         apart = [one for one in self.siblings if mine.isdisjoint(one.runs)]
         return tuple(one for one in apart if not self.claimed(one.user))
-
-    @property
-    def given_up_as_any(self) -> tuple[tuple[int, int], ...]:
-        """The same, with what was given up under another name of this sink: an operator who has
-        decided under one is not asked again under the other. Where the query has other sinks, it
-        counts as a name of this one only if it was in a run with each of them, as this one was: it
-        may be a new name of one of those.
-        """
-        mine = self.runs_of(self.identity.user)
-        beside = [one for one in self.siblings if not mine.isdisjoint(one.runs)]
-        names = [
-            one
-            for one in self.old_names
-            if not any(one.runs.isdisjoint(other.runs) for other in beside)
-        ]
-        return (*self.given_up, *chain.from_iterable(one.given_up for one in names))

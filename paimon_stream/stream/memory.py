@@ -15,7 +15,19 @@ from paimon_stream.format.snapshot_json import (
 )
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.claims import duplicate_writer
+from paimon_stream.stream.facts import (
+    Attempts,
+    Finished,
+    Followed,
+    Order,
+    Remembered,
+    Seen,
+    Since,
+)
+from paimon_stream.stream.finding import Finding, Findings, Say, walk
 from paimon_stream.stream.identity import WriterIdentity, is_own
+from paimon_stream.stream.judgement import NEXT_ROWS, Outcome
+from paimon_stream.stream.own_history import refuse_duplicate
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import Fresh
 from paimon_stream.table.fate import Fate, fate_of
@@ -58,29 +70,134 @@ def judge_next(
     others and has nothing of its own could not miss what the table has lost of them, so storage
     decides, too, once what it has seen is gone.
     """
-    batch_id = refuse.batch_id
-    if batch_id <= memory.batch_id:
-        raise duplicate_writer(refuse.location, refuse.user)
-    if memory.has_expired:
+    facts = _NextFacts(snapshots, memory, refuse, latest, follows=follows)
+    if walk(facts, NEXT_ROWS, refuse) is Outcome.STORAGE:
         return None
-    fate = _fate_of_own(snapshots, memory, latest, refuse)
-    if fate is None or not _has_seen(snapshots, memory, latest):
-        return None
-    if follows and memory.own is None and not _still_sees(snapshots, memory.seen, latest):
-        return None
-    seen, newest = None if latest is None else SnapshotRef.of(latest), None
-    after = 0 if memory.seen is None else memory.seen.id
-    if latest is not None and latest.id > after:
-        window = published_after(snapshots, memory.seen, latest)
+    newest = None if latest is None else SnapshotRef.of(latest)
+    seen_all = facts.ask(Since) is not Since.MISSING
+    return Fresh(
+        seen=newest if seen_all else memory.seen,
+        newest=None if seen_all else newest,
+        own=memory.own,
+        own_stands=facts.ask(Remembered) is Remembered.STANDS,
+    )
+
+
+class _NextFacts(Findings):
+    """The facts of a later batch, by what the run remembers and by one or two snapshot files."""
+
+    def __init__(
+        self,
+        snapshots: SnapshotStore,
+        memory: Memory,
+        refuse: ReplayErrors,
+        latest: Snapshot | None,
+        *,
+        follows: bool,
+    ) -> None:
+        super().__init__(
+            {
+                Order: self._order,
+                Finished: self._finished,
+                Remembered: self._remembered,
+                Attempts: self._attempts,
+                Seen: self._seen,
+                Followed: self._followed,
+                Since: self._since,
+            }
+        )
+        self._snapshots = snapshots
+        self._memory = memory
+        self._latest = latest
+        self._follows = follows
+        self._user = refuse.user
+        self._batch_id = refuse.batch_id
+        self._journals = bool(refuse.options.value(JOURNAL))
+
+    def _order(self) -> Finding[Order]:
+        if self._batch_id > self._memory.batch_id:
+            return Finding(Order.AFTER)
+        return Finding(Order.NOT_AFTER, refuse_duplicate)
+
+    def _finished(self) -> Finding[Finished]:
+        return Finding(Finished.HAD_EXPIRED if self._memory.has_expired else Finished.KNOWN)
+
+    def _remembered(self) -> Finding[Remembered]:
+        """Whether our last snapshot is part of the table's lineage, or has expired."""
+        own, snapshots = self._memory.own, self._snapshots
+        if own is None:
+            return Finding(Remembered.NONE)
+
+        def took_it(removed: Removed) -> bool:
+            """Whether an earlier batch of this stream was removed, and so all that followed."""
+            batch = removed.identifier
+            is_ours = removed.user == self._user and removed.is_of_stream
+            return is_ours and batch is not None and batch <= own.batch_id
+
+        stood_millis = self._memory.own_stood_millis
+        answer = fate_of(
+            snapshots, own.snapshot, self._latest, stood_millis=stood_millis, took_it=took_it
+        )
+        newest = 0 if self._latest is None else self._latest.id
+        if answer.is_held:
+            stands = answer.fate is Fate.IN_TABLE
+            return Finding(Remembered.STANDS if stands else Remembered.EXPIRED)
+        if answer.fate is Fate.REPLACED:
+            kept = snapshots.find(own.snapshot.id)
+            if kept is not None:
+                return Finding(
+                    Remembered.REPLACED,
+                    lambda refuse: refuse.commit_lost(own, kept, snapshots.storage),
+                )
+        elif newest <= own.snapshot.id:
+            why = (
+                f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
+                + (
+                    f"snapshot {newest} is the newest one"
+                    if newest
+                    else "the table has no snapshot"
+                )
+            )
+            return Finding(Remembered.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+        is_noted = answer.fate is Fate.ROLLED_BACK
+        return Finding(
+            Remembered.NOTED if is_noted else Remembered.DOUBTED,
+            lambda refuse: refuse.gone(own.batch_id, answer),
+        )
+
+    def _attempts(self) -> Finding[Attempts]:
+        return Finding(Attempts.JOURNALLED if self._journals else Attempts.NOT_JOURNALLED)
+
+    def _seen(self) -> Finding[Seen]:
+        is_held = _has_seen(self._snapshots, self._memory, self._latest)
+        return Finding(Seen.HELD if is_held else Seen.NOT_HELD)
+
+    def _followed(self) -> Finding[Followed]:
+        if not self._follows:
+            return Finding(Followed.NOBODY)
+        if self._memory.own is None and not _still_sees(
+            self._snapshots, self._memory.seen, self._latest
+        ):
+            return Finding(Followed.MAY_HAVE_MISSED)
+        return Finding(Followed.NOTHING_MISSED)
+
+    def _since(self) -> Finding[Since]:
+        seen, latest = self._memory.seen, self._latest
+        if latest is None or latest.id <= (0 if seen is None else seen.id):
+            return Finding(Since.NOT_THE_BATCH)
+        window = published_after(self._snapshots, seen, latest)
         for snapshot in window.snapshots:
-            identifier = snapshot.commit_identifier
-            if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
-                raise refuse.shared_checkpoint(snapshot)
-        if not window.complete:
-            if follows:
-                return None
-            seen, newest = memory.seen, seen
-    return Fresh(seen=seen, newest=newest, own=memory.own, own_stands=fate is Fate.IN_TABLE)
+            is_ours = snapshot.commit_user == self._user
+            if is_ours and self._batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER:
+                return Finding(Since.THE_BATCH, _refuse_shared(snapshot))
+        return Finding(Since.NOT_THE_BATCH if window.complete else Since.MISSING)
+
+
+def _refuse_shared(snapshot: Snapshot) -> Say:
+    def say(refuse: ReplayErrors) -> None:
+        raise refuse.shared_checkpoint(snapshot)
+
+    return say
 
 
 def require_absent(
@@ -124,40 +241,3 @@ def _still_sees(
     if seen is None or (latest is not None and SnapshotRef.of(latest) == seen):
         return True
     return snapshots.stands(seen)
-
-
-def _fate_of_own(
-    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
-) -> Fate | None:
-    """Whether our last snapshot is part of the table's lineage, or has expired, as it is without
-    one. None where storage must judge, because a note says that it was removed, or may have been,
-    and a file of the batch may still show that the batch is there, or because an operator has
-    decided to continue. Raises if our last one is not part of it.
-    """
-    own = memory.own
-    if own is None:
-        return Fate.EXPIRED
-
-    def took_it(removed: Removed) -> bool:
-        """Whether an earlier batch of this stream was removed, and so all that followed."""
-        batch = removed.identifier
-        is_ours = removed.user == refuse.user and removed.is_of_stream
-        return is_ours and batch is not None and batch <= own.batch_id
-
-    stood_millis = memory.own_stood_millis
-    answer = fate_of(snapshots, own.snapshot, latest, stood_millis=stood_millis, took_it=took_it)
-    newest = 0 if latest is None else latest.id
-    if answer.is_held:
-        return answer.fate
-    if answer.fate is Fate.REPLACED:
-        kept = snapshots.find(own.snapshot.id)
-        if kept is not None:
-            refuse.commit_lost(own, kept, snapshots.storage)
-    elif newest <= own.snapshot.id:
-        refuse.table_rolled_back(
-            f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
-            + (f"snapshot {newest} is the newest one" if newest else "the table has no snapshot")
-        )
-    elif not refuse.options.value(JOURNAL):  # storage has nothing of the batch
-        refuse.gone(own.batch_id, answer)
-    return None

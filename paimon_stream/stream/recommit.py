@@ -5,7 +5,7 @@ identifier, so a second call finds it, and so does the stream.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,7 +23,6 @@ from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     MARK_PREFIX,
     RECOMMITTED_MARK,
-    Marks,
     Snapshot,
     SnapshotRef,
     is_ours,
@@ -39,6 +38,7 @@ from paimon_stream.stream.lost_batches import (
     listed_batch,
     not_to_be_repeated,
 )
+from paimon_stream.stream.own_history import is_of_run_without
 from paimon_stream.stream.register import registered_writer
 from paimon_stream.table.fate import Fate, judge_notes
 from paimon_stream.table.layout import escape_user
@@ -232,13 +232,16 @@ class _Recommit:
                 **self._facts(lost),
             )
         own_runs = cache(partial(self._runs_of, lost))
+        query_id = lost.properties.get(_QUERY_ID) if lost.run_id is not None else None
+        from_there = range(lost.batch, BATCH_IDENTIFIER)
         for one in window.snapshots:
             if (
                 one.commit_user == lost.user
                 and lost.batch < one.commit_identifier < BATCH_IDENTIFIER
             ):
                 raise self._went_on(lost, one)
-            if _went_on_without(lost, one, own_runs):
+            # The sink had another name then, so this batch need not have been committed.
+            if is_of_run_without(one, query_id, from_there, own_runs):
                 raise self._written_by_another(lost, one)
         place = lost.place or self._place(lost, window.snapshots)
         there = next((one for one in window.snapshots if one.id == place), None)
@@ -362,18 +365,3 @@ class _Recommit:
             "'recommit' again, write the rows of this batch again from the source, and let it continue.",
             **self._facts(lost),
         )
-
-
-def _went_on_without(
-    lost: LostBatch, one: Snapshot, own_runs: Callable[[], frozenset[str]]
-) -> bool:
-    """Whether a run of the query in which the commit user was not has the batch or a later one: the
-    sink had another name then, so this batch need not have been committed. `own_runs` are the runs
-    in which the commit user was.
-    """
-    marks, query_id = Marks.of(own_properties(one)), lost.properties.get(_QUERY_ID)
-    if None in (query_id, lost.run_id, marks.run_id) or marks.query_id != query_id:
-        return False
-    if not lost.batch <= one.commit_identifier < BATCH_IDENTIFIER:
-        return False
-    return escape_user(str(marks.run_id)) not in own_runs()

@@ -15,7 +15,16 @@ from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import Unavailable
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.base import Bundle, PutResult
-from paimon_stream.stream import dead_attempts, gather, ledger, memory, recommit, reuse, writer
+from paimon_stream.stream import (
+    dead_attempts,
+    gather,
+    last_batch,
+    memory,
+    own_history,
+    recommit,
+    reuse,
+    writer,
+)
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.fence import RunFence
@@ -23,7 +32,7 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
-from paimon_stream.table.fate import Fate
+from paimon_stream.table.fate import Answer, Fate
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.removals import Removals
 from paimon_stream.table.schema import SchemaStore
@@ -132,7 +141,7 @@ def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
     why="The journal says that the batch was committed, and no snapshot is found, so it counts as rolled back.",
 )
 def own_snapshots_are_overlooked(patch: Patch) -> None:
-    patch.setattr(ledger, "is_own", lambda snapshot, identity: False)
+    patch.setattr(own_history, "is_own", lambda snapshot, identity: False)
 
 
 @bug(
@@ -171,7 +180,7 @@ def others_are_overlooked(patch: Patch) -> None:
     seed=4,
 )
 def a_lost_commit_is_followed(patch: Patch) -> None:
-    patch.setattr(memory, "_fate_of_own", lambda *given: Fate.EXPIRED)
+    patch.setattr(memory, "fate_of", lambda *given, **known: Answer(fate=Fate.EXPIRED))
     patch.setattr(memory, "_has_seen", lambda *given: True)
     patch.setattr(committer, "check_lineage", lambda *given: None)
 
@@ -563,7 +572,7 @@ def abort_does_not_ask(patch: Patch) -> None:
     why="It commits the files again that the rollback took.",
 )
 def recommit_overlooks_rollbacks(patch: Patch) -> None:
-    patch.setattr(ledger, "_refuse_rolled_back", lambda *_: False)
+    patch.setattr(last_batch, "_proven_removal", lambda *_: None)
     patch.setattr(recommit, "read_removals", lambda storage: Removals())
 
 
@@ -576,7 +585,7 @@ def recommit_overlooks_rollbacks(patch: Patch) -> None:
     why="The error advises a recommit, which refuses.",
 )
 def a_rolled_back_batch_is_replaced(patch: Patch) -> None:
-    patch.setattr(ledger, "_refuse_rolled_back", lambda *_: False)
+    patch.setattr(last_batch, "_proven_removal", lambda *_: None)
 
 
 @bug(

@@ -15,7 +15,16 @@ from paimon_stream.maintenance.branches import _Forward
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage import branch
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream import dead_attempts, gather, ledger, memory, recommit
+from paimon_stream.stream import (
+    beginnings,
+    branch_origin,
+    dead_attempts,
+    gather,
+    memory,
+    old_names,
+    own_history,
+    recommit,
+)
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table import fate, table
 from paimon_stream.table.removals import RemovalNotes, Removals, read_removals
@@ -104,8 +113,8 @@ def registers_of_the_branch_stay_there(patch: Patch) -> None:
     why="The stream of a branch writes a batch again that came back with the branch.",
 )
 def what_came_with_a_branch_is_written_again(patch: Patch) -> None:
-    patch.setattr(ledger, "_came_with_branch", lambda found: None)
-    patch.setattr(ledger, "_may_have_come_with_branch", lambda found: None)
+    patch.setattr(branch_origin, "_came_as", lambda found: None)
+    patch.setattr(branch_origin, "_may_have_come_as", lambda found: None)
 
 
 @bug(
@@ -142,8 +151,8 @@ def a_checkpoint_ahead_of_a_branch_is_accepted(patch: Patch) -> None:
     why="It writes the batch again that it had published under its old name.",
 )
 def a_renamed_sink_begins_anew(patch: Patch) -> None:
-    patch.setattr(ledger, "_may_have_published", lambda *given: False)
-    patch.setattr(ledger, "_is_sibling", lambda *given: False)
+    patch.setattr(old_names, "_may_have_published", lambda *given: False)
+    patch.setattr(own_history, "_is_sibling", lambda *given: False)
 
 
 @bug(
@@ -155,7 +164,7 @@ def a_renamed_sink_begins_anew(patch: Patch) -> None:
     why="It goes on over those that were rolled back.",
 )
 def a_renamed_sink_forgets_its_batches(patch: Patch) -> None:
-    patch.setattr(ledger, "_judge_renamed", lambda *given: None)
+    patch.setattr(old_names, "_which_lost", lambda *given: None)
 
 
 @bug(
@@ -178,7 +187,7 @@ def options_in_the_table_count(patch: Patch) -> None:
     why="A table that was made a minute ahead counts as younger than its stream's batches.",
 )
 def clocks_agree(patch: Patch) -> None:
-    patch.setattr(ledger, "CLOCKS_DIFFER_MILLIS", 0)
+    patch.setattr(beginnings, "CLOCKS_DIFFER_MILLIS", 0)
 
 
 @bug(

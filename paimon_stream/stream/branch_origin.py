@@ -1,0 +1,60 @@
+"""Did a batch come with the branch, which was made from main? (exactly-once.md §8)"""
+
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.facts import Branch
+from paimon_stream.stream.finding import Finding
+from paimon_stream.stream.identity import is_of_query
+from paimon_stream.table.journal import JournalEntry
+
+
+def which_branch(evidence: Evidence) -> Finding[Branch]:
+    """What main's journals, and what the branch's manifests mention, show of this batch."""
+    user = _came_as(evidence)
+    if user == evidence.identity.user:
+        return Finding(Branch.AS_THIS_USER)
+    if user is not None:
+        why = (
+            f"this query published this batch as commit user {user!r}, and its rows came with the branch, which "
+            "was made from main. It may be the same sink under another name"
+        )
+        return Finding(Branch.AS_ANOTHER, lambda refuse: refuse.history_unknown(why))
+    maybe = _may_have_come_as(evidence)
+    if maybe is None:
+        return Finding(Branch.NOT)
+    why = (
+        f"this query prepared this batch in main as commit user {maybe!r}, main's snapshots do not show "
+        "whether it was published before this branch was made, and no manifest mentions its files, which may have "
+        "been compacted"
+    )
+    return Finding(Branch.MAY_BE, lambda refuse: refuse.history_unknown(why))
+
+
+def _came_as(evidence: Evidence) -> str | None:
+    """The commit user in whose journal of main an attempt at this batch is part of the branch: the
+    query had published it in main, or in a branch to which main was forwarded, and this one was
+    made from main. None if there is none.
+    """
+    latest = evidence.latest
+    for user, entry in _own_entries_of_main(evidence):
+        if latest is not None and evidence.files_mentioned(latest, entry) > 0:
+            return user
+    return None
+
+
+def _may_have_come_as(evidence: Evidence) -> str | None:
+    """The commit user in whose journal of main there is an attempt at this batch of which it is not
+    certain that it is not part of the branch. None if there is none.
+    """
+    for user, entry in _own_entries_of_main(evidence):
+        if evidence.latest is not None and not evidence.left_in_main(user, entry):
+            return user
+    return None
+
+
+def _own_entries_of_main(evidence: Evidence) -> list[tuple[str, JournalEntry]]:
+    """The entries of main that this query wrote, with their commit users."""
+    return [
+        (user, entry)
+        for user, entry in evidence.entries_of_main.items()
+        if is_of_query(entry.query_id, evidence.identity)
+    ]

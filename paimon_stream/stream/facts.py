@@ -1,0 +1,433 @@
+"""The facts on which a batch is judged, one enumeration for each (exactly-once.md §2, The decision).
+
+A fact is what the evidence shows, in a few values. Each docstring says what the evidence proves,
+what it does not, and where it can be missing. `judgement.py` has the decision, `known_facts.py`
+finds the facts in the evidence. A value is defined for every batch, so that a fact can be asked
+for at any time. Nothing here reads or writes.
+"""
+
+from enum import Enum
+
+# -- the first batch of a run: who and where ------------------------------------------------------
+
+
+class Table(Enum):
+    """Is this the table to which the stream wrote? The digest of the first schema, in the register
+    or else in the journal's entries, against that of the table.
+
+    A digest that differs proves that the table was dropped and created again. The same digest does
+    not prove that it was not: `Created` asks that. Without a register and entries nothing can
+    differ, so it counts as the same.
+    """
+
+    SAME = "the same, as far as it is known"
+    ANOTHER = "created again"
+
+
+class Query(Enum):
+    """Whose register has this commit user?
+
+    A register is written before a first batch is committed, so without one this commit user has
+    committed nothing here, unless the file was lost, the snapshots came with a copy, or an older
+    release wrote them. A register or a run without a query id counts as ours.
+    """
+
+    UNREGISTERED = "none"
+    OURS = "ours"
+    ANOTHERS = "another query's"
+
+
+class Incarnation(Enum):
+    """Has another query written here from our checkpoint path, under our query's name, or as our
+    commit user? Snapshots' marks and the registers of other users show it.
+
+    It proves that the checkpoint is new, or that the name is shared. It does not where another sink
+    of this query is registered with the path or name: the other query was judged when that one was
+    let in. It is missing where snapshots and registers are gone. It is asked only of a stream
+    without register and snapshot.
+    """
+
+    NONE = "none"
+    ANOTHERS = "another query's"
+
+
+class Own(Enum):
+    """Our newest snapshot in the lineage, by commit user, query id and identifier.
+
+    It proves that its batch was published, and that nothing that stood above it is in the table. It
+    does not prove that batches between it and this one had rows. It is missing where it has
+    expired, was rolled back or was replaced; `NONE` alone proves nothing of the three.
+    """
+
+    NONE = "none"
+    BELOW = "of an earlier batch"
+    THIS_BATCH = "of this batch"
+    OTHER_OFFSETS = "of this batch, with other source offsets"
+    THIS_RUN = "of this batch, by this very run"
+    ABOVE = "of a later batch"
+    UNMARKED = "of this batch or a later one, without a query id"
+    PASSED_OVER = "refuses this batch, and an operator has let the checkpoint continue over it"
+
+
+class OldName(Enum):
+    """What the query has, or had, here under another commit user, which may be an old name of this
+    sink: the two were in no run together, and no sink of this run writes as that user.
+
+    It never proves that the two are one sink, so it can only refuse. Registers that keep no runs,
+    or have lost them, let a name count as old. `NONE` also stands where the batch before this one,
+    or a later one, was written under the sink's own name, and where it has a snapshot and no
+    register. The first value that holds counts, in the order of `PUBLISHED`, `MAY_HAVE_PUBLISHED`,
+    and then that of the names.
+    """
+
+    NONE = "none, or nothing is missing of it"
+    PUBLISHED = "has published this batch or a later one"
+    MAY_HAVE_PUBLISHED = "may have published it in a snapshot that has expired"
+    UNPROVEN = "nothing says that its last batch is lost, but no manifest mentions its files"
+    ROLLED_BACK = "its last batch was taken away"
+    REPLACED = "another engine's commit stands in the place of its last batch"
+    MAY_HAVE_LOST = "whether its last batch is in the table is not known"
+    WRITTEN_ELSEWHERE = "an earlier batch of it was written in another branch"
+
+
+# -- the first batch of a run: what is gone -------------------------------------------------------
+
+
+class Asked(Enum):
+    """What the notes of removals say of all earlier batches, where the register demands that they
+    are asked: a fast forward has put the journal and the snapshots of a branch in the place of
+    ours, which would pass for them.
+    """
+
+    NOT_ASKED = "the register does not demand it"
+    NOTHING = "no note names one"
+    TAKEN = "one was taken away"
+    MAY_BE_TAKEN = "whether one was taken away is not known"
+
+
+class Created(Enum):
+    """Is the table, or the branch, younger than the batch that the checkpoint has done?
+
+    If it is, this is another table or branch, although its schema has the same digest. Two clocks
+    are compared, which may differ by five minutes. The checkpoint may not show the time. What the
+    stream has left here outweighs the clocks.
+    """
+
+    EARLIER = "no, or that is not known"
+    LATER = "yes"
+
+
+class Last(Enum):
+    """What became of our newest earlier batch that is known to be committed, and is above our
+    newest snapshot. The journal's entries name it: Spark went on after it.
+
+    `HELD` is no proof that its rows are there: it has expired as far as records show. The journal
+    may be off or gone, and Spark may have gone on without this commit user; then `NONE`, or
+    `HELD`. The first of these that holds counts.
+    """
+
+    NONE = "none is known"
+    HELD = "in the table, or expired"
+    UNPROVEN = "expired, but no manifest mentions its files"
+    ROLLED_BACK = "taken away"
+    REPLACED = "another engine's commit stands in its place"
+    BESIDE_THE_LINE = "its snapshot stands beside the table's line"
+    CANNOT_BE_KNOWN = "records contradict each other, or are missing"
+
+
+class Gap(Enum):
+    """Are there batches between our newest snapshot and this batch?
+
+    Batches without rows leave none, so a gap proves nothing by itself.
+    """
+
+    NONE = "no"
+    BATCHES = "yes"
+
+
+class Noted(Enum):
+    """What the notes of removals say of the earlier batches above our newest snapshot for which no
+    journal vouches, and that no operator has given up.
+
+    A note proves that its batch was taken away, if the run that wrote it has ended. Only removals
+    of this package leave notes, and those that took expired snapshots have not all in them. A note
+    that cannot be read may name each batch.
+    """
+
+    NOTHING = "no note names one"
+    TAKEN = "one was taken away"
+    MAY_BE_TAKEN = "whether one was taken away is not known"
+
+
+class Elsewhere(Enum):
+    """Has the query written an earlier batch, which is missing here, in another branch, or in main,
+    under this commit user and in place of this history?
+
+    It proves that the stream was pointed there. Where a run has written in both, the query has a
+    sink for each, and it does not. What cannot be read there shows nothing.
+    """
+
+    NO = "no"
+    WRITTEN = "yes"
+
+
+# -- the first batch of a run: this batch ---------------------------------------------------------
+
+
+class Later(Enum):
+    """Has the journal an entry of a later batch?
+
+    It was prepared after this batch had been done, so the checkpoint is older than the table's
+    history. Without it nothing is proven: the last two entries are kept, and a journal may be off.
+    """
+
+    NONE = "none"
+    PREPARED = "one was prepared"
+
+
+class Beside(Enum):
+    """Is a snapshot of ours, with this batch or a later one, not known to lie in the lineage?
+
+    It was published. Whether it is part of the table is not known: its id may have been created
+    again after it had expired, or the lists are missing that would show it.
+    """
+
+    NONE = "none"
+    THIS_OR_LATER = "one stands"
+
+
+class Entry(Enum):
+    """Has the journal an attempt at this very batch, of this query and table, that no operator has
+    given up?
+
+    It was staged. Whether it was published, it does not say. Without one, the batch has not reached
+    its commit, if the journal vouches for it (`Journal`).
+    """
+
+    NONE = "none"
+    PREPARED = "an attempt was prepared"
+
+
+class Previous(Enum):
+    """What became of the batch that the attempt names as the one before, where no snapshot of ours
+    is left.
+
+    The entry names it with its snapshot, so it was published. `HELD` is no proof of its rows.
+    """
+
+    NONE = "none is named"
+    HELD = "in the table, or expired"
+    ROLLED_BACK = "taken away"
+    REPLACED = "another commit has its id in the lineage"
+    CANNOT_BE_KNOWN = "records contradict each other, or are missing"
+
+
+class Base(Enum):
+    """What became of the snapshot on which the attempt was prepared?
+
+    `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours took it, and it is
+    known down to where, and that none of our earlier batches lay above that. What other engines
+    take away leaves no note.
+    """
+
+    NONE = "no attempt, or prepared for the empty table"
+    NOT_ABOVE = "not above the newest snapshot"
+    CUT = "taken by rollbacks that took no earlier batch of ours"
+    ROLLED_BACK = "the table has no snapshot as new"
+
+
+class Window(Enum):
+    """Do all snapshots stand that the table got since the attempt was prepared?
+
+    If all do, and none has the batch, the attempt was not published. If one is missing, it may have
+    been in that one. What came before a cut cannot be in the table.
+    """
+
+    NONE = "no attempt"
+    ALL_SINCE_BASE = "all since its base"
+    ALL_SINCE_CUT = "all since the end of the rollbacks that took its base"
+    MISSING = "some are missing"
+
+
+class Live(Enum):
+    """Is a data file of an attempt at this batch live in the newest snapshot?
+
+    One live file proves that its attempt was published. Without one nothing is proven: the files
+    may have been compacted, overwritten or deleted since.
+    """
+
+    NONE = "none is, or no attempt is known"
+    LIVE = "one is"
+
+
+class Branch(Enum):
+    """Did this batch come with the branch, whose stream has no register here? The journals of main,
+    and what the branch's manifests mention.
+
+    A file that the manifests mention proves that its attempt is part of the branch. Without one,
+    compactions may hide it, unless it was made above the branch point, or main's snapshots show
+    that it was not published below it. Main's journal may be off, or have dropped the entry.
+    """
+
+    NOT = "no, or this is main"
+    AS_THIS_USER = "yes, as this commit user"
+    AS_ANOTHER = "yes, as another commit user of the query"
+    MAY_BE = "that is not known"
+
+
+class Number(Enum):
+    """Is this the first batch of a checkpoint?"""
+
+    FIRST = "batch 0"
+    LATER = "a later batch"
+
+
+class Sink(Enum):
+    """Is this a sink that the query got after it had written here under another commit user?
+
+    A sink leaves its register before it commits, so without one it has committed nothing. The
+    register may have been lost: then the journal has its batches, or a note names the user.
+    """
+
+    NEW = "yes"
+    NOT_NEW = "no, or that is not known"
+
+
+class Journal(Enum):
+    """Does the journal have each attempt at this batch or a later one that reached its commit?
+
+    The register says from which batch on, and is believed if no later run had begun before this
+    one. Then a missing entry proves that there was no attempt.
+    """
+
+    VOUCHES = "yes"
+    SAYS_NOTHING = "no, or that is not known"
+
+
+class History(Enum):
+    """Do all snapshots of the table stand, or was ours found?
+
+    If they do, and none has the batch, it was not published, unless something took it away.
+    """
+
+    WHOLE = "yes"
+    EXPIRED = "no, or that is not known"
+
+
+FIRST_BATCH: tuple[type[Enum], ...] = (
+    Table,
+    Query,
+    Own,
+    Incarnation,
+    OldName,
+    Asked,
+    Created,
+    Last,
+    Gap,
+    Noted,
+    Elsewhere,
+    Later,
+    Beside,
+    Live,
+    Entry,
+    Previous,
+    Base,
+    Window,
+    Branch,
+    Number,
+    Sink,
+    Journal,
+    History,
+)
+"""The facts of a run's first batch."""
+
+
+# -- a later batch of a run -----------------------------------------------------------------------
+
+
+class Order(Enum):
+    """Does the batch come after the last one that this run has finished?
+
+    Spark runs the batches of a run in order, so one that does not is of another sink.
+    """
+
+    AFTER = "yes"
+    NOT_AFTER = "no"
+
+
+class Finished(Enum):
+    """Is it known that no later batch was committed before the last one that this run has finished?
+
+    If that one had been committed by an earlier run, and had expired, later ones may have been,
+    too: the checkpoint may have been put back.
+    """
+
+    KNOWN = "yes"
+    HAD_EXPIRED = "no: it had been committed, and had expired"
+
+
+class Remembered(Enum):
+    """What became of the last snapshot of the stream that the run remembers?
+
+    A snapshot that stands proves that nothing below it was taken. What has expired proves that too,
+    unless a note of a later removal contradicts it. Another engine's rollback whose ids were used
+    again and have expired leaves nothing that could.
+    """
+
+    NONE = "none is remembered"
+    STANDS = "it is in the table"
+    EXPIRED = "expired"
+    REPLACED = "another commit has its id"
+    ROLLED_BACK = "the table has no snapshot as new"
+    NOTED = "a note says that it was taken away"
+    DOUBTED = "whether it was taken away is not known"
+
+
+class Attempts(Enum):
+    """Has the journal what storage could judge a doubted batch by?"""
+
+    JOURNALLED = "yes"
+    NOT_JOURNALLED = "no: the journal is off"
+
+
+class Seen(Enum):
+    """Is the newest snapshot that the run has seen part of the table, or has it expired?
+
+    If it is, the ids above it are new. If it is gone for another reason, ids were used again.
+    """
+
+    HELD = "yes"
+    NOT_HELD = "no, or that is not known"
+
+
+class Followed(Enum):
+    """May an earlier run of the stream, or a sink under another name, have batches that this run
+    has not seen? `NOTHING_MISSED`: the run has a snapshot of its own, or what it has seen stands.
+    """
+
+    NOBODY = "no"
+    NOTHING_MISSED = "yes, and none of them can have been lost unseen"
+    MAY_HAVE_MISSED = "yes, and what it has seen is gone"
+
+
+class Since(Enum):
+    """What others have published since the run last looked.
+
+    A window with missing snapshots never counts as empty.
+    """
+
+    NOT_THE_BATCH = "not this batch or a later one"
+    THE_BATCH = "this batch or a later one, under our commit user"
+    MISSING = "not this batch as far as the snapshots stand, and some have expired"
+
+
+LATER_BATCH: tuple[type[Enum], ...] = (
+    Order,
+    Finished,
+    Remembered,
+    Attempts,
+    Seen,
+    Followed,
+    Since,
+)
+"""The facts of a later batch."""

@@ -1,0 +1,63 @@
+"""What is found in the evidence: the values of facts, the words of what they refuse, and how the rows
+of a judgement are walked with them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from paimon_stream.stream.judgement import NextStep, Outcome, Row, Step, decide
+from paimon_stream.stream.replay_errors import ReplayErrors
+
+Value = TypeVar("Value", bound=Enum)
+Say: TypeAlias = Callable[[ReplayErrors], object]
+"""Raises a refusal, or logs it if an operator has decided; or says a remark."""
+
+
+def _say_nothing(_: ReplayErrors) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Generic[Value]):
+    """The value of a fact. `say` has what a message needs, if the value refuses or is remarked."""
+
+    value: Value
+    say: Say = _say_nothing
+
+
+class Findings:
+    """The facts of one batch. Each is found once, when it is asked for, by its own finder, which
+    may read the storage.
+    """
+
+    def __init__(self, finders: Mapping[type[Enum], Callable[[], Finding[Any]]]) -> None:
+        self._finders = finders
+        self._found: dict[type[Enum], Finding[Any]] = {}
+
+    def ask(self, fact: type[Value]) -> Value:
+        """The value of a fact. Raises what its finder raises."""
+        return self.finding(fact).value
+
+    def finding(self, fact: type[Value]) -> Finding[Value]:
+        """The value with the words of what it refuses. Raises as `ask`."""
+        if fact not in self._found:
+            self._found[fact] = self._finders[fact]()
+        return cast("Finding[Value]", self._found[fact])
+
+
+def walk(findings: Findings, rows: tuple[Row, ...], refuse: ReplayErrors) -> Outcome:
+    """The verdict of the rows. Raises the error of the first row that refuses, unless an operator
+    lets the batch continue: then what follows that row is walked.
+    """
+    since: Step | NextStep | None = None
+    while True:
+        row = decide(findings.ask, rows, since)
+        if row.outcome.is_verdict:
+            return row.outcome
+        findings.finding(row.because).say(refuse)
+        if isinstance(row.then, Outcome):
+            return row.then
+        assert row.then is not None, "what nothing follows raises"
+        since = row.then

@@ -1,0 +1,734 @@
+"""The judgement of a batch as a table of evidence (exactly-once.md §2, The decision).
+
+A row says which values the facts must have, what is answered then, what follows where an operator
+lets the batch continue, and why. Facts that a row does not name may have any value. The rows are
+grouped into steps, and the first row counts that fits. Within a step, rows that fit the same facts
+agree, so only the order of the steps matters. Facts are asked from left to right, and only until
+one does not fit: what is costly stands where it can still change the answer. Nothing here reads or
+writes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from paimon_stream.stream.facts import (
+    Asked,
+    Attempts,
+    Base,
+    Beside,
+    Branch,
+    Created,
+    Elsewhere,
+    Entry,
+    Finished,
+    Followed,
+    Gap,
+    History,
+    Incarnation,
+    Journal,
+    Last,
+    Later,
+    Live,
+    Noted,
+    Number,
+    OldName,
+    Order,
+    Own,
+    Previous,
+    Query,
+    Remembered,
+    Seen,
+    Since,
+    Sink,
+    Table,
+    Window,
+)
+
+Ask: TypeAlias = Callable[[type[Enum]], Enum]
+"""Gives the value of a fact."""
+
+
+class Outcome(Enum):
+    """What a row answers. The first four end the judgement. A remark is said, and a refusal raises
+    its error, unless an operator lets the batch continue.
+    """
+
+    FRESH = "Fresh"
+    REUSE = "Reuse"
+    COMMITTED = "AlreadyCommitted"
+    STORAGE = "storage decides"
+    REMARK = "a remark"
+    CHECKPOINT_RESET = "CheckpointReset"
+    CHECKPOINT_REWOUND = "CheckpointRewound"
+    TABLE_REPLACED = "TableReplaced"
+    TABLE_ROLLED_BACK = "TableRolledBack"
+    COMMIT_LOST = "CommitLost"
+    HISTORY_UNKNOWN = "HistoryUnknown"
+    SHARED_CHECKPOINT = "SharedCheckpoint"
+    DUPLICATE_WRITER = "DuplicateWriter"
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether it ends the judgement without an error."""
+        return self in (Outcome.FRESH, Outcome.REUSE, Outcome.COMMITTED, Outcome.STORAGE)
+
+
+class Step(Enum):
+    """The questions, in the order in which they are decided."""
+
+    TABLE = "Is it the same table?"
+    WHO = "Is it the same checkpoint?"
+    OLD_NAME = "Had this sink another name?"
+    ASKED = "Must the notes be asked of all earlier batches?"
+    OWN = "Our newest snapshot has this batch, or a later one"
+    OWN_AGE = "Our newest snapshot has an earlier batch: is it of this table?"
+    OWN_LAST = "…and is what we have committed since there?"
+    OWN_GAP = "…and did the batches between have no rows?"
+    OWN_ENTRY = "…then the batch is new"
+    LATER = "No snapshot of ours: is the checkpoint older than the journal?"
+    BESIDE = "…or does one stand beside the line?"
+    ATTEMPT_PREVIOUS = (
+        "An attempt was prepared: is the batch there that it names as the one before?"
+    )
+    ATTEMPT_BASE = "…and the snapshot on which it was prepared?"
+    ATTEMPT_LAST = "…and our last batch?"
+    ATTEMPT = "…was the attempt published?"
+    BRANCH = "No attempt: did the batch come with the branch?"
+    LAST = "Is our last batch there?"
+    LET_IN = "Has an operator let the stream in without what it had?"
+    BEGINS = "Does the stream begin?"
+    AGE = "Is the table older than what the checkpoint has done?"
+    NOTED = "Does a note name an earlier batch?"
+    ELSEWHERE = "Is an earlier batch in another branch?"
+    NEW = "Is it proven that the batch was never committed?"
+
+
+class NextStep(Enum):
+    """The questions of a later batch of a run, in the order in which they are decided."""
+
+    ORDER = "Is it a later batch?"
+    FINISHED = "Does the run know what became of its last batch?"
+    REMEMBERED = "Is the last snapshot of the stream there?"
+    SEEN = "Is what the run has seen part of the table?"
+    FOLLOWED = "Can an earlier run have lost batches unseen?"
+    SINCE = "Has anybody published the batch since?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row. `when` has the values that fit, by their fact, in the order in which the facts are
+    asked. `then` is what follows where the batch continues after a refusal or a remark: a verdict,
+    or a later step; None if nothing can. `because` is the fact whose words a refusal or a remark
+    has.
+    """
+
+    step: Step | NextStep
+    when: dict[type[Enum], frozenset[Enum]]
+    outcome: Outcome
+    then: Outcome | Step | NextStep | None
+    because: type[Enum]
+    why: str
+
+    def fits(self, ask: Ask) -> bool:
+        """Whether the facts have the values of this row. Asks until one has not."""
+        return all(ask(fact) in values for fact, values in self.when.items())
+
+
+def _row(
+    step: Step | NextStep,
+    *when: Enum,
+    outcome: Outcome,
+    why: str,
+    then: Outcome | Step | NextStep | None = None,
+    because: type[Enum] | None = None,
+) -> Row:
+    """A row, which fits if each fact has one of its values in `when`. Its refusal has the words of
+    the last fact, unless `because` names another.
+    """
+    values: dict[type[Enum], frozenset[Enum]] = {}
+    for value in when:
+        values[type(value)] = values.get(type(value), frozenset()) | {value}
+    return Row(
+        step=step,
+        when=values,
+        outcome=outcome,
+        then=then,
+        because=because or type(when[-1]),
+        why=why,
+    )
+
+
+def decide(
+    ask: Ask,
+    rows: tuple[Row, ...],
+    since: Step | NextStep | None = None,
+) -> Row:
+    """The first row that fits, from the step `since` on. `ask` gives the value of a fact. Raises
+    `LookupError` if no row fits.
+    """
+    for row in _from(rows, since):
+        if row.fits(ask):
+            return row
+    raise LookupError("no row fits the facts of this batch")
+
+
+def _from(rows: tuple[Row, ...], since: Step | NextStep | None) -> Iterator[Row]:
+    has_begun = since is None
+    for row in rows:
+        has_begun = has_begun or row.step is since
+        if has_begun:
+            yield row
+
+
+_REGISTERED: Final = (Query.OURS, Query.ANOTHERS)
+_NOT_ANOTHERS: Final = (Query.UNREGISTERED, Query.OURS)
+_LOST_UNDER_OLD_NAME: Final = (
+    OldName.ROLLED_BACK,
+    OldName.REPLACED,
+    OldName.MAY_HAVE_LOST,
+    OldName.WRITTEN_ELSEWHERE,
+)
+
+ROWS: Final[tuple[Row, ...]] = (
+    # -- who and where ----------------------------------------------------------------------------
+    _row(
+        Step.TABLE,
+        Table.ANOTHER,
+        outcome=Outcome.TABLE_REPLACED,
+        then=Step.WHO,
+        why="Rows of earlier batches are not in a table that was created again.",
+    ),
+    _row(
+        Step.WHO,
+        Query.ANOTHERS,
+        outcome=Outcome.CHECKPOINT_RESET,
+        then=Step.ASKED,
+        why="A new checkpoint reads the source again, and may bring rows that are here.",
+    ),
+    _row(
+        Step.WHO,
+        Query.UNREGISTERED,
+        Own.NONE,
+        Incarnation.ANOTHERS,
+        outcome=Outcome.CHECKPOINT_RESET,
+        then=Step.ASKED,
+        why="The same, where only the path, the name or the user shows it.",
+    ),
+    _row(
+        Step.OLD_NAME,
+        OldName.PUBLISHED,
+        OldName.MAY_HAVE_PUBLISHED,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.ASKED,
+        why="A sink that was renamed would write again what it wrote under its old name.",
+    ),
+    _row(
+        Step.OLD_NAME,
+        OldName.UNPROVEN,
+        outcome=Outcome.REMARK,
+        then=Step.ASKED,
+        why="Nothing recorded says that the batch was taken away, so absence stops nothing.",
+    ),
+    _row(
+        Step.OLD_NAME,
+        OldName.ROLLED_BACK,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Step.ASKED,
+        why="What a sink wrote under its old name is its own, and is lost.",
+    ),
+    _row(
+        Step.OLD_NAME,
+        OldName.REPLACED,
+        outcome=Outcome.COMMIT_LOST,
+        then=Step.ASKED,
+        why="The same, where another engine replaced it, so its files may be committed again.",
+    ),
+    _row(
+        Step.OLD_NAME,
+        OldName.MAY_HAVE_LOST,
+        OldName.WRITTEN_ELSEWHERE,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.ASKED,
+        why="The same, where records do not show whether it is here.",
+    ),
+    _row(
+        Step.ASKED,
+        Asked.TAKEN,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Step.OWN,
+        why="The snapshots and the journal may be those of a branch, so only notes tell of ours.",
+    ),
+    _row(
+        Step.ASKED,
+        Asked.MAY_BE_TAKEN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.OWN,
+        why="The same, where a note is not certain or cannot be read.",
+    ),
+    # -- our newest snapshot is here --------------------------------------------------------------
+    _row(
+        Step.OWN,
+        Own.UNMARKED,
+        outcome=Outcome.CHECKPOINT_RESET,
+        then=Outcome.FRESH,
+        why="Whose batch it is, is not known; it is of this user, and not older than this one.",
+    ),
+    _row(
+        Step.OWN,
+        Own.ABOVE,
+        outcome=Outcome.CHECKPOINT_REWOUND,
+        then=Outcome.FRESH,
+        why="The table has batches that the checkpoint does not know.",
+    ),
+    _row(
+        Step.OWN,
+        Own.OTHER_OFFSETS,
+        outcome=Outcome.CHECKPOINT_REWOUND,
+        then=Outcome.FRESH,
+        why="The batch here was planned by a newer copy of the checkpoint, with other rows.",
+    ),
+    _row(
+        Step.OWN,
+        Own.THIS_RUN,
+        outcome=Outcome.DUPLICATE_WRITER,
+        why="A run has each batch once, so two of its sinks have one commit user.",
+    ),
+    _row(
+        Step.OWN,
+        Own.THIS_BATCH,
+        outcome=Outcome.COMMITTED,
+        why="An earlier run has published it.",
+    ),
+    _row(
+        Step.OWN_AGE,
+        Own.BELOW,
+        Created.LATER,
+        outcome=Outcome.TABLE_REPLACED,
+        then=Outcome.FRESH,
+        why="The snapshot is that of a run on a copy of the checkpoint, in a newer table.",
+    ),
+    _row(
+        Step.OWN_LAST,
+        Own.BELOW,
+        Last.ROLLED_BACK,
+        Last.BESIDE_THE_LINE,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Outcome.FRESH,
+        why="A later batch was committed, and our newest snapshot shows that it is not here.",
+    ),
+    _row(
+        Step.OWN_LAST,
+        Own.BELOW,
+        Last.REPLACED,
+        outcome=Outcome.COMMIT_LOST,
+        then=Outcome.FRESH,
+        why="The same, where another engine replaced it, so its files may be committed again.",
+    ),
+    _row(
+        Step.OWN_LAST,
+        Own.BELOW,
+        Last.CANNOT_BE_KNOWN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        why="Spark went on without this name, so only a note speaks of the batch, and it is open.",
+    ),
+    _row(
+        Step.OWN_GAP,
+        Own.BELOW,
+        Query.UNREGISTERED,
+        Gap.BATCHES,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.OWN_ENTRY,
+        why="Where nothing else of the stream is, the checkpoint went on elsewhere.",
+    ),
+    _row(
+        Step.OWN_GAP,
+        Own.BELOW,
+        *_REGISTERED,
+        Gap.BATCHES,
+        Noted.TAKEN,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Step.OWN_ENTRY,
+        why="No journal vouches for the batches between, and a note names one.",
+    ),
+    _row(
+        Step.OWN_GAP,
+        Own.BELOW,
+        *_REGISTERED,
+        Gap.BATCHES,
+        Noted.MAY_BE_TAKEN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.OWN_ENTRY,
+        why="The same, where a note is not certain or cannot be read.",
+    ),
+    _row(
+        Step.OWN_GAP,
+        Own.BELOW,
+        *_REGISTERED,
+        Gap.BATCHES,
+        Noted.NOTHING,
+        Elsewhere.WRITTEN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.OWN_ENTRY,
+        why="The stream was pointed to another branch, and back.",
+    ),
+    _row(
+        Step.OWN_GAP,
+        Own.BELOW,
+        *_REGISTERED,
+        Gap.BATCHES,
+        Noted.NOTHING,
+        Elsewhere.NO,
+        outcome=Outcome.REMARK,
+        then=Step.OWN_ENTRY,
+        because=Gap,
+        why="Batches without rows leave nothing, so a gap by itself stops nothing.",
+    ),
+    _row(
+        Step.OWN_ENTRY,
+        Own.BELOW,
+        Entry.NONE,
+        outcome=Outcome.FRESH,
+        why="All that stood above our newest snapshot would be there.",
+    ),
+    _row(
+        Step.OWN_ENTRY,
+        Own.BELOW,
+        Entry.PREPARED,
+        outcome=Outcome.REUSE,
+        why="The same, and the attempt was not published: its files may be.",
+    ),
+    # -- no snapshot of ours ----------------------------------------------------------------------
+    _row(
+        Step.LATER,
+        Later.PREPARED,
+        outcome=Outcome.CHECKPOINT_REWOUND,
+        then=Outcome.FRESH,
+        why="It was prepared after this batch had been done.",
+    ),
+    _row(
+        Step.BESIDE,
+        Beside.THIS_OR_LATER,
+        Live.LIVE,
+        outcome=Outcome.COMMITTED,
+        why="A live file proves that its attempt is part of the table.",
+    ),
+    _row(
+        Step.BESIDE,
+        Beside.THIS_OR_LATER,
+        Live.NONE,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        because=Beside,
+        why="It was published, and whether the table was built on it is open.",
+    ),
+    _row(
+        Step.ATTEMPT_PREVIOUS,
+        Entry.PREPARED,
+        Previous.ROLLED_BACK,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Outcome.FRESH,
+        why="The batch before was published, and a note says that it was taken away.",
+    ),
+    _row(
+        Step.ATTEMPT_PREVIOUS,
+        Entry.PREPARED,
+        Previous.REPLACED,
+        outcome=Outcome.COMMIT_LOST,
+        then=Outcome.FRESH,
+        why="The batch before was published, and another commit of the lineage has its id.",
+    ),
+    _row(
+        Step.ATTEMPT_PREVIOUS,
+        Entry.PREPARED,
+        Previous.CANNOT_BE_KNOWN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        why="The batch before was published, and records do not show whether it is here.",
+    ),
+    _row(
+        Step.ATTEMPT_BASE,
+        Entry.PREPARED,
+        Base.ROLLED_BACK,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Outcome.FRESH,
+        why="Expiry never takes the newest snapshot, and earlier batches may have gone with it.",
+    ),
+    _row(
+        Step.ATTEMPT_LAST,
+        Entry.PREPARED,
+        Last.ROLLED_BACK,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Outcome.FRESH,
+        why="Spark went on after that batch, so it was committed, and it is gone.",
+    ),
+    _row(
+        Step.ATTEMPT_LAST,
+        Entry.PREPARED,
+        Last.REPLACED,
+        outcome=Outcome.COMMIT_LOST,
+        then=Outcome.FRESH,
+        why="The same, where another engine replaced it, so its files may be committed again.",
+    ),
+    _row(
+        Step.ATTEMPT_LAST,
+        Entry.PREPARED,
+        Last.CANNOT_BE_KNOWN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        why="The same, where records do not show whether it is here.",
+    ),
+    _row(
+        Step.ATTEMPT_LAST,
+        Entry.PREPARED,
+        Last.UNPROVEN,
+        outcome=Outcome.REMARK,
+        then=Step.ATTEMPT,
+        why="Nothing recorded says that the batch was taken away, so absence stops nothing.",
+    ),
+    _row(
+        Step.ATTEMPT,
+        Entry.PREPARED,
+        Window.ALL_SINCE_CUT,
+        Window.ALL_SINCE_BASE,
+        outcome=Outcome.REUSE,
+        why="It could only have been published in one of these snapshots.",
+    ),
+    _row(
+        Step.ATTEMPT,
+        Entry.PREPARED,
+        Window.MISSING,
+        Live.LIVE,
+        outcome=Outcome.COMMITTED,
+        why="A live file proves that its attempt was published.",
+    ),
+    _row(
+        Step.ATTEMPT,
+        Entry.PREPARED,
+        Window.MISSING,
+        Live.NONE,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        because=Window,
+        why="It may have been published in a snapshot that is missing.",
+    ),
+    # -- nothing of this batch --------------------------------------------------------------------
+    _row(
+        Step.BRANCH,
+        Branch.AS_THIS_USER,
+        outcome=Outcome.COMMITTED,
+        why="The branch has the rows that were published in main.",
+    ),
+    _row(
+        Step.BRANCH,
+        Branch.AS_ANOTHER,
+        Branch.MAY_BE,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        why="The rows may be here, by another name or in files that were compacted.",
+    ),
+    _row(
+        Step.LAST,
+        Last.ROLLED_BACK,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Step.LET_IN,
+        why="Spark went on after that batch, so it was committed, and it is gone.",
+    ),
+    _row(
+        Step.LAST,
+        Last.REPLACED,
+        outcome=Outcome.COMMIT_LOST,
+        then=Step.LET_IN,
+        why="The same, where another engine replaced it, so its files may be committed again.",
+    ),
+    _row(
+        Step.LAST,
+        Last.CANNOT_BE_KNOWN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.LET_IN,
+        why="The same, where records do not show whether it is here.",
+    ),
+    _row(
+        Step.LAST,
+        Last.UNPROVEN,
+        outcome=Outcome.REMARK,
+        then=Step.LET_IN,
+        why="Nothing recorded says that the batch was taken away, so absence stops nothing.",
+    ),
+    _row(
+        Step.LET_IN,
+        Table.ANOTHER,
+        outcome=Outcome.FRESH,
+        why="An operator has let the stream continue in this table, which has nothing of it.",
+    ),
+    _row(
+        Step.LET_IN,
+        *_NOT_ANOTHERS,
+        Incarnation.NONE,
+        *_LOST_UNDER_OLD_NAME,
+        outcome=Outcome.FRESH,
+        why="An operator has let the sink continue without what its old name had.",
+    ),
+    _row(
+        Step.BEGINS,
+        Query.UNREGISTERED,
+        Number.FIRST,
+        outcome=Outcome.FRESH,
+        why="A stream that begins.",
+    ),
+    _row(
+        Step.BEGINS,
+        Sink.NEW,
+        outcome=Outcome.FRESH,
+        why="A sink that a query got, which had written here before.",
+    ),
+    _row(
+        Step.AGE,
+        Created.LATER,
+        outcome=Outcome.TABLE_REPLACED,
+        then=Outcome.FRESH,
+        why="What the checkpoint has done cannot be in a table that is younger.",
+    ),
+    _row(
+        Step.NOTED,
+        Last.NONE,
+        Noted.TAKEN,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Step.ELSEWHERE,
+        why="The journal shows nothing of earlier batches, and a note names one.",
+    ),
+    _row(
+        Step.NOTED,
+        Last.NONE,
+        Noted.MAY_BE_TAKEN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.ELSEWHERE,
+        why="The same, where a note is not certain or cannot be read.",
+    ),
+    _row(
+        Step.ELSEWHERE,
+        *_REGISTERED,
+        Elsewhere.WRITTEN,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Step.NEW,
+        why="The stream was pointed to another branch, and back.",
+    ),
+    _row(
+        Step.NEW,
+        Journal.VOUCHES,
+        outcome=Outcome.FRESH,
+        why="Each batch that reached its commit was journalled first, and this one was not.",
+    ),
+    _row(
+        Step.NEW,
+        Journal.SAYS_NOTHING,
+        History.WHOLE,
+        outcome=Outcome.FRESH,
+        why="All snapshots of the table stand, and none has the batch.",
+    ),
+    _row(
+        Step.NEW,
+        Journal.SAYS_NOTHING,
+        History.EXPIRED,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.FRESH,
+        why="It may have been published in a snapshot that has expired.",
+    ),
+)
+"""The rows for the first batch of a run."""
+
+NEXT_ROWS: Final[tuple[Row, ...]] = (
+    _row(
+        NextStep.ORDER,
+        Order.NOT_AFTER,
+        outcome=Outcome.DUPLICATE_WRITER,
+        why="Spark runs the batches of a run in order, so two of its sinks have one commit user.",
+    ),
+    _row(
+        NextStep.FINISHED,
+        Finished.HAD_EXPIRED,
+        outcome=Outcome.STORAGE,
+        why="Later batches may have been committed, too, and have expired.",
+    ),
+    _row(
+        NextStep.REMEMBERED,
+        Remembered.REPLACED,
+        outcome=Outcome.COMMIT_LOST,
+        then=Outcome.STORAGE,
+        why="The rows of our last batch are not in the table.",
+    ),
+    _row(
+        NextStep.REMEMBERED,
+        Remembered.ROLLED_BACK,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Outcome.STORAGE,
+        why="Expiry never takes the newest snapshot.",
+    ),
+    _row(
+        NextStep.REMEMBERED,
+        Remembered.NOTED,
+        Attempts.NOT_JOURNALLED,
+        outcome=Outcome.TABLE_ROLLED_BACK,
+        then=Outcome.STORAGE,
+        because=Remembered,
+        why="A note says so, and storage has nothing of the batch that could outweigh it.",
+    ),
+    _row(
+        NextStep.REMEMBERED,
+        Remembered.DOUBTED,
+        Attempts.NOT_JOURNALLED,
+        outcome=Outcome.HISTORY_UNKNOWN,
+        then=Outcome.STORAGE,
+        because=Remembered,
+        why="Records contradict each other, and storage has nothing of the batch.",
+    ),
+    _row(
+        NextStep.REMEMBERED,
+        Remembered.NOTED,
+        Remembered.DOUBTED,
+        Attempts.JOURNALLED,
+        outcome=Outcome.STORAGE,
+        why="A live file of the batch may still show that it is there.",
+    ),
+    _row(
+        NextStep.SEEN,
+        Seen.NOT_HELD,
+        outcome=Outcome.STORAGE,
+        why="Ids were used again, so snapshots that the run knows are others now.",
+    ),
+    _row(
+        NextStep.FOLLOWED,
+        Followed.MAY_HAVE_MISSED,
+        outcome=Outcome.STORAGE,
+        why="A run that has nothing of its own does not miss what the table has lost of others.",
+    ),
+    _row(
+        NextStep.SINCE,
+        Since.THE_BATCH,
+        outcome=Outcome.SHARED_CHECKPOINT,
+        why="Two runs work on one checkpoint.",
+    ),
+    _row(
+        NextStep.SINCE,
+        Since.MISSING,
+        Followed.NOTHING_MISSED,
+        outcome=Outcome.STORAGE,
+        why="An earlier run may be at this batch, and have published it in what is missing.",
+    ),
+    _row(
+        NextStep.SINCE,
+        Since.MISSING,
+        Followed.NOBODY,
+        outcome=Outcome.FRESH,
+        why="Nobody else can be at this batch; the commit asks for the claim.",
+    ),
+    _row(
+        NextStep.SINCE,
+        Since.NOT_THE_BATCH,
+        outcome=Outcome.FRESH,
+        why="All that was published since was seen.",
+    ),
+)
+"""The rows for a later batch of a run."""

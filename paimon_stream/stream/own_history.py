@@ -1,0 +1,200 @@
+"""Our newest snapshot, and what else a walk down the table's snapshots shows of a stream
+(exactly-once.md §2).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    Marks,
+    Snapshot,
+    SnapshotRef,
+    own_properties,
+)
+from paimon_stream.stream.claims import duplicate_writer
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.facts import Own
+from paimon_stream.stream.finding import Finding
+from paimon_stream.stream.identity import WriterIdentity, is_own
+from paimon_stream.stream.register import RegisteredWriter
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.table.layout import escape_user
+from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.snapshots import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHistory:
+    """What a walk down the snapshots found: our newest snapshot; whether it reached the table's
+    first one; one that another incarnation of this stream published; by user, those of this batch
+    or later ones that the same query published under other users, and the newest one of each user;
+    and one of ours that is not known to lie in the lineage.
+    """
+
+    own: Snapshot | None
+    complete: bool
+    incarnation: Snapshot | None
+    siblings: Mapping[str, Snapshot]
+    newest_of: Mapping[str, Snapshot]
+    beside: Snapshot | None = None
+
+    @property
+    def own_id(self) -> int:
+        """The batch of our newest snapshot; -1 if there is none."""
+        return -1 if self.own is None else self.own.commit_identifier
+
+
+def walk_down_to_own(evidence: Evidence) -> OwnHistory:
+    """What stands of the stream, down to our newest snapshot. Raises `StorageError`,
+    `CorruptMetadata`, `UnknownVersion`.
+    """
+    snapshots, latest = evidence.snapshots, evidence.latest
+    incarnation = None
+    lowest: Snapshot | None = None
+    beside: Snapshot | None = None
+    siblings: dict[str, Snapshot] = {}
+    newest_of: dict[str, Snapshot] = {}
+    if latest is not None:
+        for snapshot in snapshots.walk_down(latest):
+            if is_own(snapshot, evidence.identity):
+                if not in_lineage(snapshots, snapshot, latest):
+                    beside = snapshot  # all below has expired
+                    break
+                return OwnHistory(
+                    own=snapshot,
+                    complete=True,
+                    incarnation=incarnation,
+                    siblings=siblings,
+                    newest_of=newest_of,
+                )
+            lowest = snapshot
+            if snapshot.commit_identifier != BATCH_IDENTIFIER:
+                newest_of.setdefault(snapshot.commit_user, snapshot)
+            marks = Marks.of(own_properties(snapshot))
+            if incarnation is None and is_another_incarnation(
+                evidence.identity, snapshot.commit_user, marks
+            ):
+                incarnation = snapshot
+            if _is_sibling(evidence, snapshot):
+                siblings.setdefault(snapshot.commit_user, snapshot)
+    whole = latest is None
+    if latest is not None and lowest is not None and lowest.id == 1:
+        whole = in_lineage(snapshots, lowest, latest) is True
+    return OwnHistory(
+        own=None,
+        complete=whole,
+        incarnation=incarnation,
+        siblings=siblings,
+        newest_of=newest_of,
+        beside=beside,
+    )
+
+
+def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
+    """Whether our query published this batch or a later one under another commit user."""
+    query_id = Marks.of(own_properties(snapshot)).query_id
+    return (
+        query_id is not None
+        and query_id == evidence.identity.query_id
+        and snapshot.commit_user != evidence.identity.user
+        and evidence.batch.batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER
+    )
+
+
+def is_another_incarnation(
+    identity: WriterIdentity, user: str, other: Marks | RegisteredWriter
+) -> bool:
+    """Whether another query has written from our checkpoint path, name or commit user."""
+    if None in (other.query_id, identity.query_id) or other.query_id == identity.query_id:
+        return False
+    return (
+        user == identity.user
+        or (other.checkpoint is not None and other.checkpoint == identity.checkpoint)
+        or (other.query_name is not None and other.query_name == identity.query_name)
+    )
+
+
+def which_own(evidence: Evidence, own: Snapshot | None) -> Finding[Own]:
+    """How our newest snapshot compares with the batch."""
+    if own is None:
+        return Finding(Own.NONE)
+    batch_id, marks = evidence.batch.batch_id, Marks.of(own_properties(own))
+    identifier = own.commit_identifier
+    if _is_passed_over(evidence, own):
+        return Finding(Own.PASSED_OVER)
+    if identifier < batch_id:
+        return Finding(Own.BELOW)
+    if marks.query_id is None and evidence.identity.query_id:
+        where = f"snapshot {own.id} (batch {identifier})"
+        return Finding(Own.UNMARKED, lambda refuse: refuse.checkpoint_reset(None, where))
+    if identifier > batch_id:
+        why = f"the table holds batch {identifier} of this stream (snapshot {own.id})"
+        return Finding(Own.ABOVE, lambda refuse: refuse.checkpoint_rewound(why))
+    if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
+        return Finding(Own.THIS_RUN, refuse_duplicate)
+    if _is_ahead(evidence.batch, own):
+        why = f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
+        return Finding(Own.OTHER_OFFSETS, lambda refuse: refuse.checkpoint_rewound(why))
+    return Finding(Own.THIS_BATCH)
+
+
+def refuse_duplicate(refuse: ReplayErrors) -> None:
+    """Raises the error for a batch that another sink of this run has."""
+    raise duplicate_writer(refuse.location, refuse.user)
+
+
+def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
+    """Whether our newest snapshot would refuse this batch, and an operator has let the checkpoint
+    continue over it with an earlier batch, or this one. What has been written since stands above
+    it, or was removed. A batch with the very source offsets is committed all the same: the newest
+    checkpoint may have been put back after that decision.
+    """
+    if evidence.passed_over is None or not _is_ahead(evidence.batch, own):
+        return False
+    first, snapshot = evidence.passed_over
+    return first <= evidence.batch.batch_id and SnapshotRef.of(own) == snapshot
+
+
+def _is_ahead(batch: Batch, own: Snapshot) -> bool:
+    """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
+    if own.commit_identifier != batch.batch_id:
+        return own.commit_identifier > batch.batch_id
+    theirs = Marks.of(own_properties(own)).offsets_hash
+    return None not in (theirs, batch.offsets_hash) and theirs != batch.offsets_hash
+
+
+def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
+    """The snapshot with the rows of the batch whose newest snapshot is `newest`, or `newest` if it
+    has expired. The compactions behind a batch change no row: if another engine replaces such a
+    snapshot, no batch is lost.
+    """
+    batch = newest.commit_user, newest.commit_identifier
+    below = snapshots.walk_down(newest.id - 1) if newest.commit_kind is CommitKind.COMPACT else ()
+    for one in below:
+        if one.commit_user != batch[0]:
+            continue
+        if one.commit_identifier != batch[1]:
+            break
+        if one.commit_kind is not CommitKind.COMPACT:
+            return one
+    return newest
+
+
+def is_of_run_without(
+    snapshot: Snapshot,
+    query_id: str | None,
+    batches: range,
+    own_runs: Callable[[], frozenset[str]],
+) -> bool:
+    """Whether a run of the query published one of the batches as this snapshot, and a sink that has
+    written in `own_runs` was not in it.
+    """
+    marks = Marks.of(own_properties(snapshot))
+    if None in (query_id, marks.run_id) or marks.query_id != query_id:
+        return False
+    if snapshot.commit_identifier not in batches:
+        return False
+    return escape_user(str(marks.run_id)) not in own_runs()

@@ -1,0 +1,98 @@
+"""What the snapshots show of an attempt at this batch that an earlier run had prepared
+(exactly-once.md §4). No snapshot of ours is left.
+"""
+
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.facts import Base, Live, Window
+from paimon_stream.stream.finding import Finding
+from paimon_stream.stream.noted_batches import unjournalled
+from paimon_stream.table.fate import cut_below, fate_of
+from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.lineage import published_after
+from paimon_stream.table.snapshots import SnapshotStore
+
+
+def which_base(
+    evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
+) -> Finding[Base]:
+    """What became of the snapshot on which an attempt was prepared. `cut` is as in
+    `cut_above_ours`.
+    """
+    if entry is None or entry.base is None:
+        return Finding(Base.NONE)
+    base, newest = entry.base.id, 0 if evidence.latest is None else evidence.latest.id
+    if cut is not None:
+        return Finding(Base.CUT)
+    if base <= newest:
+        return Finding(Base.NOT_ABOVE)
+    why = f"this batch was prepared on snapshot {base}, which the table no longer has"
+    return Finding(Base.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+
+
+def which_window(
+    evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
+) -> Finding[Window]:
+    """Whether all snapshots stand in which the attempt may have been published."""
+    if entry is None:
+        return Finding(Window.NONE)
+    snapshots, latest = evidence.snapshots, evidence.latest
+    if latest is not None and cut is not None and published_after(snapshots, cut, latest).complete:
+        return Finding(Window.ALL_SINCE_CUT)
+    if latest is None or _shows_all_since(snapshots, entry.base, latest):
+        return Finding(Window.ALL_SINCE_BASE)
+    base = 0 if entry.base is None else entry.base.id
+    gone = (
+        "have expired, or are those of another history, and none of its files is part of the table"
+    )
+    why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
+    return Finding(Window.MISSING, lambda refuse: refuse.history_unknown(why))
+
+
+def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[Live]:
+    """Whether a file of an attempt is live."""
+    latest = evidence.latest
+    is_live = latest is not None and entry is not None and evidence.files_live(latest, entry) > 0
+    return Finding(Live.LIVE if is_live else Live.NONE)
+
+
+def cut_above_ours(
+    evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
+) -> SnapshotRef | None:
+    """Where the rollbacks ended that took the snapshot on which an attempt at this batch was made,
+    if it is certain that they took none of the batches before: the newest one stands below, the
+    newest manifests mention the last one that was journalled, or none had rows. The attempt itself
+    was above, so whether it is in the table shows above the cut. None where the table was built on
+    the attempt's base, and where any of this is not known.
+    """
+    base, latest, previous = entry.base, evidence.latest, entry.previous
+    if base is None or latest is None or fate_of(evidence.snapshots, base, latest).is_held:
+        return None
+    cut = cut_below(
+        evidence.snapshots,
+        evidence.removals(),
+        base,
+        latest,
+        stood_millis=entry.attempted_millis,
+    )
+    if cut is None:
+        return None
+    if previous is not None:
+        is_ours_below = previous.snapshot.id <= cut.id
+    elif last is not None:
+        is_ours_below = evidence.files_mentioned(latest, last) > 0
+    else:
+        is_ours_below = not unjournalled(evidence, -1)
+    return cut if is_ours_below else None
+
+
+def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
+    """Whether all snapshots of the lineage after `base` stand. If the table was not built on `base`,
+    as after a fast forward to a branch with other snapshots of these ids, those above its id are
+    not all: then none of the table may be missing.
+    """
+    if not published_after(snapshots, base, latest).complete:
+        return False
+    if base is None or fate_of(snapshots, base, latest).is_held:
+        return True
+    return bool(published_after(snapshots, None, latest).complete)

@@ -1,0 +1,40 @@
+"""What the pages say that a stream cannot know. A history that breaks a rule is no failure if one of
+these explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.histories.walk import Finding
+from tests.histories.world import IN_VAIN
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A sentence of a page, and the histories of which it speaks."""
+
+    page: str
+    sentence: str
+    explains: Callable[[Finding], bool]
+
+
+LIMITS: Final = (
+    Limit(
+        page="docs/spec/exactly-once.md",
+        sentence="`paimon-stream.journal` = `false` turns it off. Exactly-once then rests on the "
+        "identifiers alone",
+        explains=lambda finding: (
+            finding.rule == IN_VAIN
+            and not finding.setting.journal
+            and "HistoryUnknown" in finding.what
+        ),
+    ),
+)
+
+
+def beyond(findings: list[Finding]) -> list[Finding]:
+    """The findings that no limit explains."""
+    return [one for one in findings if not any(limit.explains(one) for limit in LIMITS)]

@@ -1,0 +1,75 @@
+"""Every history of up to so many events, on the real code: the next batch is told the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.histories.events import EVENTS, OF_THE_ISSUE, RENAMED, UNDER_A_NAME, in_words
+from tests.histories.limits import LIMITS, Limit, beyond
+from tests.histories.walk import beginning, walk
+from tests.histories.world import RULES, Setting
+
+ROOT = Path(__file__).parents[2]
+ON, OFF = Setting(journal=True), Setting(journal=False)
+SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
+ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
+full = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "most", "setting"),
+    [
+        pytest.param(OF_THE_ISSUE, 3, ON, id="short"),
+        pytest.param(UNDER_A_NAME, 2, OFF, id="under a name, no journal"),
+        pytest.param(RENAMED, 2, ON, id="renamed"),
+        *(
+            pytest.param(OF_THE_ISSUE, 4, setting, marks=full, id=f"short, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(RENAMED, 3, setting, marks=full, id=f"renamed, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(UNDER_A_NAME, 3, setting, marks=full, id=f"under a name, {setting}")
+            for setting in (SLOW, OFF, SLOW_OFF)
+        ),
+        pytest.param(UNDER_A_NAME, 4, ON, marks=full, id="under a name, four events"),
+    ],
+)
+def test_the_next_batch_of_each_history_is_told_the_truth(
+    alphabet: Sequence[str], most: int, setting: Setting
+) -> None:
+    """No batch is doubled or lost, and a plain outage stops nobody, but for the limits of the pages."""
+    walked = walk(alphabet, most, setting)
+    print(walked.lengths)
+    assert set(walked.lengths) == set(range(most + 1))
+    failed = beyond(walked.findings)
+    assert not failed, "\n".join(map(str, failed[:10]))
+
+
+def test_the_beginning_is_what_the_histories_say() -> None:
+    world = beginning(ON)
+    assert world.done == {0, 1}
+    assert world.copies() == {0: 1, 1: 1}
+    assert not world.missing()
+    copied = world.again_from_here()
+    copied.publish()
+    assert (world.stream.next_batch, copied.stream.next_batch) == (2, 3)
+    assert world.copies() == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.page)
+def test_a_limit_is_a_sentence_of_its_page(limit: Limit) -> None:
+    page = " ".join((ROOT / limit.page).read_text(encoding="utf-8").split())
+    assert limit.sentence in page
+
+
+def test_each_event_is_in_an_alphabet() -> None:
+    assert {*UNDER_A_NAME, *RENAMED} == set(EVENTS)
+    assert {*OF_THE_ISSUE} < set(EVENTS)
+    assert in_words(("batch", "outage")) == "batch; outage"
+    assert all(RULES.values())

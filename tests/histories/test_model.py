@@ -1,0 +1,166 @@
+"""The histories on a pure model: its facts are those of the real code, and no facts that fit a lost
+or doubled batch let a batch go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import pytest
+
+from paimon_stream.stream.facts import Base, History, Last, Later, Noted, Own, Previous
+from paimon_stream.stream.judgement import ROWS, Outcome, Step
+from tests.histories import model
+from tests.histories.compared import compare
+from tests.histories.events import OF_THE_ISSUE, in_words
+from tests.histories.limits import beyond
+from tests.histories.model import MODEL_EVENTS
+from tests.histories.model_walk import tell
+from tests.histories.world import DOUBLED, IN_VAIN, LOST, Setting
+
+ALL = tuple(MODEL_EVENTS)
+SHORT = tuple(one for one in OF_THE_ISSUE if one in MODEL_EVENTS)
+FORWARD = tuple(one for one in ALL if one != "checkpoint put back")
+"""Those in which the checkpoint never goes back."""
+ON, OFF = Setting(journal=True), Setting(journal=False)
+SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
+ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
+full = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "most", "setting"),
+    [
+        pytest.param(SHORT, 3, ON, id="short"),
+        pytest.param(ALL, 2, SLOW_OFF, id="all, no journal"),
+        *(
+            pytest.param(SHORT, 4, setting, marks=full, id=f"short, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(ALL, 3, setting, marks=full, id=f"all, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+    ],
+)
+def test_the_facts_of_the_model_are_those_of_the_real_code(
+    alphabet: Sequence[str], most: int, setting: Setting
+) -> None:
+    compared = compare(alphabet, most, setting)
+    print(compared.lengths)
+    assert set(compared.lengths) == set(range(most + 1))
+    assert not compared.differences, "\n".join(compared.differences[:10])
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "most", "setting"),
+    [
+        pytest.param(ALL, 3, ON, id="all"),
+        pytest.param(SHORT, 4, SLOW_OFF, id="short, no journal"),
+        *(
+            pytest.param(SHORT, 6, setting, marks=full, id=f"short, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(ALL, 4, setting, marks=full, id=f"all, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+        *(
+            pytest.param(FORWARD, 5, setting, marks=full, id=f"forward, {setting}")
+            for setting in ALL_SETTINGS
+        ),
+    ],
+)
+def test_no_facts_that_fit_a_lost_or_doubled_batch_let_one_go_on(
+    alphabet: Sequence[str], most: int, setting: Setting
+) -> None:
+    """And a plain outage stops nobody, but for the limits of the pages."""
+    told = tell(alphabet, most, setting)
+    print(told.lengths, len(told.combinations))
+    assert set(told.lengths) == set(range(most + 1))
+    failed = beyond(told.findings)
+    assert not failed, "\n".join(map(str, failed[:10]))
+
+
+@dataclass(frozen=True)
+class Needed:
+    """A row of the judgement that refuses a value of a fact in a step, and the shortest history that
+    breaks a rule where the row lets the batch go on.
+    """
+
+    step: Step
+    value: Enum
+    rule: str
+    shortest: Sequence[str]
+    setting: Setting = ON
+
+
+NEEDED = (
+    Needed(Step.OWN, Own.ABOVE, DOUBLED, ("checkpoint put back", "checkpoint put back")),
+    Needed(Step.OWN_LAST, Last.ROLLED_BACK, LOST, ("rollback by one",)),
+    Needed(Step.OWN_GAP, Noted.TAKEN, LOST, ("rollback by one",), OFF),
+    Needed(Step.OWN_GAP, Noted.MAY_BE_TAKEN, LOST, ("outage", "rollback to the tag"), OFF),
+    Needed(
+        Step.LATER,
+        Later.PREPARED,
+        DOUBLED,
+        ("checkpoint put back", "checkpoint put back", "outage"),
+    ),
+    Needed(
+        Step.ATTEMPT_PREVIOUS,
+        Previous.ROLLED_BACK,
+        LOST,
+        ("batch, not published", "forward to the branch", "expiry"),
+    ),
+    Needed(
+        Step.ATTEMPT_BASE,
+        Base.ROLLED_BACK,
+        LOST,
+        ("checkpoint put back", "rollback to the tag", "rollback by one"),
+    ),
+    Needed(
+        Step.ATTEMPT_LAST,
+        Last.ROLLED_BACK,
+        LOST,
+        ("batch, not published", "forward to the branch", "outage"),
+    ),
+    Needed(Step.LAST, Last.ROLLED_BACK, LOST, ("forward to the branch", "expiry")),
+    Needed(Step.NOTED, Noted.TAKEN, LOST, ("rollback to the tag", "rollback by one"), OFF),
+    Needed(Step.NEW, History.EXPIRED, DOUBLED, ("batch, not noted", "outage"), OFF),
+)
+
+
+@pytest.mark.parametrize(
+    "needed",
+    [
+        pytest.param(
+            one,
+            id=f"{one.step.name} {one.value.name}",
+            marks=() if len(one.shortest) < 3 else full,
+        )
+        for one in NEEDED
+    ],
+)
+def test_a_short_history_shows_that_a_row_is_needed(
+    needed: Needed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the row, a batch goes on where one is lost or doubled."""
+    rows = [
+        replace(row, outcome=Outcome.REMARK)
+        if row.step is needed.step and needed.value in row.when.get(type(needed.value), ())
+        else row
+        for row in ROWS
+    ]
+    assert sum(row is not real for row, real in zip(rows, ROWS, strict=True)) == 1
+    monkeypatch.setattr(model, "ROWS", tuple(rows))
+    broken = [
+        one
+        for one in tell(ALL, len(needed.shortest), needed.setting).findings
+        if one.rule != IN_VAIN
+    ]
+    assert min(len(one.history) for one in broken) == len(needed.shortest)
+    assert (needed.rule, in_words(needed.shortest)) in [
+        (one.rule, in_words(one.history)) for one in broken
+    ]
