@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from paimon_stream.commit.watched_files import WatchedFiles
-from paimon_stream.compact.in_stream import StreamCompaction
+from paimon_stream.compact.in_stream import Compacted, StreamCompaction
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.entries import FileKind
-from paimon_stream.stream.writer import StreamWriter
+from paimon_stream.stream.steps import SettledBatch
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 
@@ -19,19 +19,16 @@ STREAM = "compacting stream"
 def with_id(patch: Patch, step: int) -> None:
     """Compactions by streams have the id of the last batch plus `step`."""
 
-    def publish(self: StreamWriter, source: Any) -> Any:
-        memory = self._memory
+    def publish(self: SettledBatch, source: Any) -> Any:
+        memory = self.standing.memory
         if memory is None or memory.own is None:
             return real(self, source)
         other = max(0, memory.own.batch_id + step)
-        self._memory = replace(memory, own=replace(memory.own, batch_id=other))
-        try:
-            return real(self, source)
-        finally:
-            self._memory = replace(self._memory, own=memory.own)
+        moved = replace(memory, own=replace(memory.own, batch_id=other))
+        return real(replace(self, standing=replace(self.standing, memory=moved)), source)
 
-    real = StreamWriter.publish_compaction
-    patch.setattr(StreamWriter, "publish_compaction", publish)
+    real = SettledBatch.publish
+    patch.setattr(SettledBatch, "publish", publish)
 
 
 @bug(
@@ -79,10 +76,10 @@ def removals_of_others_are_overlooked(patch: Patch) -> None:
     seed=192,
 )
 def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
-    def publish(self: StreamCompaction, table: Any) -> None:
+    def publish(self: StreamCompaction, settled: Any) -> Compacted:
         pending = list(self._pending)
         try:
-            real(self, table)
+            return real(self, settled)
         except CommitUnknown:
             for one in pending:
                 if one.future.done() and one.future.exception() is None:
