@@ -43,7 +43,7 @@ class _Judgement:
 
     verdict: Verdict
     standing: Standing
-    latest: Judged | None
+    sight: Judged | None
     knows_later: bool = False
 
 
@@ -66,7 +66,7 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
         batch=batch,
         verdict=judgement.verdict,
         standing=judgement.standing,
-        latest=judgement.latest,
+        sight=judgement.sight,
         knows_later=judgement.knows_later,
         began_millis=began_millis,
         meter=meter,
@@ -105,7 +105,7 @@ def _judge_first(
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, memory=None, target=admitted, outlook=outlook),
-        latest=Judged(latest=evidence.latest, schema_id=table.schema.id, since_millis=seen_millis),
+        sight=Judged(latest=evidence.latest, schema_id=table.schema.id, since_millis=seen_millis),
         knows_later=evidence.knows_later,
     )
 
@@ -174,7 +174,7 @@ def _judge_later(
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, target=target, undisturbed=alone),
-        latest=Judged(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
+        sight=Judged(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
     )
 
 

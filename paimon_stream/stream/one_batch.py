@@ -8,7 +8,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 
 from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
 from paimon_stream.errors import SequenceConflict
@@ -51,18 +50,19 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
     if isinstance(judged.verdict, AlreadyCommitted):
         rows.drain()
         return settle_found(judged, judged.verdict)  # §6 after
-    for rewritten in count():
+    rewritten = 0
+    while True:
         written = rows.write(judged)  # §3 write
         try:
             published = publish(written, rows.before_commit)  # §4 journal, §5 commit
+            break
         except SequenceConflict as conflict:
-            if not (rows.again and rewritten < MOST_REWRITES and _fits_anew(written, conflict)):
+            may_go_on = rows.again and rewritten < MOST_REWRITES
+            if not (may_go_on and _fits_anew(written, conflict)):
                 raise
             _LOG.info("%s The batch is written again.", conflict.message)
-            judged = written.anew()
-        else:
-            return settle(published)  # §6 after
-    raise AssertionError("the last attempt returns or raises")
+        judged, rewritten = written.anew(), rewritten + 1
+    return settle(published)  # §6 after
 
 
 def _fits_anew(written: WrittenBatch, conflict: SequenceConflict) -> bool:

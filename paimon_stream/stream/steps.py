@@ -32,7 +32,7 @@ from paimon_stream.table.table import Merge, Table, evolve
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedBatch:
     """A batch with the verdict on it. `standing` is that of the run as its judgement leaves it: the
-    memory is still that of the batch before. `latest` is what was seen of the table, to commit on
+    memory is still that of the batch before. `sight` is what was seen of the table, to commit on
     it, or None if others are writing. With `knows_later`, the journal shows that no later batch was
     published. The judgement began at `began_millis` (epoch milliseconds). `phases` are the
     milliseconds of what was done so far, and `meter` counts the requests since.
@@ -42,7 +42,7 @@ class JudgedBatch:
     batch: Batch
     verdict: Verdict
     standing: Standing
-    latest: Judged | None
+    sight: Judged | None
     knows_later: bool
     began_millis: int
     meter: Meter
@@ -69,22 +69,22 @@ class JudgedBatch:
         """The batch on the table that `evolve` has returned."""
         target = self.target.with_table(self.run, table, self.target.digest)
         # What was seen of the table knows the old schema.
-        latest = self.latest if target is self.target else None
-        return replace(self, standing=replace(self.standing, target=target), latest=latest)
+        sight = self.sight if target is self.target else None
+        return replace(self, standing=replace(self.standing, target=target), sight=sight)
 
     def anew(self) -> "JudgedBatch":
         """The batch, to be written although files of it were prepared, or written before."""
         verdict = self.verdict
         if isinstance(verdict, Reuse):
             verdict = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
-        return replace(self, verdict=verdict, latest=None)
+        return replace(self, verdict=verdict, sight=None)
 
     def numbers(self) -> Numbering | None:
         """Sequence numbers for rows that are about to be written. With dynamic buckets, the index
         manifest by which keys get them, unless each batch replaces the whole table. None without a
         primary key. Raises `CorruptMetadata`, `StorageError`.
         """
-        known = None if self.latest is None else self.latest.latest
+        known = None if self.sight is None else self.sight.latest
         return self.target.committer.numbers(known, replaces=self.run.overwrites)
 
     def held(self) -> HeldOutputs | None:
