@@ -43,7 +43,9 @@ from paimon_stream.runtime import system
 from paimon_stream.storage.base import FileStat, PutResult
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.judging import judge_batch
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, create_table
 
 FIELDS = (
@@ -168,7 +170,8 @@ class Growth:
         """Milliseconds until a run of a stream has judged its first batch."""
         start = time.perf_counter()
         writer = StreamWriter(storage=self.storage, identity=identity_of(user), options={})
-        writer.judge(Batch(batch_id=self.done if user == USER else 0))
+        batch = Batch(batch_id=self.done if user == USER else 0)
+        judge_batch(writer.run, writer.standing, batch)
         return 1000 * (time.perf_counter() - start)
 
     def first_commit(self) -> float:

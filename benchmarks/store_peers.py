@@ -31,8 +31,9 @@ import pyarrow as pa
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.write.task import WriteSpec, write_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,9 +189,8 @@ def _stream(table: PaimonTable) -> Run:
 
     def commit(number: int, messages: Any) -> None:
         batch = Batch(batch_id=number, offsets_hash=str(number))
-        verdict = writer.judge(batch)
-        assert not isinstance(verdict, AlreadyCommitted)
-        writer.commit(batch, verdict, messages)
+        settled = writer.write(batch, Rows(write=lambda judged: judged.written(messages)))
+        assert settled.report.outcome == "committed"
 
     return partial(_timed, partial(_file, table), commit)
 

@@ -45,8 +45,10 @@ from paimon_stream.storage.base import Storage  # noqa: E402
 from paimon_stream.storage.together import tally_of  # noqa: E402
 from paimon_stream.storage.uri import open_storage  # noqa: E402
 from paimon_stream.stream.identity import WriterIdentity  # noqa: E402
-from paimon_stream.stream.verdicts import AlreadyCommitted  # noqa: E402
-from paimon_stream.stream.writer import Batch, StreamWriter  # noqa: E402
+from paimon_stream.stream.one_batch import Rows  # noqa: E402
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch, for_driver  # noqa: E402
+from paimon_stream.stream.verdicts import Batch  # noqa: E402
+from paimon_stream.stream.writer import StreamWriter  # noqa: E402
 from tests.kits.stores import StoreServer  # noqa: E402
 from tests.servers import s3_moto  # noqa: E402
 from tests.servers.fault_proxy import Entry, Rule  # noqa: E402
@@ -159,14 +161,16 @@ class Stream:
         assert self.writer is not None
         messages = tuple(prepared(files, self._kind, f"data-{self.next_batch}"))
         batch = Batch(batch_id=self.next_batch, offsets_hash=str(self.next_batch))
+
+        def write(judged: JudgedBatch) -> WrittenBatch:
+            numbering = judged.numbers() if self.keyed else None
+            held = judged.held() if written else None
+            if written:
+                self._write(messages, for_driver(judged.table, held).storage)
+            return judged.written(messages, numbering=numbering, held=held)
+
         began = time.perf_counter()
-        verdict = self.writer.judge(batch)
-        assert not isinstance(verdict, AlreadyCommitted)
-        if self.keyed:
-            self.writer.first_sequence()
-        if written:
-            self._write(messages, self.writer.table_for_driver().storage)
-        self.writer.commit(batch, verdict, messages)
+        self.writer.write(batch, Rows(write=write))
         self.next_batch += 1
         return time.perf_counter() - began
 

@@ -61,16 +61,20 @@ _AS_LONG_AS_IT_TAKES: Final = 1e6
 Count = Callable[[str, int], object]
 
 
-class Host(Protocol):
-    """The stream writer, as its compaction sees it. `conflicts` counts the units that lost to
-    others.
-    """
+class Settled(Protocol):
+    """A batch that has ended, as the compaction behind it sees it."""
 
-    conflicts: int
+    @property
+    def batch_id(self) -> int:
+        """The id of the batch."""
+
+    @property
+    def changes(self) -> Changes | None:
+        """The changes of the batch; None if this run did not publish any."""
 
     @property
     def table(self) -> Table:
-        """The table as of the newest batch."""
+        """The table as of the batch."""
 
     @property
     def has_published(self) -> bool:
@@ -81,10 +85,20 @@ class Host(Protocol):
     ) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`."""
 
-    def publish_compaction(self, source: ChangeSource) -> Published | None:
+    def publish(self, source: ChangeSource) -> Published | None:
         """Publishes these changes as COMPACT of the last published batch. None if nothing was
         published.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What became of the compaction behind a batch: how it was published, if it was, and the number
+    of units that lost to others.
+    """
+
+    published: Published | None = None
+    lost: int = 0
 
 
 def compacts(table: Table) -> bool:
@@ -125,7 +139,6 @@ class StreamCompaction:
 
     def __init__(
         self,
-        host: Host,
         runtime: Runtime | None = None,
         pool: Executor | None = None,
         count: Count = lambda *_: None,
@@ -134,7 +147,6 @@ class StreamCompaction:
         with the name of a metric and what is added to it.
         """
         self._count = count
-        self._host = host
         self._runtime = runtime or system()
         self._clock = self._runtime.clock
         self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
@@ -156,38 +168,39 @@ class StreamCompaction:
         self._ended = self._clock.monotonic()
         _OPEN.add(self)
 
-    def after_batch(self, batch_id: int, changes: Changes | None) -> None:
-        """Does what the changes of a published batch ask for, and publishes what is done. `changes`
-        is None if this run did not publish the batch. Never raises an `Exception`.
+    def after_batch(self, settled: Settled) -> Compacted:
+        """Does what the changes of a batch ask for, and publishes what is done. Never raises an
+        `Exception`.
         """
         interval = self._clock.monotonic() - self._ended
-        table = self._host.table
+        table, compacted = settled.table, Compacted()
         try:
             if not self._is_wanted(table):
                 self.close()
-                return
+                return compacted
             self._calls += 1
             shows = shows_rows(table)
-            self._note(() if changes is None else changes.entries)
+            self._note(table, () if settled.changes is None else settled.changes.entries)
             if (
                 shows and not self._knows_earlier and self._calls.bit_count() == 1
             ):  # if it fails, ever less often
                 self._note_earlier(table)
-            self._note_turn(batch_id, table)
-            if self._due and self._host.has_published:
-                self._plan(table)
+            self._note_turn(settled.batch_id, table)
+            if self._due and settled.has_published:
+                self._plan(settled)
             if self._pending:
                 self._wait(
                     _AS_LONG_AS_IT_TAKES
                     if shows
                     else table.options.value(opt.STREAM_COMPACT_SHARE) * interval
                 )
-                self._publish(table)
-                self._warn(table)
+                compacted = self._publish(settled)
+                self._warn(settled)
         except Exception as why:  # noqa: BLE001  whatever fails here, the batch stands
             self._report(table, why)
         finally:
             self._ended = self._clock.monotonic()
+        return compacted
 
     def follows(self, millis: int) -> None:
         """Another process has committed the batch before, at that time (epoch milliseconds)."""
@@ -217,11 +230,11 @@ class StreamCompaction:
 
     # -- plan
     # -----------------------------------------------------------------------------------------
-    def _note(self, entries: Iterable[ManifestEntry]) -> None:
+    def _note(self, table: Table, entries: Iterable[ManifestEntry]) -> None:
         """The buckets of these files are due."""
         touched = dict.fromkeys(map(bucket_of, entries), False)
         self._due = touched | self._due
-        if _batches_between_full(self._host.table):
+        if _batches_between_full(table):
             self._shallow |= touched.keys()
 
     def _note_turn(self, batch_id: int, table: Table) -> None:
@@ -244,21 +257,21 @@ class StreamCompaction:
             if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction"
             else 1
         )
-        self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
+        self._note(table, (one for one in files if one.bucket >= 0 and one.file.level < below))
         self._knows_earlier = True
 
-    def _plan(self, table: Table) -> None:
+    def _plan(self, settled: Settled) -> None:
         """Hands the units of the buckets that are due to the threads. A bucket waits while one of
         its units is pending, or while it rests after a failure.
         """
-        busy = {one.unit.bucket for one in self._pending}
+        table, busy = settled.table, {one.unit.bucket for one in self._pending}
         wanted = [
             one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls
         ]
         if not wanted:
             return
         partitions = {partition for partition, _, _ in wanted}
-        base, watched = self._host.watch(None, partitions, _below(table))
+        base, watched = settled.watch(None, partitions, _below(table))
         if base.snapshot is None:
             return
         if watched.too_many and partitions >= set(watched.partitions):
@@ -304,7 +317,7 @@ class StreamCompaction:
 
     def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
         def wrong(why: PaimonStreamError, file: ManifestEntry) -> None:
-            self._fail(bucket_of(file), why, full=full)
+            self._fail(scan.table, bucket_of(file), why, full=full)
 
         limits, units = plan_units(scan, self._runtime, wrong, full=full, early=early)
         ready = [one for one in units if one.newest_schema <= scan.schema.id]
@@ -333,10 +346,11 @@ class StreamCompaction:
         for one in waited:
             one.fresh = False
 
-    def _publish(self, table: Table) -> None:
+    def _publish(self, settled: Settled) -> Compacted:
         """Publishes what is done. Units that do not fit any more are given up. Raises the errors of
         the commit.
         """
+        table = settled.table
         with self._lock:
             done = [one for one in self._pending if one.future.done()]
             self._pending = [
@@ -348,18 +362,18 @@ class StreamCompaction:
             if why is None:
                 made.append((one, one.future.result()))
             else:
-                self._fail(one.unit.bucket, why, full=one.full)
+                self._fail(table, one.unit.bucket, why, full=one.full)
         if not made:
-            return
+            return Compacted()
         units = [unit for _, unit in made]
         below = _below(table)
         uuid = self._runtime.ids.uuid()
         source = CompactionSource(
-            table, None, units, uuid, lambda base, some: self._host.watch(base, some, below)[1]
+            table, None, units, uuid, lambda base, some: settled.watch(base, some, below)[1]
         )
         try:
             with source.vectors.owned():
-                outcome = self._host.publish_compaction(source)
+                outcome = settled.publish(source)
         except PaimonStreamError as why:
             self._give_up(
                 made, remove=not isinstance(why, CommitUnknown)
@@ -368,7 +382,6 @@ class StreamCompaction:
         there = set() if outcome is None else landed(outcome, units)
         lost = [one for number, one in enumerate(made) if number not in there]
         self._count("compactionConflicts", len(lost))
-        self._host.conflicts += len(lost)
         self._give_up(lost)
         if outcome is not None:
             self._count("compactions", 1)
@@ -378,6 +391,7 @@ class StreamCompaction:
             after = sum(len(units[number].files) for number in there)
             text = "%s: snapshot %d is a compaction: files before %d, after %d."
             _LOG.info(text, table.location, outcome.snapshot.id, before, after)
+        return Compacted(outcome, len(lost))
 
     def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]], *, remove: bool = True) -> None:
         """Removes the new files of units that are in no snapshot. Their buckets are planned
@@ -397,10 +411,9 @@ class StreamCompaction:
         self._rests[bucket] = self._calls + min(_LONGEST_REST, 2 ** self._failed[bucket])
         self._due[bucket] = full or self._due.get(bucket, False)
 
-    def _fail(self, bucket: Bucket, why: BaseException, *, full: bool) -> None:
+    def _fail(self, table: Table, bucket: Bucket, why: BaseException, *, full: bool) -> None:
         """A file that somebody else has compacted away may be gone. The next plan knows that."""
         self._rest(bucket, full=full)
-        table = self._host.table
         self._report(table, why, f" of {table.layout.bucket_folder(*bucket[:2])}")
 
     def _report(self, table: Table, why: BaseException, where: str = "") -> None:
@@ -408,10 +421,11 @@ class StreamCompaction:
         text = "%s: the compaction%s behind a batch failed (%s: %s). The batch stands. A later one tries again."
         _LOG.warning(text, table.location, where, type(why).__name__, why)
 
-    def _warn(self, table: Table) -> None:
+    def _warn(self, settled: Settled) -> None:
         """Warns of each bucket that stays too deep, once until it is not any more."""
+        table = settled.table
         pending = {one.unit.bucket for one in self._pending if table.schema.primary_keys}
-        _, watched = self._host.watch(None, {bucket[0] for bucket in pending}, _below(table))
+        _, watched = settled.watch(None, {bucket[0] for bucket in pending}, _below(table))
         most = stop_trigger(table.options)
         deep = {one: runs for one in pending if (runs := depth(watched.of(*one[:2]))) > most}
         for bucket in deep.keys() - self._deep:

@@ -1,14 +1,13 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
 writer is identified. The batch is judged before any work. One Spark action writes the rows. Only
-then is anything published (exactly-once.md). `stream/writer.py` judges and publishes; this module
-has the parts that need Spark.
+then is anything published (exactly-once.md). `stream/one_batch.py` tells this; here are the parts
+that need Spark.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -16,14 +15,12 @@ from pyspark.sql.streaming import StreamingQuery
 
 from paimon_stream import errors
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
 from paimon_stream.compact.in_stream import StreamCompaction
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.spark.identity import (
     QueryFacts,
     commit_user,
@@ -37,13 +34,14 @@ from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
+from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch, for_driver
+from paimon_stream.stream.verdicts import Batch, Reuse
 from paimon_stream.stream.writable import check_writable
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
 from paimon_stream.write.row_kinds import Operations
 
-_LOG = logging.getLogger(__name__)
 _PACKAGE_LOG: Final = logging.getLogger("paimon_stream")
 _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
@@ -51,7 +49,7 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One run of one query, as this sink sees it. `stateless` says whether the query is known to
-    keep no state; None before Spark was asked. `report` is that of its newest batch.
+    keep no state; None before Spark was asked.
     """
 
     run_id: str | None
@@ -62,13 +60,18 @@ class Run:
     plan: WritePlan = field(default_factory=WritePlan)
     cuts: Cuts = field(default_factory=Cuts)
     stateless: bool | None = None
-    report: CommitReport | None = None
 
-    def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
+    @property
+    def newest_batch(self) -> int | None:
+        """The newest batch that this run has finished."""
+        memory = self.writer.standing.memory
+        return None if memory is None else memory.batch_id
+
+    def is_for_driver(self, frame: DataFrame, table: Table, facts: QueryFacts) -> bool:
         """Whether the driver may try to write this batch itself."""
-        if self.writer.table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
+        if table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
             return False
-        if self.plan.most_rows(self.writer.table) is None:
+        if self.plan.most_rows(table) is None:
             return False
         if self.stateless is None:
             self.stateless = keeps_state(frame, facts) is False
@@ -79,14 +82,15 @@ class Run:
         if self.compaction is not None:
             self.compaction.close()
 
-    def maintain(self, report: CommitReport) -> None:
+    def maintain(self, settled: SettledBatch) -> None:
         """Compacts and expires after a batch, even one without rows. Neither fails the batch."""
         if self.compaction is not None:
-            self.compaction.after_batch(report.identifier, self.writer.changes)
-        if report.outcome == "empty":
-            self.after_commit.after_nothing(self.writer.table)
-        elif report.outcome == "committed" and self.writer.newest is not None:
-            self.after_commit(self.writer.table, self.writer.newest)
+            self.writer.compact(self.compaction, settled)
+        newest = self.writer.standing.newest
+        if settled.report.outcome == "empty":
+            self.after_commit.after_nothing(settled.table)
+        elif settled.report.outcome == "committed" and newest is not None:
+            self.after_commit(settled.table, newest)
 
 
 @dataclass(slots=True)
@@ -112,19 +116,32 @@ class Runs:
             facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
-            with self.run_of(facts, settings, user) as run:
-                run.report = self._write(frame, batch_of(facts, batch_id), facts, run, settings)
 
-    @contextmanager
-    def run_of(
-        self, facts: QueryFacts, settings: SinkSettings, user: str, after: int | None = None
-    ) -> Iterator[Run]:
-        """The run of this query, a new one unless its newest batch here is `after`, if that is
-        given. Inside, it gets the report of a batch. If that fails, nothing is remembered.
+            def rows_of(run: Run) -> Rows:
+                rows = FrameRows(frame=frame, facts=facts, run=run, clock=self._runtime.clock)
+                return Rows(
+                    write=rows.write, drain=rows.drain, before_commit=settings.before_commit
+                )
+
+            self.run_batch(batch_of(facts, batch_id), facts, settings, user, rows_of)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        facts: QueryFacts,
+        settings: SinkSettings,
+        user: str,
+        rows_of: Callable[[Run], Rows],
+        after: int | None = None,
+    ) -> None:
+        """Runs one batch in the run of this query, in a new one unless its newest batch here is
+        `after`, if that is given. Then reports it, and does what follows. If the batch fails, nothing
+        is remembered of the run.
         """
         run = self._by_user.pop(user, None)
-        known = None if run is None or run.report is None else run.report.identifier
-        if run is not None and (run.run_id != facts.run_id or after not in (None, known)):
+        if run is not None and (
+            run.run_id != facts.run_id or after not in (None, run.newest_batch)
+        ):
             run.close()
             run = None
         if run is None:
@@ -133,15 +150,14 @@ class Runs:
             _check_output_mode(facts, settings, table)
             run = self._bind(facts, settings, user)
         try:
-            yield run
+            settled = run.writer.write(batch, rows_of(run))
         except BaseException:
             run.close()
             raise
-        assert run.report is not None
-        self._by_user[user], self.last_report = run, run.report
+        self._by_user[user], self.last_report = run, settled.report
         callback = () if settings.on_commit is None else (settings.on_commit,)
-        report_to_all((self.metrics.report, log_report, *callback), run.report, self._failing)
-        run.maintain(run.report)
+        report_to_all((self.metrics.report, log_report, *callback), settled.report, self._failing)
+        run.maintain(settled)
 
     @contextmanager
     def reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
@@ -178,7 +194,7 @@ class Runs:
         compaction = (
             None
             if settings.overwrites
-            else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
+            else StreamCompaction(self._runtime, count=self.metrics.compacted)
         )
         return Run(
             run_id=facts.run_id,
@@ -187,65 +203,6 @@ class Runs:
             after_commit=after_commit,
             compaction=compaction,
         )
-
-    def _write(
-        self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: Run, settings: SinkSettings
-    ) -> CommitReport:
-        writer = run.writer
-        phases: dict[str, float] = {}
-        with self._timed("judge", phases):
-            verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            _drain(frame, facts)
-            return writer.already(batch, verdict)
-        for rewritten in count():
-            try:
-                with self._timed("write", phases):
-                    if isinstance(verdict, Reuse):
-                        _drain(frame, facts)
-                        messages = verdict.entry.messages
-                    else:
-                        messages = self._write_rows(frame, facts, run)
-                report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
-                break
-            except errors.SequenceConflict as conflict:
-                if rewritten == MOST_REWRITES or not (
-                    isinstance(verdict, Reuse) or rewrites(writer.table, conflict)
-                ):
-                    raise
-                _LOG.info("%s The batch is written again.", conflict.message)
-                verdict = writer.again(verdict)
-        return report
-
-    def _write_rows(
-        self, frame: DataFrame, facts: QueryFacts, run: Run
-    ) -> tuple[CommitMessage, ...]:
-        """Writes the rows of the batch. Publishes nothing, except the schema that they need if that
-        is allowed.
-        """
-        writer = run.writer
-        operations = Operations.of(writer.table.options)
-        table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
-        given: dict[str, Any] = {
-            "plan": run.plan,
-            "first_sequence": writer.first_sequence(),
-            "index": writer.index,
-        }
-        given |= {"operations": operations, "user": run.user}
-        written = None
-        if run.is_for_driver(frame, facts):
-            written = write_small(
-                rows, table, cuts=run.cuts, opened=writer.table_for_driver, **given
-            )
-        if written is None:
-            written = run_write_job(rows, table, **given)
-        return written.messages
-
-    @contextmanager
-    def _timed(self, phase: str, phases: dict[str, float]) -> Iterator[None]:
-        started = self._runtime.clock.monotonic()
-        yield
-        phases[phase] = phases.get(phase, 0.0) + (self._runtime.clock.monotonic() - started) * 1000
 
     def start(
         self,
@@ -277,6 +234,59 @@ class Runs:
         if query_name is not None:
             writer = writer.queryName(query_name)
         return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameRows:
+    """The rows of one batch of `foreachBatch`: one Spark action writes them."""
+
+    frame: DataFrame
+    facts: QueryFacts
+    run: Run
+    clock: Clock
+
+    def write(self, judged: JudgedBatch) -> WrittenBatch:
+        """Writes the rows, or lets them pass if an earlier run has prepared the files. Publishes
+        nothing, except the schema that the rows need if that is allowed.
+        """
+        began = self.clock.monotonic()
+        if isinstance(judged.verdict, Reuse):
+            self.drain()
+            written = judged.written(judged.verdict.entry.messages)
+        else:
+            written = self._write_rows(judged)
+        millis = (self.clock.monotonic() - began) * 1000
+        phases = {**judged.phases, "write": judged.phases.get("write", 0.0) + millis}
+        return replace(written, phases=phases)
+
+    def drain(self) -> None:
+        """Runs the batch's plan and discards the rows, unless the query is known to keep no state.
+        State stores may need this. Spark 4 refuses a batch that did not advance its state, and
+        Spark 3.5 would lose the state (spark.md §5).
+        """
+        if keeps_state(self.frame, self.facts) is not False:
+            self.frame.write.format("noop").mode("overwrite").save()
+
+    def _write_rows(self, judged: JudgedBatch) -> WrittenBatch:
+        run, operations = self.run, Operations.of(judged.table.options)
+        table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
+        judged = judged.on(table)
+        numbering = judged.numbers()
+        given: dict[str, Any] = {
+            "plan": run.plan,
+            "first_sequence": 0 if numbering is None else numbering.first,
+            "index": None if numbering is None else numbering.index,
+            "operations": operations,
+            "user": run.user,
+        }
+        if run.is_for_driver(self.frame, judged.table, self.facts):
+            held = judged.held()
+            target = for_driver(judged.table, held)
+            small = write_small(rows, judged.table, cuts=run.cuts, target=target, **given)
+            if small is not None:
+                return judged.written(small.messages, numbering=numbering, held=held)
+        messages = run_write_job(rows, judged.table, **given).messages
+        return judged.written(messages, numbering=numbering)
 
 
 def _taken_batch_id(batch_id: int) -> int:
@@ -327,15 +337,6 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
     raise errors.UnsupportedFeature(
         text, table=settings.location, option="mode", value=facts.output_mode
     )
-
-
-def _drain(frame: DataFrame, facts: QueryFacts) -> None:
-    """Runs the batch's plan and discards the rows, unless the query is known to keep no state.
-    State stores may need this. Spark 4 refuses a batch that did not advance its state, and Spark
-    3.5 would lose the state (spark.md §5).
-    """
-    if keeps_state(frame, facts) is not False:
-        frame.write.format("noop").mode("overwrite").save()
 
 
 def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:

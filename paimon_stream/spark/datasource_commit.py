@@ -10,8 +10,9 @@ after a `SequenceConflict` the restart of the query does that.
 import logging
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as st
@@ -26,7 +27,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system
 from paimon_stream.spark.align import align, fold_of
-from paimon_stream.spark.batch import Runs, batch_of
+from paimon_stream.spark.batch import Run, Runs, batch_of
 from paimon_stream.spark.checkpoint import Checkpoint
 from paimon_stream.spark.datasource import divided
 from paimon_stream.spark.datasource_write import Answer, Plan
@@ -36,8 +37,10 @@ from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
 from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.register import registered_writers
-from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -263,33 +266,57 @@ def commit_batch(
             query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint
         )
         check_checkpoint(checkpoint, first.query_id)
-        user, batch = (
-            commit_user(facts, sink.commit_user, sink.name, sink.prefix),
-            batch_of(facts, batch_id),
-        )
-        with runs.run_of(facts, sink, user, after=batch_id - 1) as run:
-            if run.report is None and checkpoint is None:
-                _check_known(sink, first.query_id, batch_id)
-            writer, verdict = run.writer, run.writer.judge(batch)
-            if isinstance(verdict, AlreadyCommitted):
-                run.report = writer.already(batch, verdict)
-                return
-            if any(one is not None and one.result is None for one in answers):
-                cure = "Nothing was published. Restart the query: it judges the batch again."
-                text = f"batch {batch_id} was in the table when it was planned, and is not there any more. {cure}"
-                raise errors.TableRolledBack(text).of_table(sink.location)
-            messages = written_by(_results(answers), writer.table, gathered=False).messages
-            writer.take_rows(*pickle.loads(first.basis))
-            unless_kept.pop_all()  # from here on the writer decides what becomes of the files
-            fresh = (
-                writer.again(verdict) if isinstance(verdict, Reuse) else verdict
-            )  # the tasks wrote anew
-            if run.report is None and fresh.own is not None and run.compaction is not None:
-                before = SnapshotStore(writer.table.storage).find(fresh.own.snapshot.id)
-                run.compaction.follows(
-                    system().clock.now_millis() if before is None else before.time_millis
-                )
-            run.report = writer.commit(batch, fresh, messages)
+        user = commit_user(facts, sink.commit_user, sink.name, sink.prefix)
+        query_id, basis, keep = first.query_id, first.basis, unless_kept.pop_all
+
+        def rows_of(run: Run) -> Rows:
+            if run.newest_batch is None and checkpoint is None:
+                _check_known(sink, query_id, batch_id)
+            rows = TaskRows(sink=sink, answers=answers, basis=basis, run=run, keep=keep)
+            return Rows(write=rows.write, again=False)
+
+        batch = batch_of(facts, batch_id)
+        runs.run_batch(batch, facts, sink, user, rows_of, after=batch_id - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRows:
+    """The rows of one batch of the data source, which its tasks have written before it is judged.
+    `basis` is that of the plan. `keep` is called once it is not up to the caller any more what
+    becomes of the files.
+    """
+
+    sink: SinkSettings
+    answers: Answers
+    basis: bytes
+    run: Run
+    keep: Callable[[], object]
+
+    def write(self, judged: JudgedBatch) -> WrittenBatch:
+        """What the tasks have written. Raises `TableRolledBack` if one has found the batch in the
+        table, `TableReplaced` if they have written to another one, and as `written_by`.
+        """
+        if any(one is not None and one.result is None for one in self.answers):
+            cure = "Nothing was published. Restart the query: it judges the batch again."
+            text = f"batch {judged.batch.batch_id} was in the table when it was planned, and is not there any more. {cure}"
+            raise errors.TableRolledBack(text).of_table(self.sink.location)
+        messages = written_by(_results(self.answers), judged.table, gathered=False).messages
+        digest, numbering = pickle.loads(self.basis)
+        judged.require_same_table(digest)
+        self.keep()
+        if isinstance(judged.verdict, Reuse):
+            judged = judged.anew()  # the tasks wrote anew
+        written = judged.written(messages, numbering=numbering)
+        self._tell_compaction(written)
+        return written
+
+    def _tell_compaction(self, written: WrittenBatch) -> None:
+        """Tells the compaction of a run that begins here when the batch before was committed."""
+        compaction, own = self.run.compaction, written.verdict.own
+        if self.run.newest_batch is not None or own is None or compaction is None:
+            return
+        before = SnapshotStore(written.judged.table.storage).find(own.snapshot.id)
+        compaction.follows(system().clock.now_millis() if before is None else before.time_millis)
 
 
 def _checkpoint_of(

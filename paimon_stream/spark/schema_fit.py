@@ -33,7 +33,7 @@ def fit_rows(
     """The table, and the rows, lazily, in exactly the table's columns, followed by the column that
     says what each row does, if there is one, as text. If `paimon-stream.merge-schema` says so, the
     table's schema is extended by the DataFrame's new columns and types. `evolve` is
-    `StreamWriter.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch
+    `JudgedBatch.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch
     writes. Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have,
     and what `evolve` raises.
     """

@@ -18,7 +18,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import with_branch
 from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
-from paimon_stream.stream.writer import BeforeCommit
+from paimon_stream.stream.publishing import BeforeCommit
 from paimon_stream.table.table import Table
 
 if TYPE_CHECKING:

@@ -100,9 +100,9 @@ def write_small(
     index: str | None = None,
     user: str = "",
     operations: Operations | None = None,
-    opened: Callable[[], Table] | None = None,
+    target: Table | None = None,
 ) -> Written | None:
-    """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns
+    """Does in the driver what `run_write_job` does, and raises the same errors. `target` is
     the table with the storage to write to, if that is another one. Returns None, and writes
     nothing, if the batch is larger than the plan allows, or if this Spark does not report
     partitions or cannot return Arrow. The plan has then learnt it.
@@ -112,8 +112,7 @@ def write_small(
     if rows is None:
         plan.refused()
         return None
-    target = table if opened is None else opened()
-    spec, attempts = spec_of(target, index, user), task_attempts(frame.sparkSession)
+    spec, attempts = spec_of(target or table, index, user), task_attempts(frame.sparkSession)
     task = WriteTask(
         spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations
     )

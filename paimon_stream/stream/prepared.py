@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 from paimon_stream.commit.report import BatchObserver, Phase
 from paimon_stream.errors import NoSpace, PaimonStreamError
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import BUCKET
-from paimon_stream.runtime import Clock, Runtime
-from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import Batch, Fresh, Reuse
+from paimon_stream.runtime import Clock
+from paimon_stream.stream.steps import WrittenBatch
+from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.message_files import written_files
-from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,22 +56,14 @@ class Note:
                 _LOG.warning("Could not remove old entries of the journal: %s", why)
 
 
-def journal_entry(
-    batch: Batch,
-    verdict: Fresh | Reuse,
-    messages: tuple[CommitMessage, ...],
-    identity: WriterIdentity,
-    table: Table,
-    schema_digest: str,
-    overwrites: bool,
-    runtime: Runtime,
-) -> JournalEntry:
+def journal_entry(written: WrittenBatch) -> JournalEntry:
     """The journal entry of this attempt, with what it inherits from dead attempts."""
-    dead = verdict.dead
+    judged, verdict = written.judged, written.verdict
+    run, batch, table, dead = judged.run, judged.batch, judged.table, verdict.dead
     abandoned = () if dead is None else dead.abandoned
     if isinstance(verdict, Fresh) and dead is not None:
         abandoned += written_files(table.layout, dead.messages)
-    now_millis = runtime.clock.now_millis()
+    now_millis = run.runtime.clock.now_millis()
     reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
     base = (
         verdict.entry.base
@@ -81,17 +71,20 @@ def journal_entry(
         else verdict.seen
     )
     newest = verdict.newest if isinstance(verdict, Fresh) else verdict.seen
+    # Rows that are numbered on another snapshot may be used by no run.
+    numbering = written.numbering
+    is_numbered_here = numbering is None or numbering.base == verdict.seen
     return JournalEntry(
         batch_id=batch.batch_id,
-        messages=messages,
-        stage_uuids=(runtime.ids.uuid(), *(() if dead is None else dead.stage_uuids)),
+        messages=written.messages,
+        stage_uuids=(run.runtime.ids.uuid(), *(() if dead is None else dead.stage_uuids)),
         abandoned=abandoned,
-        query_id=identity.query_id,
-        run_id=identity.run_id,
-        checkpoint=identity.checkpoint,
-        query_name=identity.query_name,
-        offsets_hash=batch.offsets_hash,
-        schema_digest=schema_digest,
+        query_id=run.identity.query_id,
+        run_id=run.identity.run_id,
+        checkpoint=run.identity.checkpoint,
+        query_name=run.identity.query_name,
+        offsets_hash=batch.offsets_hash if is_numbered_here else None,
+        schema_digest=judged.target.digest,
         schema_id=table.schema.id,
         total_buckets=table.options.value(BUCKET),
         base=base,
@@ -99,5 +92,5 @@ def journal_entry(
         previous=verdict.own,
         prepared_millis=now_millis if reused_from is None else reused_from,
         reused_millis=None if reused_from is None else now_millis,
-        overwrites=overwrites,
+        overwrites=run.overwrites,
     )

@@ -14,9 +14,10 @@ import pytest
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import Fresh
+from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.golden.casekit import load, model, require_same
+from tests.kits.steps import Messages, run_batch
 from tests.kits.tables import write_rows
 
 Rows = list[dict[str, Any]]
@@ -40,11 +41,13 @@ class Stream:
         committed.
         """
         batch = Batch(batch_id=self._batch)
-        verdict = self.writer.judge(batch)
-        assert isinstance(verdict, Fresh)
-        messages = write_rows(self.writer.table, rows)
-        between()
-        self.writer.commit(batch, verdict, messages)
+
+        def written(judged: JudgedBatch) -> Messages:
+            messages = write_rows(judged.table, rows)
+            between()
+            return messages
+
+        assert run_batch(self.writer, batch, written).outcome == "committed"
         self._batch += 1
 
 

@@ -16,16 +16,18 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import PaimonStreamError, SequenceConflict
+from paimon_stream.errors import PaimonStreamError
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
 from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
-from tests.kits.keyed import write_changes
+from tests.kits.keyed import Change, write_changes
+from tests.kits.steps import numbered, run_batch
 
 pytestmark = [pytest.mark.store, pytest.mark.s3]
 
@@ -91,23 +93,15 @@ class Stream:
             observer=self,
         )
         batch = Batch(batch_id=batch_id, offsets_hash=f"offsets-{batch_id}")
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            return writer.already(batch, verdict)
-        while True:
-            if isinstance(verdict, Reuse):
-                messages = verdict.entry.messages
-            else:
-                self.numbers.append(writer.first_sequence())
-                messages = self.written(
-                    [("+I", {"id": 1, "dt": f"batch {batch_id}"})],
-                    self.numbers[-1],
-                    storage if self.writes_fail else None,
-                )
-            try:
-                return writer.commit(batch, verdict, messages)
-            except SequenceConflict:
-                verdict = writer.again(verdict)
+
+        def written(judged: JudgedBatch) -> WrittenBatch:
+            numbering, first, _ = numbered(judged)
+            self.numbers.append(first)
+            changes: list[Change] = [("+I", {"id": 1, "dt": f"batch {batch_id}"})]
+            made = self.written(changes, first, storage if self.writes_fail else None)
+            return judged.written(made, numbering=numbering)
+
+        return run_batch(writer, batch, written)
 
     def order(self) -> list[str]:
         """What was committed, oldest first, as the values of key 1."""

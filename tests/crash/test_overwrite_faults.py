@@ -18,11 +18,13 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.attempts import attempts
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.steps import Messages, run_batch
 
 pytestmark = [pytest.mark.store, pytest.mark.s3]
 
@@ -183,15 +185,13 @@ class Stream:
         """One batch in a run of its own, with the same source rows each time."""
         writer = self.writer(storage, **more)
         batch = Batch(batch_id=batch_id, offsets_hash=f"offsets-{batch_id}")
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            return writer.already(batch, verdict)
-        if isinstance(verdict, Reuse):
-            return writer.commit(batch, verdict, verdict.entry.messages)
-        names = [f"run{self.runs}-batch{batch_id}-{n}" for n in range(files)]
-        self.written[self.runs] = names
-        messages = tuple(self.bench.message(name, dt="ab"[n % 2]) for n, name in enumerate(names))
-        return writer.commit(batch, verdict, messages)
+
+        def written(judged: JudgedBatch) -> Messages:
+            names = [f"run{self.runs}-batch{batch_id}-{n}" for n in range(files)]
+            self.written[self.runs] = names
+            return tuple(self.bench.message(name, dt="ab"[n % 2]) for n, name in enumerate(names))
+
+        return run_batch(writer, batch, written)
 
     def batches(self) -> list[int]:
         snapshots = map(self.bench.snapshots.get, self.bench.snapshots.ids())

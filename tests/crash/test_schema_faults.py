@@ -4,6 +4,7 @@ and the snapshot. The next run finds the schema and writes the rows once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import merge_columns
@@ -26,6 +28,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Merge, create_table, evolve, load_table
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.places import WHOLE, following, new_storage
+from tests.kits.steps import run_batch
 from tests.kits.tables import write_rows
 
 pytestmark = [pytest.mark.store, pytest.mark.s3]
@@ -42,6 +45,12 @@ def asking(*columns: DataField) -> Merge:
 
 
 WANTED = asking(field("id", "BIGINT"), field("day", "STRING"))
+
+
+def grown(judged: JudgedBatch, merge: Merge) -> WrittenBatch:
+    """The batch, in a table whose schema has grown before."""
+    judged = judged.on(judged.evolve(merge))
+    return judged.written(write_rows(judged.table, ROWS))
 
 
 class Stream:
@@ -65,12 +74,7 @@ class Stream:
             runtime=self.runtime,
         )
         batch = Batch(batch_id=0, offsets_hash="offsets")
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            return writer.already(batch, verdict)
-        if isinstance(verdict, Reuse):
-            return writer.commit(batch, verdict, verdict.entry.messages)
-        return writer.commit(batch, verdict, write_rows(writer.evolve(WANTED), ROWS))
+        return run_batch(writer, batch, lambda judged: grown(judged, WANTED))
 
     @property
     def schemas(self) -> list[TableSchema]:
@@ -179,8 +183,6 @@ def test_a_later_batch_of_a_run_names_the_schema_that_its_rows_have_made() -> No
     )
     for number, wanted in enumerate((asking(field("id", "INT")), WANTED)):
         batch = Batch(batch_id=number, offsets_hash=str(number))
-        verdict = writer.judge(batch)
-        assert isinstance(verdict, Fresh)
-        writer.commit(batch, verdict, write_rows(writer.evolve(wanted), ROWS))
+        run_batch(writer, batch, partial(grown, merge=wanted))
     snapshots = SnapshotStore(stream.storage, stream.runtime)
     assert [snapshots.get(one).schema_id for one in (1, 2)] == [0, 1]

@@ -10,21 +10,20 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from paimon_stream import errors
-from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
 from paimon_stream.compact.in_stream import StreamCompaction
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch, for_driver
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 from tests.kills.deaths import AT_A_POINT, BETWEEN, MOST_BATCHES, Death, Diary, die
 from tests.kills.streams import Stream
 from tests.kits.keyed import write_changes
+from tests.kits.steps import numbered, rows
 from tests.kits.tables import write_rows
 from tests.servers._process import die_with_parent
 
@@ -74,7 +73,7 @@ class Driver:
             options=dict(self.stream.kind.sink_options),
             observer=self.diary,
         )
-        self.compaction = StreamCompaction(self.writer)
+        self.compaction = StreamCompaction()
         self.after_commit = AfterCommit()
 
     def identity(self) -> WriterIdentity:
@@ -123,31 +122,19 @@ class Driver:
             offsets_hash=self.checkpoint.offsets_hash(batch_id),
             previous_done_millis=self.checkpoint.done_millis(batch_id - 1),
         )
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            report = writer.already(batch, verdict)
-        else:
-            for rewritten in count():
-                try:
-                    reused = isinstance(verdict, Reuse)
-                    messages = verdict.entry.messages if reused else self.write(batch_id)
-                    report = writer.commit(batch, verdict, messages)
-                    break
-                except errors.SequenceConflict as conflict:
-                    if rewritten == MOST_REWRITES or not (
-                        reused or rewrites(writer.table, conflict)
-                    ):
-                        raise
-                    verdict = writer.again(verdict)
-        self.compaction.after_batch(report.identifier, writer.changes)
-        if report.outcome == "committed" and writer.newest is not None:
-            self.after_commit(writer.table, writer.newest)
+        settled = writer.write(batch, rows(self.write))
+        writer.compact(self.compaction, settled)
+        if settled.report.outcome == "committed" and writer.standing.newest is not None:
+            self.after_commit(writer.table, writer.standing.newest)
 
-    def write(self, batch_id: int) -> tuple[CommitMessage, ...]:
+    def write(self, judged: JudgedBatch) -> WrittenBatch:
         """Writes the data files of a batch: as the sink's driver does, or as its tasks do."""
-        writer, changes = self.writer, self.stream.kind.changes(batch_id)
-        first = writer.first_sequence()
-        table = writer.table_for_driver() if self.stream.by_driver else writer.table
+        changes = self.stream.kind.changes(judged.batch.batch_id)
+        numbering, first, index = numbered(judged)
+        held = judged.held() if self.stream.by_driver else None
+        table = for_driver(judged.table, held)
         if not self.stream.kind.primary_keys:
-            return write_rows(table, [row for _, row in changes])
-        return write_changes(table, changes, first_sequence=first, index=writer.index).messages
+            made = write_rows(table, [row for _, row in changes])
+            return judged.written(made, held=held)
+        made = write_changes(table, changes, first_sequence=first, index=index).messages
+        return judged.written(made, numbering=numbering, held=held)

@@ -17,8 +17,10 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch, SettledBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
+from tests.kits import steps
 from tests.kits.keyed import Change, write_changes
 from tests.kits.tables import write_rows
 
@@ -63,6 +65,7 @@ class CompactedStream:
     runs: int = 0
     writer: StreamWriter | None = None
     compaction: StreamCompaction | None = None
+    settled: SettledBatch | None = None
     reports: list[CommitReport] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -83,7 +86,7 @@ class CompactedStream:
             observer=observer,
         )
         self.counts = Counter()
-        self.compaction = StreamCompaction(self.writer, self.runtime, self.pool, self._count)
+        self.compaction = StreamCompaction(self.runtime, self.pool, self._count)
         return self.compaction
 
     def _count(self, name: str, count: int) -> None:
@@ -95,25 +98,19 @@ class CompactedStream:
         writer = self.writer
         assert writer is not None
         batch = Batch(batch_id=self.next_batch, offsets_hash=f"offsets-{self.next_batch}")
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            report = writer.already(batch, verdict)
-        else:
-            messages = (
-                verdict.entry.messages
-                if isinstance(verdict, Reuse)
-                else self._written(writer, rows)
-            )
-            report = writer.commit(batch, verdict, messages)
-        self.reports.append(report)
-        compaction.after_batch(report.identifier, writer.changes)
+        of_batch = steps.rows(lambda judged: self._written(judged, rows))
+        self.settled = settled = writer.write(batch, of_batch)
+        self.reports.append(settled.report)
+        writer.compact(compaction, settled)
         self.next_batch += 1
-        return report
+        return settled.report
 
-    def _written(self, writer: StreamWriter, rows: Any) -> Any:
-        table = replace(writer.table, storage=LocalStorage(self.table.location))
+    def _written(self, judged: JudgedBatch, rows: Any) -> Any:
+        table = replace(judged.table, storage=LocalStorage(self.table.location))
         if not rows:
             return ()
         if not table.schema.primary_keys:
             return write_rows(table, rows)
-        return write_changes(table, rows, first_sequence=writer.first_sequence()).messages
+        numbering, first, _ = steps.numbered(judged)
+        made = write_changes(table, rows, first_sequence=first).messages
+        return judged.written(made, numbering=numbering)

@@ -21,10 +21,12 @@ from paimon_stream.api.doctor import examine
 from paimon_stream.commit.report import Phase
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.kits.spark_jobs import ROWS_PER_FILE, Job
+from tests.kits.steps import Messages, run_batch
 
 FOREIGN = "someone-else"
 CHAINED = ("direct cause of the following exception", "During handling of the above exception")
@@ -118,18 +120,16 @@ class SecondDriver:
         )
         storage = LocalStorage(str(self.job.table))
         self.writer = self.writer or StreamWriter(storage=storage, identity=identity, options={})
-        writer = self.writer
         offsets = (checkpoint / "offsets" / str(batch_id)).read_bytes()
         batch = Batch(batch_id=batch_id, offsets_hash=hashlib.sha256(offsets).hexdigest())
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            return writer.already(batch, verdict).outcome
-        if isinstance(verdict, Reuse):
-            return writer.commit(batch, verdict, verdict.entry.messages).outcome
-        table = writer.table
-        spec = WriteSpec(storage=storage, schema=table.schema, options=table.options)
-        rows = pq.read_table(self.job.root / "source" / f"{batch_id:04d}.parquet")
-        return writer.commit(batch, verdict, write_task(spec, rows.to_batches()).messages).outcome
+
+        def written(judged: JudgedBatch) -> Messages:
+            table = judged.table
+            spec = WriteSpec(storage=storage, schema=table.schema, options=table.options)
+            rows = pq.read_table(self.job.root / "source" / f"{batch_id:04d}.parquet")
+            return write_task(spec, rows.to_batches()).messages
+
+        return run_batch(self.writer, batch, written).outcome
 
 
 def replace_table(job: Job, **arguments: Any) -> None:

@@ -21,8 +21,10 @@ from paimon_stream.storage.location import store_location
 from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_sources import settings_of
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
+from tests.kits.steps import Messages, run_batch
 from tests.kits.stores import SECRETS, StoreServer
 from tests.kits.tables import write_rows
 from tests.servers.fault_proxy import FaultProxy
@@ -96,19 +98,13 @@ class RowStream:
     def _try(self) -> None:
         writer = self.writer or self.start()
         batch = Batch(batch_id=self.next_batch, offsets_hash=f"offsets-{self.next_batch}")
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            writer.already(batch, verdict)
-            return
-        if isinstance(verdict, Reuse):
-            messages = verdict.entry.messages
-        else:
-            table = replace(writer.table, storage=self.storage)
-            rows = [
-                {"id": n, "name": f"n{n}"} for n in (2 * self.next_batch, 2 * self.next_batch + 1)
-            ]
-            messages = write_rows(table, rows)
-        writer.commit(batch, verdict, messages)
+
+        def written(judged: JudgedBatch) -> Messages:
+            table = replace(judged.table, storage=self.storage)
+            ids = (2 * self.next_batch, 2 * self.next_batch + 1)
+            return write_rows(table, [{"id": n, "name": f"n{n}"} for n in ids])
+
+        run_batch(writer, batch, written)
 
     @property
     def expected(self) -> list[int]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from tests.kits.commits import Bench
+from tests.kits.steps import Messages, run_batch
 
 
 class PowerCut(BaseException):
@@ -97,16 +99,13 @@ class Stream:
             offsets_hash=f"{self.query_id}-{self.next_batch}",
             previous_done_millis=self.done_millis,
         )
-        verdict = self.writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            report = self.writer.already(batch, verdict)
-        elif isinstance(verdict, Reuse):
-            report = self.writer.commit(batch, verdict, verdict.entry.messages)
-        else:
+
+        def written(judged: JudgedBatch) -> Messages:
             self.written += 1
             name = f"{self.user}-{batch.batch_id}-{self.written}"
-            messages = (self.bench.message(name, rows=rows, dt=dt),) if rows else ()
-            report = self.writer.commit(batch, verdict, messages)
+            return (self.bench.message(name, rows=rows, dt=dt),) if rows else ()
+
+        report = run_batch(self.writer, batch, written)
         self.next_batch += 1
         self.done_millis = self.bench.clock.now_millis()
         return report

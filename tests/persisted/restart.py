@@ -8,18 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime, SimulatedClock
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.keyed import write_changes
+from tests.kits.steps import numbered, run_batch
 from tests.kits.tables import write_rows
 from tests.persisted.streams import FILES, Stream
 
@@ -84,24 +86,16 @@ class Restart:
             watermark=self.checkpoint.watermark(number),
             previous_done_millis=self.checkpoint.done_millis(number - 1),
         )
-        verdict = writer.judge(batch)
-        match verdict:
-            case AlreadyCommitted():
-                return writer.already(batch, verdict)
-            case Reuse(entry=entry):
-                return writer.commit(batch, verdict, entry.messages)
-            case _:
-                return writer.commit(batch, verdict, self._write(number, sink))
+        rows = self.stream.batch(number, sink)
+        return run_batch(writer, batch, lambda judged: self._write(judged, rows))
 
-    def _write(self, number: int, sink: str | None) -> tuple[CommitMessage, ...]:
-        writer, rows = self.writers[sink], self.stream.batch(number, sink)
-        first = writer.first_sequence()
+    def _write(self, judged: JudgedBatch, rows: list[dict[str, Any]]) -> WrittenBatch:
+        numbering, first, index = numbered(judged)
         if not self.stream.primary_keys:
-            return write_rows(writer.table, rows)
+            return judged.written(write_rows(judged.table, rows))
         changes = [("+I", row) for row in rows]
-        return write_changes(
-            writer.table, changes, first_sequence=first, index=writer.index
-        ).messages
+        made = write_changes(judged.table, changes, first_sequence=first, index=index).messages
+        return judged.written(made, numbering=numbering)
 
     def table(self) -> PaimonTable:
         """What the stream has written to."""

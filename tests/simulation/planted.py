@@ -18,19 +18,22 @@ from paimon_stream.storage.base import Bundle, PutResult
 from paimon_stream.stream import (
     dead_attempts,
     gather,
+    judging,
     last_batch,
     memory,
+    one_batch,
     own_history,
+    publishing,
     recommit,
     reuse,
-    writer,
+    settling,
 )
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.steps import PublishedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh
-from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
 from paimon_stream.table.fate import Answer, Fate
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
@@ -274,9 +277,9 @@ def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
     seed=38,
 )
 def the_claim_alone_is_trusted(patch: Patch) -> None:
-    real = writer.judge_next
+    real = judging.judge_next
     patch.setattr(
-        writer,
+        judging,
         "judge_next",
         lambda *given, follows, **known: real(*given, follows=False, **known),
     )
@@ -485,22 +488,22 @@ def files_are_deleted_in_doubt(patch: Patch) -> None:
     """A store that gives no answer to the commit rarely deletes a file right after that. So the
     files go where the first put has no answer.
     """
-    messages: dict[object, Any] = {}
+    writing: dict[object, WrittenBatch] = {}
 
-    def prepare(self: StreamWriter, *given: Any) -> Any:
-        messages[_process(self.table.storage)] = self, given[2].entry.messages
-        return commit(self, *given)
+    def prepare(written: WrittenBatch, *given: Any) -> Any:
+        writing[_process(written.judged.table.storage)] = written
+        return commit(written, *given)
 
     def publish(self: SnapshotStore, snapshot: Any, content: bytes) -> PutResult:
         try:
             return put(self, snapshot, content)
         except Unavailable:
-            if (writing := messages.get(_process(self.storage))) is not None:
-                writing[0].discard(writing[1])
+            if (written := writing.get(_process(self.storage))) is not None:
+                publishing.discard(written)
             raise
 
-    commit, put = StreamWriter._publish, SnapshotStore.publish
-    patch.setattr(StreamWriter, "_publish", prepare)
+    commit, put = publishing._commit, SnapshotStore.publish
+    patch.setattr(publishing, "_commit", prepare)
     patch.setattr(SnapshotStore, "publish", publish)
 
 
@@ -529,12 +532,12 @@ def dead_files_are_not_compared(patch: Patch) -> None:
     why="The table refers to the files.",
 )
 def every_attempt_is_dead(patch: Patch) -> None:
-    def settle(self: StreamWriter, verdict: Any, entry: Any, outcome: Any, **more: Any) -> int:
-        self.discard(entry.messages)
-        return int(real(self, verdict, entry, outcome, **more))
+    def settle(published: PublishedBatch) -> SettledBatch:
+        publishing.discard(published.written)
+        return real(published)
 
-    real = StreamWriter._settle
-    patch.setattr(StreamWriter, "_settle", settle)
+    real = settling.settle
+    patch.setattr(one_batch, "settle", settle)
 
 
 @bug(
@@ -701,5 +704,5 @@ def a_late_register_is_believed(patch: Patch) -> None:
     newcomers=True,
 )
 def what_follows_an_expired_batch_is_new(patch: Patch) -> None:
-    real = writer.Memory
-    patch.setattr(writer, "Memory", lambda **known: real(**{**known, "has_expired": False}))
+    real = settling.Memory
+    patch.setattr(settling, "Memory", lambda **known: real(**{**known, "has_expired": False}))

@@ -8,7 +8,7 @@ from typing import Any
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.commit.sequence import Sequences
 from paimon_stream.maintenance.expire_run import Cleaner
-from paimon_stream.stream import writer
+from paimon_stream.stream import publishing
 from paimon_stream.table.references import References
 from paimon_stream.write.dynamic_buckets import Assigner
 from tests.simulation import rules
@@ -54,8 +54,8 @@ def prepared_files_keep_their_buckets(patch: Patch) -> None:
     def request(**named: Any) -> Any:
         return real(**{**named, "numbering": None} if named.get("checked") else named)
 
-    real = writer.CommitRequest
-    patch.setattr(writer, "CommitRequest", request)
+    real = publishing.CommitRequest
+    patch.setattr(publishing, "CommitRequest", request)
 
 
 @bug(

@@ -8,10 +8,10 @@ from typing import Any
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.request import Published
 from paimon_stream.commit.watched_files import WatchedFiles
-from paimon_stream.compact.in_stream import StreamCompaction
+from paimon_stream.compact.in_stream import Compacted, StreamCompaction
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.entries import FileKind
-from paimon_stream.stream.writer import StreamWriter
+from paimon_stream.stream.steps import SettledBatch
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 
@@ -21,19 +21,16 @@ STREAM = "compacting stream"
 def with_id(patch: Patch, step: int) -> None:
     """Compactions by streams have the id of the last batch plus `step`."""
 
-    def publish(self: StreamWriter, source: Any) -> Any:
-        memory = self._memory
+    def publish(self: SettledBatch, source: Any) -> Any:
+        memory = self.standing.memory
         if memory is None or memory.own is None:
             return real(self, source)
         other = max(0, memory.own.batch_id + step)
-        self._memory = replace(memory, own=replace(memory.own, batch_id=other))
-        try:
-            return real(self, source)
-        finally:
-            self._memory = replace(self._memory, own=memory.own)
+        moved = replace(memory, own=replace(memory.own, batch_id=other))
+        return real(replace(self, standing=replace(self.standing, memory=moved)), source)
 
-    real = StreamWriter.publish_compaction
-    patch.setattr(StreamWriter, "publish_compaction", publish)
+    real = SettledBatch.publish
+    patch.setattr(SettledBatch, "publish", publish)
 
 
 @bug(
@@ -81,10 +78,10 @@ def removals_of_others_are_overlooked(patch: Patch) -> None:
     seed=192,
 )
 def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
-    def publish(self: StreamCompaction, table: Any) -> None:
+    def publish(self: StreamCompaction, settled: Any) -> Compacted:
         pending = list(self._pending)
         try:
-            real(self, table)
+            return real(self, settled)
         except CommitUnknown:
             for one in pending:
                 if one.future.done() and one.future.exception() is None:
@@ -103,14 +100,15 @@ def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
     seed=43,
 )
 def an_unknown_compaction_by_a_stream_is_done(patch: Patch) -> None:
-    def publish(self: StreamWriter, source: Any) -> Any:
+    def publish(self: SettledBatch, source: Any) -> Any:
         try:
             return real(self, source)
         except CommitUnknown:
             entries = tuple(entry for one in source._made for entry in one.deleted())
             done = Changes(entries=entries)
-            assert self.newest is not None
-            return Published(snapshot=self.newest, attempts=1, phases={}, compact_changes=done)
+            newest = self.standing.newest
+            assert newest is not None
+            return Published(snapshot=newest, attempts=1, phases={}, compact_changes=done)
 
-    real = StreamWriter.publish_compaction
-    patch.setattr(StreamWriter, "publish_compaction", publish)
+    real = SettledBatch.publish
+    patch.setattr(SettledBatch, "publish", publish)

@@ -73,9 +73,9 @@ def test_there_are_enough_of_them() -> None:
 
 def test_an_error_of_python_is_no_rule_and_says_that_the_plant_is_broken() -> None:
     def plant(patch: Patch) -> None:
-        patch.setattr(StreamWriter, "judge", lambda self: None)
+        patch.setattr(StreamWriter, "write", lambda self: None)
 
-    bug = Bug("rotten", "judge has another signature.", plant, STREAMS_END, "It never commits.")
+    bug = Bug("rotten", "write has another signature.", plant, STREAMS_END, "It never commits.")
     with pytest.raises(BrokenPlant, match=r"the plant is broken\. TypeError"):
         bug.caught()
 

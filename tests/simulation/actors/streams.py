@@ -5,6 +5,7 @@ operator who does what their errors advise.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from paimon_stream.api.doctor import Diagnosis
 from paimon_stream.commit.report import CommitReport, Phase
@@ -30,9 +31,11 @@ from paimon_stream.errors import (
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.recommit import RecommitReport
-from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.removals import read_removals
+from tests.kits.steps import numbered, rows
 from tests.simulation import rules
 from tests.simulation.actors.advice import (
     NEVER,
@@ -51,7 +54,6 @@ from tests.simulation.rewriting import PoolBeside
 from tests.simulation.scheduler import MINUTE
 from tests.simulation.state import State, Token, Violation, stream_of
 
-REWRITES = 4
 UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)
 BESIDE_MANIFESTS = (Phase.BASE_READ, Phase.CHECKED)
 """Where a batch's first attempt has not written its journal entry yet: it goes with the
@@ -88,17 +90,23 @@ Reports = dict[str, CommitReport]
 """What each sink of a stream reported, by its commit user."""
 
 
-class PromisingWriter(StreamWriter):
-    """A stream's writer, whose published compactions are promised: they are pieces of work."""
+@dataclass(frozen=True)
+class PromisingBatch:
+    """A batch that has ended, whose published compactions are promised: they are pieces of work."""
 
+    settled: SettledBatch
     stream: Stream
 
-    def publish_compaction(self, source: ChangeSource) -> Published | None:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.settled, name)
+
+    def publish(self, source: ChangeSource) -> Published | None:
+        """As that of the batch."""
         stream = self.stream
         stream.compacted += 1
         stream.owes = True
         try:
-            outcome = super().publish_compaction(source)
+            outcome = self.settled.publish(source)
         finally:
             stream.owes = False
         if outcome is not None:
@@ -283,7 +291,7 @@ class Stream(Actor):
                 "run-id": identity.run_id,
                 "checkpoint": identity.checkpoint or "",
             }
-            writer = self.writers[user] = PromisingWriter(
+            self.writers[user] = StreamWriter(
                 storage=self.storage(),
                 identity=identity,
                 options=self.run_options,
@@ -291,10 +299,9 @@ class Stream(Actor):
                 runtime=process.runtime,
                 observer=self,
             )
-            writer.stream = self
             if self.compacts and not self.overwrites:
                 pool = PoolBeside(self.world)
-                self.compactions[user] = StreamCompaction(self.writers[user], process.runtime, pool)
+                self.compactions[user] = StreamCompaction(process.runtime, pool)
 
     def examined_batch(self) -> Reports:
         """The first batch of a run, at once after the doctor was asked what it would do."""
@@ -314,16 +321,17 @@ class Stream(Actor):
         for user, writer in self.writers.items():
             compaction = self.compactions.get(user)
             try:
-                reports[user] = self.batch_of(user, writer)
+                settled = self.batch_of(user, writer)
             except PaimonStreamError:
                 if compaction is not None:
                     compaction.close()
                 raise
+            reports[user] = settled.report
             if self.has_rows:
                 self.answered.add(user)
             if compaction is not None:
                 self.compacting = True
-                compaction.after_batch(self.at, writer.changes)
+                writer.compact(compaction, PromisingBatch(settled, self))
                 self.compacting = False
         return reports
 
@@ -346,30 +354,21 @@ class Stream(Actor):
         before = [one for one in range(self.at) if self.rows_in(one)]
         return {(row, one) for row in self.rows for one in before}
 
-    def batch_of(self, user: str, writer: StreamWriter) -> CommitReport:
-        """One batch of one sink, as spark/batch.py does it."""
+    def batch_of(self, user: str, writer: StreamWriter) -> SettledBatch:
+        """One batch of one sink, with the compaction behind it."""
         batch = Batch(
             batch_id=self.at,
             offsets_hash=self.checkpoint.plan(self.at, self.world.operations),
             previous_done_millis=self.checkpoint.done_before(self.at),
         )
-        verdict = writer.judge(batch)
-        for _ in range(REWRITES):
-            if isinstance(verdict, AlreadyCommitted):
-                return writer.already(batch, verdict)
-            try:
-                if isinstance(verdict, Reuse):
-                    return writer.commit(batch, verdict, verdict.entry.messages)
-                dt, first = "xy"[self.at % 2], writer.first_sequence()
-                given = {"dt": dt, "first": first, "index": writer.index}
-                messages = (
-                    self.messages(writer.table, user, self.at, **given) if self.has_rows else ()
-                )
-                return writer.commit(batch, verdict, messages)
-            except SequenceConflict as conflict:
-                last = conflict
-                verdict = writer.again(verdict)
-        raise last
+
+        def written(judged: JudgedBatch) -> WrittenBatch:
+            numbering, first, index = numbered(judged)
+            given = {"dt": "xy"[self.at % 2], "first": first, "index": index}
+            made = self.messages(judged.table, user, self.at, **given) if self.has_rows else ()
+            return judged.written(made, numbering=numbering)
+
+        return writer.write(batch, rows(written))
 
     # -- what became of it ------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -323,15 +324,15 @@ def test_another_run_that_has_begun_keeps_this_one_from_publishing(tmp_path: Pat
     table, pool = keyed(tmp_path), Held()
     stream = CompactedStream(table, pool=pool)
     run(stream, 5)
-    old, writer = stream.compaction, stream.writer
-    assert old is not None and writer is not None
+    old, settled = stream.compaction, stream.settled
+    assert old is not None and settled is not None
     before = data_files(table)
     pool.go_on()
     assert data_files(table) > before
     stream.start()
     stream.next_batch = 4
     assert stream.batch(changes(4)).outcome == "already committed"
-    old.after_batch(4, None)
+    old.after_batch(replace(settled, changes=None))
     assert not compactions(table)
     assert data_files(table) == before
     run(stream, 1)
@@ -454,7 +455,7 @@ def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     assert stream.counts["failedCompactions"] == 1
     assert stream.counts["compactionConflicts"] == 0, "nobody else was there"
     assert stream.writer is not None
-    assert stream.writer.conflicts == 0
+    assert stream.writer.standing.conflicts == 0
     assert table.latest_snapshot().commit_kind.value == "COMPACT"
     assert len(data_files(table)) == len(before) + 2
     assert live(table) <= data_files(table)
@@ -510,9 +511,9 @@ def test_a_batch_waits_for_a_share_of_the_interval_and_no_longer(tmp_path: Path)
     run(stream, 5)
     took = clock.monotonic() - before
     assert len(pool.calls) == 1, "it has waited in vain"
-    assert stream.compaction is not None
+    assert stream.compaction is not None and stream.settled is not None
     waited = clock.monotonic()
-    stream.compaction.after_batch(4, None)
+    stream.compaction.after_batch(replace(stream.settled, changes=None))
     assert clock.monotonic() - waited < took
 
 

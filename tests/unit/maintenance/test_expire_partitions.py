@@ -456,8 +456,10 @@ def test_a_stream_expires_partitions_batch_after_batch_and_goes_on() -> None:
     stream, after = Stream(bench, user="you"), CountedAfterCommit(runtime=bench.runtime)
     for day in ("2000-01-02", NOW, "2000-01-03", NOW):
         stream.batch(dt=day)
-        assert stream.writer is not None and stream.writer.newest is not None
-        after(stream.writer.table, stream.writer.newest)
+        assert stream.writer is not None
+        newest = stream.writer.standing.newest
+        assert newest is not None
+        after(stream.writer.table, newest)
     assert after.failures == 0
     assert {bench.table.layout.partition_values(one.partition)[0] for one in bench.live()} == {NOW}
     assert len(bench.live()) == 2

@@ -551,11 +551,11 @@ def test_what_operators_gave_up_in_main_and_in_the_branch_stays_given_up() -> No
     main.batch()
     branch.batches(2)
     forward(bench)
-    register = Claims(bench.storage, main.writer._identity).own()  # type: ignore[union-attr]
+    register = Claims(bench.storage, main.writer.run.identity).own()  # type: ignore[union-attr]
     assert register is not None
     assert (3, 4) in register.given_up
     assert main.writer is not None and branch.writer is not None
-    runs = {main.writer._claims.run, branch.writer._claims.run}
+    runs = {main.writer.run.claims.run, branch.writer.run.claims.run}
     assert register.runs >= runs, "so both are told from another sink that ran with one of them"
 
 

@@ -27,6 +27,7 @@ from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.batch import Runs
 from paimon_stream.spark.datasource_write import Answer, Plan
 from paimon_stream.spark.identity import QueryFacts
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.write.task import encode_result
 from tests.kits.params import few
 
@@ -302,11 +303,8 @@ def test_complete_results_are_refused_by_a_sink_that_upserts(tmp_path: Path) -> 
         {"path": table(tmp_path, keyed=True).location}, overwrite=False, is_stream=True
     )
     facts = QueryFacts(query_id="q", output_mode="complete")
-    with (
-        pytest.raises(errors.UnsupportedFeature, match=r"the sink upserts.*mode='complete'"),
-        Runs().run_of(facts, sink, "me"),
-    ):
-        pass
+    with pytest.raises(errors.UnsupportedFeature, match=r"the sink upserts.*mode='complete'"):
+        Runs().run_batch(Batch(batch_id=0), facts, sink, "me", lambda run: pytest.fail(repr(run)))
 
 
 # -- batch writes

@@ -20,12 +20,14 @@ from paimon_stream.options import BUCKET, Options
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.lost_batches import listed_batch
-from paimon_stream.stream.verdicts import Fresh, Reuse
+from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Fresh
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import load_table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.shuffle_packets import pack, unpack
 from paimon_stream.write.task import WriteSpec
+from tests.kits import steps
 
 COLUMNS = [("k", "BIGINT NOT NULL"), ("v", "STRING")]
 
@@ -81,14 +83,11 @@ def begun(path: str, given: pa.Table) -> Any:
     return lambda: commit.append(messages, numbering)
 
 
-def written(writer: StreamWriter, *keys: int) -> Any:
-    first, table = writer.first_sequence(), writer.table
-    spec = WriteSpec(
-        storage=table.storage, schema=table.schema, options=table.options, index=writer.index
-    )
-    return write_keyed_task(
-        spec, rows(*keys, v="stream").to_batches(), first_sequence=first
-    ).messages
+def written(judged: JudgedBatch, *keys: int) -> WrittenBatch:
+    table, (numbering, first, index) = judged.table, steps.numbered(judged)
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index)
+    made = write_keyed_task(spec, rows(*keys, v="stream").to_batches(), first_sequence=first)
+    return judged.written(made.messages, numbering=numbering)
 
 
 def stream(path: str, run: str, observer: KilledAt) -> StreamWriter:
@@ -115,26 +114,21 @@ def test_prepared_files_are_used_only_by_the_index_of_their_batch(path: str, aga
     append(path, 1, 2)
     observer = KilledAt()
     writer, batch = stream(path, "one", observer), Batch(batch_id=0, offsets_hash="plan")
-    verdict = writer.judge(batch)
-    assert isinstance(verdict, Fresh)
-    messages = written(writer, 7)
+    judged = steps.judge(writer, batch)
+    assert isinstance(judged.verdict, Fresh)
+    prepared = written(judged, 7)
     if again:
         append(path, 7)
         with pytest.raises(IndexConflict):
-            writer.commit(batch, verdict, messages)
-        verdict = writer.again(verdict)
-        messages = written(writer, 7)
+            steps.commit(writer, prepared)
+        prepared = written(prepared.anew(), 7)
     observer.phase = Phase.STAGED
     with pytest.raises(Killed):
-        writer.commit(batch, verdict, messages)
+        steps.commit(writer, prepared)
     if again:
         PaimonTable.load(path).rollback_to(1)
-    writer = stream(path, "two", KilledAt())
-    verdict = writer.judge(batch)
-    assert isinstance(verdict, Fresh if again else Reuse)
-    writer.commit(
-        batch, verdict, verdict.entry.messages if isinstance(verdict, Reuse) else written(writer, 7)
-    )
+    report = steps.run_batch(stream(path, "two", KilledAt()), batch, lambda it: written(it, 7))
+    assert report.reused is not again
     append(path, 3, 4)
     append(path, 7, v="newer")
     assert found(path)[7] == "newer"
@@ -148,16 +142,17 @@ def test_prepared_files_are_not_used_above_a_rollback_that_took_the_index_of_the
     append(path, 7)
     observer = KilledAt()
     writer, batch = stream(path, "one", observer), Batch(batch_id=0, offsets_hash="plan")
-    verdict = writer.judge(batch)
+    judged = steps.judge(writer, batch)
     observer.phase = Phase.STAGED
     with pytest.raises(Killed):
-        writer.commit(batch, verdict, written(writer, 7))
+        steps.commit(writer, written(judged, 7))
     PaimonTable.load(path).rollback_to(newest)
     writer = stream(path, "two", KilledAt())
-    verdict = writer.judge(batch)
-    assert isinstance(verdict, Fresh)
-    assert verdict.written_again is not None and "index" in verdict.written_again
-    writer.commit(batch, verdict, written(writer, 7))
+    judged = steps.judge(writer, batch)
+    assert isinstance(judged.verdict, Fresh)
+    why = judged.verdict.written_again
+    assert why is not None and "index" in why
+    steps.commit(writer, written(judged, 7))
     append(path, 3, 4)
     append(path, 7, v="newer")
     assert found(path)[7] == "newer"

@@ -16,8 +16,9 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_CHECKPOINT_RESET, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import MOST_BYTES, FileStat
-from paimon_stream.stream.verdicts import Fresh, Reuse, Verdict
+from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.writer import Batch
+from tests.kits import steps
 from tests.kits.commits import Bench
 from tests.kits.faults import FaultyStorage
 from tests.kits.streams import At, AtBatch, PowerCut, Stream
@@ -68,7 +69,7 @@ class Overtaken:
             done_millis=first.done_millis,
             written=1,
         )
-        self.verdict: Verdict | None = None
+        self.judged: JudgedBatch | None = None
         earlier.start(At(phase, lambda: self._judge(lands)))
         if lands:
             assert earlier.batch().snapshot_id == 3
@@ -82,7 +83,7 @@ class Overtaken:
     def _judge(self, lands: bool) -> None:
         self.next.start()
         assert self.next.writer is not None
-        self.verdict = self.next.writer.judge(self.batch)
+        self.judged = steps.judge(self.next.writer, self.batch)
         if not lands:
             raise KeyboardInterrupt
 
@@ -92,10 +93,9 @@ class Overtaken:
 
     def commit(self) -> None:
         assert self.next.writer is not None
-        assert isinstance(self.verdict, Fresh | Reuse)
-        fresh = isinstance(self.verdict, Fresh)
-        messages = (self.bench.message("me-1-2"),) if fresh else self.verdict.entry.messages
-        self.next.writer.commit(self.batch, self.verdict, messages)
+        assert self.judged is not None
+        rows = steps.rows(lambda judged: (self.bench.message("me-1-2"),))
+        steps.commit(self.next.writer, rows.write(self.judged))
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_paused_run_whose_files_are_all_there_publishes_although_a_later_run_h
     def overtake() -> None:
         later.start()
         assert later.writer is not None
-        later.writer.judge(Batch(batch_id=0, offsets_hash="q1-0"))
+        steps.judge(later.writer, Batch(batch_id=0, offsets_hash="q1-0"))
         bench.clock.advance(5_000)
 
     paused = Stream(bench)
@@ -592,8 +592,7 @@ def test_a_run_that_ends_before_it_registers_takes_no_proof_away() -> None:
     bench.expire(7)
     for _ in range(2):
         stream.start()
-        claims = stream.writer._claims
-        claims.acquire()  # then it is killed
+        stream.writer.run.claims.acquire()  # then it is killed
     stream.start()
     assert stream.batch().outcome == "committed"
 
@@ -605,7 +604,7 @@ def test_what_an_operator_has_given_up_proves_nothing_of_earlier_batches() -> No
     rollback_to(bench.table, 2, runtime=bench.runtime)
     stream.options = {"paimon-stream.on-table-change": "continue"}
     stream.start()
-    stream.writer.judge(Batch(batch_id=3))  # it is killed before its journal entry
+    steps.judge(stream.writer, Batch(batch_id=3))  # it is killed before its journal entry
     other.batches(6)
     bench.expire(7)
     stream.options, stream.next_batch = {}, 0  # somebody has put the checkpoint back

@@ -15,6 +15,7 @@ from paimon_stream import PaimonTable
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.kits.commits import Bench
+from tests.kits.steps import run_batch
 
 NUMBERS = count()
 LEFT = {
@@ -74,8 +75,8 @@ def test_a_stream_says_it_once_in_one_line(caplog: pytest.LogCaptureFixture) -> 
     )
     for number in range(2):
         batch = Batch(batch_id=number)
-        verdict = writer.judge(batch)
-        writer.commit(batch, verdict, (bench.message(f"f{number}", dt="a"),))  # type: ignore[arg-type]
+        message = bench.message(f"f{number}", dt="a")
+        run_batch(writer, batch, lambda judged, message=message: (message,))  # type: ignore[misc]
     (line,) = said(caplog)
     assert all(option in line for option in LEFT)
 

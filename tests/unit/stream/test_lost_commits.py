@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,7 +244,9 @@ def test_a_batch_that_was_prepared_when_the_loss_was_seen_is_used_afterwards() -
     stream = Stream(bench)
     stream.start(At(Phase.JOURNALED, lambda: None))
     stream.batches(2)
-    stream.writer._observer = At(Phase.JOURNALED, lambda: lose(bench))  # type: ignore[union-attr]
+    assert stream.writer is not None
+    seen = At(Phase.JOURNALED, lambda: lose(bench))
+    stream.writer.run = replace(stream.writer.run, observer=seen)
     with pytest.raises(CommitUnknown) as caught:
         stream.batch()
     assert isinstance(caught.value.__cause__, CommitLost)

@@ -4,11 +4,14 @@ say what became of them, or cannot be read.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import HistoryUnknown, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.stream.standing import Target
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 from tests.unit.stream.test_what_is_gone import (
@@ -50,8 +53,9 @@ def test_batches_below_a_decision_that_are_rolled_back_later_stop_the_stream_aft
     stream.batch(rows=0)
     if not restarted:
         assert stream.writer is not None
-        stream.writer._overrides.clear()
-        stream.writer._refresh()
+        run = replace(stream.writer.run, options={})
+        standing = replace(stream.writer.standing, target=Target.open(run))
+        stream.writer.run, stream.writer.standing = run, standing
     stream.options = {}
     if restarted:
         stream.start()

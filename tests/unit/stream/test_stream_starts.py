@@ -17,6 +17,7 @@ from paimon_stream.stream.verdicts import Fresh
 from paimon_stream.stream.writer import Batch
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import create_table
+from tests.kits import steps
 from tests.kits.commits import FIELDS, Bench
 from tests.kits.places import emptied
 from tests.kits.streams import At, PowerCut, Stream
@@ -223,12 +224,12 @@ def test_a_table_that_is_replaced_before_its_schema_grows_is_left_as_it_is() -> 
     stream = Stream(Bench())
     stream.start()
     assert stream.writer is not None
-    verdict = stream.writer.judge(Batch(batch_id=0))
-    assert isinstance(verdict, Fresh)
+    judged = steps.judge(stream.writer, Batch(batch_id=0))
+    assert isinstance(judged.verdict, Fresh)
     emptied(stream.bench.storage)
     create_table(stream.bench.storage, FIELDS[:1], runtime=stream.bench.runtime)
     with pytest.raises(TableReplaced, match="created again"):
-        stream.writer.evolve(grown)
+        judged.evolve(grown)
     assert SchemaStore(stream.bench.storage).ids() == [0]
 
 
@@ -237,13 +238,13 @@ def test_a_table_that_is_replaced_after_its_schema_has_grown_is_reported_as_repl
     stream.batch()
     assert stream.writer is not None
     batch = Batch(batch_id=1)
-    verdict = stream.writer.judge(batch)
-    assert isinstance(verdict, Fresh)
-    stream.writer.evolve(grown)
+    judged = steps.judge(stream.writer, batch)
+    assert isinstance(judged.verdict, Fresh)
+    judged = judged.on(judged.evolve(grown))
     emptied(stream.bench.storage)
     create_table(stream.bench.storage, FIELDS[:1], runtime=stream.bench.runtime)
     with pytest.raises(TableReplaced):
-        stream.writer.commit(batch, verdict, (stream.bench.message("me-1"),))
+        steps.commit(stream.writer, judged.written((stream.bench.message("me-1"),)))
 
 
 def grown(schema: TableSchema) -> TableSchema:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.stream.verdicts import Fresh
-from paimon_stream.stream.writer import Batch
+from paimon_stream.stream.steps import for_driver
+from paimon_stream.stream.verdicts import Batch, Fresh
+from tests.kits import steps
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 from tests.kits.trips import Trips, TripStorage
@@ -31,9 +32,10 @@ def counted(stream: Stream, storage: TripStorage, after: AfterCommit | None = No
             stream.start(storage=storage)
         stream.batch()
         assert stream.writer is not None
-        assert stream.writer.newest is not None
+        newest = stream.writer.standing.newest
+        assert newest is not None
         if after is not None:
-            after(stream.writer.table, stream.writer.newest)
+            after(stream.writer.table, newest)
     return found
 
 
@@ -47,9 +49,10 @@ def written(stream: Stream, storage: TripStorage, wait_minutes: int = 0) -> Trip
     stream.next_batch += 1
     messages = tuple(bench.message(f"d-{batch.batch_id}-{n}") for n in range(2))
     with storage.counted() as found:
-        verdict = writer.judge(batch)
-        assert isinstance(verdict, Fresh)
-        target = writer.table_for_driver().storage
+        judged = steps.judge(writer, batch)
+        assert isinstance(judged.verdict, Fresh)
+        held = judged.held()
+        target = for_driver(judged.table, held).storage
         for message in messages:
             path = bench.table.layout.data_file(
                 message.partition, message.bucket, message.new_files[0].file_name
@@ -58,7 +61,7 @@ def written(stream: Stream, storage: TripStorage, wait_minutes: int = 0) -> Trip
             with target.open_output(path) as out:
                 out.write(b"data")
         bench.clock.advance(wait_minutes * 60_000)
-        report = writer.commit(batch, verdict, messages)
+        report = steps.commit(writer, judged.written(messages, held=held))
     assert (report.trips, report.requests) == (found.trips, found.kinds)
     return found
 
@@ -119,14 +122,14 @@ def first_batch(stream: Stream, storage: TripStorage) -> tuple[Trips, Trips]:
     writer = stream.writer
     assert writer is not None
     batch = Batch(batch_id=stream.next_batch, offsets_hash=f"{stream.query_id}-{stream.next_batch}")
-    with storage.counted() as judged:
-        verdict = writer.judge(batch)
-    assert isinstance(verdict, Fresh)
+    with storage.counted() as of_judgement:
+        judged = steps.judge(writer, batch)
+    assert isinstance(judged.verdict, Fresh)
     message = stream.bench.message(f"first-{batch.batch_id}")
-    with storage.counted() as committed:
-        writer.commit(batch, verdict, (message,))
+    with storage.counted() as of_commit:
+        steps.commit(writer, judged.written((message,)))
     stream.next_batch += 1
-    return judged, committed
+    return of_judgement, of_commit
 
 
 @pytest.mark.parametrize("journal", ["true", "false"])

@@ -1,0 +1,242 @@
+"""The first step of a batch: what is to be done with it, on the table as it is now (exactly-once.md
+§1, §2). The first batch of a run is judged from the storage, after the run has claimed its user.
+Later ones are judged by what the run remembers.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+
+from paimon_stream.commit.guard import guard_stream
+from paimon_stream.commit.report import Phase
+from paimon_stream.commit.request import Judged
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.options import COMMIT_GUARD, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
+from paimon_stream.storage.store_client import probe_atomic_create
+from paimon_stream.storage.together import Meter, Request
+from paimon_stream.stream.admission import given_up, journal_since, passed_over
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.gather import gather
+from paimon_stream.stream.memory import Memory, judge_next, require_absent
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.reuse import judge
+from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.standing import Outlook, Standing, Target
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
+from paimon_stream.stream.writable import (
+    check_writable,
+    warn_of_earlier_batches,
+    warn_of_merging,
+    warn_of_work_left,
+)
+from paimon_stream.table.branch_identity import read_identity
+from paimon_stream.table.layout import SNAPSHOT_FOLDER
+from paimon_stream.table.table import table_of
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judgement:
+    """A verdict, how the run stands by it, and what was seen. See `JudgedBatch`."""
+
+    verdict: Verdict
+    standing: Standing
+    sight: Judged | None
+    knows_later: bool = False
+
+
+def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch:
+    """Decides what to do with the batch. Raises a `ReplayError` if exactly-once cannot be proven,
+    `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`.
+    """
+    clock, meter = run.runtime.clock, Meter(run.storage)
+    began, began_millis = clock.monotonic(), clock.now_millis()
+    run.observer.reached(Phase.BATCH_STARTED, batch.batch_id)
+    if standing.memory is None or standing.target is None:
+        target = Target.open(run)
+        refuse = run.refusals(batch, target.table)
+        judgement = _judge_first(run, standing, batch, target, refuse)
+    else:
+        judgement = _judge_later(run, standing, batch, standing.target, standing.memory)
+    run.observer.reached(Phase.JUDGED, batch.batch_id)
+    return JudgedBatch(
+        run=run,
+        batch=batch,
+        verdict=judgement.verdict,
+        standing=judgement.standing,
+        sight=judgement.sight,
+        knows_later=judgement.knows_later,
+        began_millis=began_millis,
+        meter=meter,
+        phases={"judge": (clock.monotonic() - began) * 1000},
+    )
+
+
+# -- the first batch of a run ---------------------------------------------------------------------
+def _judge_first(
+    run: StreamRun, standing: Standing, batch: Batch, target: Target, refuse: ReplayErrors
+) -> _Judgement:
+    table = target.table
+
+    def claim_and_gather() -> tuple[bool, Evidence]:
+        ended = run.claims.acquire()
+        evidence = gather(table, run.identity, batch, snapshots=run.snapshots, runs=ended)
+        return bool(ended), evidence
+
+    seen_millis = run.runtime.clock.now_millis()
+    probe = partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids)
+    guards = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
+    *_, (ended, evidence) = run.storage.together([*guards, claim_and_gather])
+    verdict = _judge_from_storage(run, batch, target, evidence, refuse)
+    outlook = _outlook(evidence, verdict, ended=ended)
+    _require_newest_run(run, target, verdict, refuse)
+    anew = _gives_up_earlier(run, refuse)
+    _register(run, target, evidence, verdict, refuse, anew=anew)
+    entries = (evidence.entry, evidence.last_entry)
+    if any(one is not None and one.schema_digest != evidence.schema_digest for one in entries):
+        run.journal.remove_other_tables(evidence.schema_digest)
+    warn_of_merging(table, in_stream=not run.overwrites)
+    if not run.overwrites:
+        warn_of_earlier_batches(table, evidence, verdict)
+    warn_of_work_left(table)
+    admitted = replace(target, digest=evidence.schema_digest, branch=evidence.branch)
+    return _Judgement(
+        verdict=verdict,
+        standing=replace(standing, memory=None, target=admitted, outlook=outlook),
+        sight=Judged(latest=evidence.latest, schema_id=table.schema.id, since_millis=seen_millis),
+        knows_later=evidence.knows_later,
+    )
+
+
+def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
+    """What may still come. With `ended`, this run has ended the claim of an earlier one."""
+    follows = ended or evidence.has_earlier_run
+    is_renamed = not follows and any(
+        not evidence.claimed(sibling.user) for sibling in evidence.siblings
+    )
+    is_newest = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
+    goes_back = evidence.later_entry is not None and is_newest
+    return Outlook(follows=follows, is_renamed=is_renamed, goes_back=goes_back)
+
+
+def _require_newest_run(
+    run: StreamRun, target: Target, verdict: Verdict, refuse: ReplayErrors
+) -> None:
+    """Raises `SharedCheckpoint` if a later run has begun: what it has left since the evidence was
+    gathered may have expired before it was judged. Beside that, it is looked whether another engine
+    may replace snapshots.
+    """
+    looks: list[Request] = [run.claims.is_ended]
+    if verdict.seen is not None:
+        seen, clock = verdict.seen.id, run.runtime.clock
+        looks.append(partial(guard_stream, target.table, run.snapshots, seen, clock))
+    if run.storage.together(looks)[0]:
+        raise refuse.later_run_began()
+
+
+# -- later batches of a run -----------------------------------------------------------------------
+def _judge_later(
+    run: StreamRun, standing: Standing, batch: Batch, target: Target, memory: Memory
+) -> _Judgement:
+    """In one trip, unless somebody else has written meanwhile."""
+    since = run.runtime.clock.now_millis()
+    looks: list[Request] = [
+        partial(run.schemas.newest, target.table.schema),
+        run.schemas.first_digest,
+        run.snapshots.latest,
+        run.claims.holds,
+        partial(read_identity, run.storage),
+    ]
+    schema, digest, latest, claimed, branch = run.storage.together(looks)
+    if schema != target.table.schema:
+        table = table_of(run.storage, schema, run.options)
+        check_writable(table, in_stream=not run.overwrites)
+        target = target.with_table(run, table, digest)
+    refuse = run.refusals(batch, target.table)
+    if digest != target.digest or branch != target.branch:
+        what = "table's first schema" if digest != target.digest else "branch's identity"
+        refuse.table_replaced(f"the {what} changed while the stream was running")
+        # An operator lets it continue, as a new stream of that table.
+        return _judge_first(run, standing, batch, Target.open(run), refuse)
+    # Batches of an old name may go while this run has none that it could miss.
+    outlook = standing.outlook
+    follows = outlook.follows or (outlook.is_renamed and memory.own is None)
+    fresh = judge_next(run.snapshots, memory, refuse, latest=latest, follows=follows)
+    verdict = fresh or _judge_again(run, batch, target, refuse)
+    alone = latest is not None and SnapshotRef.of(latest) == memory.seen
+    # What a later run has published since the claim was looked for may have expired before the
+    # snapshots were read. Where there is nothing new, it has published nothing.
+    if not (claimed and alone) and run.claims.is_ended():
+        raise refuse.later_run_began()
+    is_quiet = alone and standing.undisturbed
+    return _Judgement(
+        verdict=verdict,
+        standing=replace(standing, target=target, undisturbed=alone),
+        sight=Judged(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
+    )
+
+
+def _judge_again(
+    run: StreamRun, batch: Batch, target: Target, refuse: ReplayErrors
+) -> Fresh | Reuse:
+    """Judges a later batch whose run remembers snapshots that are not part of the table any
+    more.
+    """
+    require_absent(run.snapshots, run.identity, refuse)
+    none: frozenset[str] = frozenset()
+    evidence = gather(target.table, run.identity, batch, snapshots=run.snapshots, runs=none)
+    verdict = _judge_from_storage(run, batch, target, evidence, refuse)
+    if _gives_up_earlier(run, refuse):
+        _register(run, target, evidence, verdict, refuse, anew=True)
+    if isinstance(verdict, AlreadyCommitted):
+        raise refuse.published_by_earlier_run()
+    return verdict
+
+
+# -- from the storage -----------------------------------------------------------------------------
+def _judge_from_storage(
+    run: StreamRun, batch: Batch, target: Target, evidence: Evidence, refuse: ReplayErrors
+) -> Verdict:
+    verdict = judge(target.table, evidence, refuse, run.runtime, overwrites=run.overwrites)
+    if isinstance(verdict, Fresh) and verdict.written_again:
+        _LOG.info("Batch %d is written again: %s.", batch.batch_id, verdict.written_again)
+    return verdict
+
+
+def _gives_up_earlier(run: StreamRun, refuse: ReplayErrors) -> bool:
+    """Whether an operator has let the stream go on although the table lost batches, or writes them
+    again. The journal is of these then.
+    """
+    accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
+    return bool(accepted or refuse.given_up) and run.claims.holds()
+
+
+def _register(
+    run: StreamRun,
+    target: Target,
+    evidence: Evidence,
+    verdict: Verdict,
+    refuse: ReplayErrors,
+    *,
+    anew: bool,
+) -> None:
+    """Records that the stream was admitted. With `anew`, an operator has decided: the register says
+    what is given up, and only then the journal goes.
+    """
+    reset = ON_CHECKPOINT_RESET.key in refuse.accepted
+    run.claims.register(
+        evidence.schema_digest,
+        journal_since(target.table, evidence, verdict, anew=anew),
+        evidence.registered,
+        given_up=given_up(
+            evidence,
+            verdict,
+            lost=anew and not reset,
+            proven=refuse.accepted == {ON_TABLE_CHANGE.key},
+        ),
+        passed_over=passed_over(evidence, reset=anew and reset),
+    )
+    if anew:
+        run.journal.clear()

@@ -1,0 +1,72 @@
+"""The story of one batch: judge, rows, publish, settle (exactly-once.md). It is told once, for
+`foreachBatch` and for the data source, and knows no Spark.
+
+    judge_batch ──► rows.write ──► publish ──► settle        each takes what the one before hands on
+     judging.py                  publishing.py  settling.py   (steps.py), and nothing else
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
+from paimon_stream.errors import SequenceConflict
+from paimon_stream.stream.judging import judge_batch
+from paimon_stream.stream.publishing import BeforeCommit, publish
+from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.settling import settle, settle_found
+from paimon_stream.stream.standing import Standing
+from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+
+_LOG = logging.getLogger(__name__)
+
+
+def _no_rows() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How the rows of a batch come, by one door of Spark.
+
+    `write` writes the data files of a judged batch, or names those that are there: an earlier run
+    has prepared them, or tasks have written them before the judgement. It publishes nothing, except
+    a schema that the rows need. `drain` is called in its place if the batch is in the table. With
+    `again`, `write` can be called once more. `before_commit` is the user's, and can veto.
+    """
+
+    write: Callable[[JudgedBatch], WrittenBatch]
+    drain: Callable[[], object] = _no_rows
+    again: bool = True
+    before_commit: BeforeCommit | None = None
+
+
+def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> SettledBatch:
+    """Takes one batch from its judgement to its end, exactly once, and returns how the run stands
+    then. If it fails, the run stands as before. Raises what the steps raise, and what `rows` raise.
+    """
+    judged = judge_batch(run, standing, batch)  # §1 who, §2 judge before any work
+    if isinstance(judged.verdict, AlreadyCommitted):
+        rows.drain()
+        return settle_found(judged, judged.verdict)  # §6 after
+    rewritten = 0
+    while True:
+        written = rows.write(judged)  # §3 write
+        try:
+            published = publish(written, rows.before_commit)  # §4 journal, §5 commit
+            break
+        except SequenceConflict as conflict:
+            may_go_on = rows.again and rewritten < MOST_REWRITES
+            if not (may_go_on and _fits_anew(written, conflict)):
+                raise
+            _LOG.info("%s The batch is written again.", conflict.message)
+        judged, rewritten = written.anew(), rewritten + 1
+    return settle(published)  # §6 after
+
+
+def _fits_anew(written: WrittenBatch, conflict: SequenceConflict) -> bool:
+    """Whether a batch that others' sequence numbers have kept out is to be written again. Prepared
+    files always are: they are not of this run.
+    """
+    return isinstance(written.verdict, Reuse) or rewrites(written.judged.table, conflict)

@@ -1,0 +1,172 @@
+"""The third step of a batch, after its rows: it becomes one snapshot, or nothing (exactly-once.md
+§4, §5). Before a snapshot can be put, the attempt is noted in the journal. Files are removed here
+only if no attempt can publish them any more.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from paimon_stream import errors
+from paimon_stream.commit.overwrite import plan_overwrite
+from paimon_stream.commit.report import Phase
+from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
+from paimon_stream.commit.sequence import Numbering
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.options import JOURNAL
+from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
+from paimon_stream.stream.fence import RunFence
+from paimon_stream.stream.memory import superseded
+from paimon_stream.stream.prepared import Note, journal_entry
+from paimon_stream.stream.steps import PublishedBatch, WrittenBatch
+from paimon_stream.stream.verdicts import Fresh, Reuse
+from paimon_stream.table.journalled import live_files_of
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import data_files, remove_files
+
+BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
+
+
+def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) -> PublishedBatch:
+    """Publishes the batch as one snapshot, or nothing if it has no rows and only appends. Raises
+    `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,
+    `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch
+    visible.
+    """
+    judged, verdict = written.judged, written.verdict
+    run, batch, table = judged.run, judged.batch, judged.table
+    run.observer.reached(Phase.WRITTEN, batch.batch_id)
+    if before_commit is not None and (written.messages or run.overwrites):
+        _ask(written, before_commit)
+    entry = journal_entry(written)
+    note = Note(run.journal, entry, run.observer, run.runtime.clock, wanted=_is_journalled(written))
+    fence = RunFence(
+        claims=run.claims,
+        refuse=run.refusals(batch, table),
+        seen=verdict.seen,
+        attempted=verdict.dead is not None or judged.standing.outlook.follows,
+        live=lambda: live_files_of(table, run.snapshots.latest(), verdict.dead),
+    )
+    outcome = _commit(written, note, fence)
+    return PublishedBatch(
+        written=written,
+        entry=entry,
+        outcome=outcome,
+        journalled=note.wanted,
+        journal_millis=note.millis,
+        whole=not fence.gap_seen,
+    )
+
+
+def discard(written: WrittenBatch) -> None:
+    """Removes the files of a batch that can never be published."""
+    table = written.judged.table
+    remove_files(table.storage, data_files(table.layout, written.messages))
+
+
+def _is_journalled(written: WrittenBatch) -> bool:
+    """Whether the attempt is recorded in the journal before it can be published."""
+    has_snapshot = bool(written.messages or written.judged.run.overwrites)
+    return has_snapshot and written.judged.table.options.value(JOURNAL)
+
+
+def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
+    """Calls the user's function, which may veto the commit. Raises `CommitVetoed`."""
+    if written.held is not None:
+        written.held.flush()  # the function may read the files
+    try:
+        before_commit(written.messages)
+    except Exception as veto:
+        left = "the files an earlier run had prepared stay for the next one"
+        if isinstance(written.verdict, Fresh):
+            discard(written)
+            left = "its files were removed"
+        where, batch_id = written.judged.run.storage.location, written.judged.batch.batch_id
+        cure = (
+            f"Nothing was published, and {left}. The batch comes again when the query is restarted."
+        )
+        text = f"{where}, batch {batch_id}: before_commit raised {veto!r}. {cure}"
+        raise errors.CommitVetoed(text, table=where, batch=batch_id) from veto
+
+
+def _commit(written: WrittenBatch, note: Note, fence: RunFence) -> Published | Nothing:
+    run, batch = written.judged.run, written.judged.batch
+    request = _request(written, note, fence)
+    try:
+        outcome = written.judged.target.committer.commit(request)
+    except errors.CommitUnknown:
+        raise  # it may be published, so no file may be removed
+    except errors.PaimonStreamError as failed:
+        # After CommitLost the files still fit, and the entry shows what was lost.
+        never_fits = isinstance(failed, errors.CommitConflict) and not isinstance(
+            failed, errors.CommitLost
+        )
+        _give_up(written, journalled=note.may_be_there, never_fits=never_fits)
+        raise
+    if isinstance(outcome, Superseded):
+        refuse = run.refusals(batch, written.judged.table)
+        raise superseded(outcome.snapshot, run.identity, refuse)
+    return outcome
+
+
+def _request(written: WrittenBatch, note: Note, fence: RunFence) -> CommitRequest:
+    judged, verdict = written.judged, written.verdict
+    run, batch, standing = judged.run, judged.batch, judged.standing
+    reused = isinstance(verdict, Reuse)
+    millis = written.phases.get("write")
+    summary = BatchSummary.of_messages(written.messages, millis=millis, reused=reused)
+    request = CommitRequest(
+        user=run.identity.user,
+        identifier=batch.batch_id,
+        messages=written.messages,
+        watermark=batch.watermark,
+        properties={
+            **summary.properties(),
+            **previous_commit(standing.last, standing.conflicts),
+            **run.identity.properties(batch.batch_id, batch.offsets_hash),
+        },
+        renumber=True,
+        numbering=_numbering_of(written),
+        checked=reused,
+        seen=verdict.seen,
+        judged=judged.sight,
+        beside=(*(() if written.held is None else (written.held.flush,)), note.write),
+        after=(note.trim,),
+        stage_uuid=note.entry.stage_uuids[0],
+        fence=fence,
+        is_newest=run.claims.holds,
+    )
+    if not run.overwrites:
+        return request
+    manifests = ManifestStore(run.storage)
+    planned = plan_overwrite(judged.table, manifests, written.messages, partition={})
+    return replace(
+        request,
+        messages=planned.messages,
+        source=planned.source,
+        kind=CommitKind.OVERWRITE,
+        renumber=False,
+        force_snapshot=planned.always,
+    )
+
+
+def _numbering_of(written: WrittenBatch) -> Numbering | None:
+    """How the rows were numbered. Of prepared files the journal has only the snapshot on which they
+    were judged, which is not later than the one on which they were numbered.
+    """
+    verdict = written.verdict
+    if isinstance(verdict, Reuse) and written.judged.table.schema.primary_keys:
+        return Numbering(base=verdict.entry.base)
+    return written.numbering
+
+
+def _give_up(written: WrittenBatch, *, journalled: bool, never_fits: bool) -> None:
+    """After a definite failure, keeps the files that a restart can use and removes the others.
+    After a conflict these files will never fit, and without a journal nobody would find them. Files
+    that an earlier run prepared stay, because that run may still be alive.
+    """
+    if isinstance(written.verdict, Reuse) or (journalled and not never_fits):
+        return
+    if journalled:
+        written.judged.run.journal.remove(written.judged.batch.batch_id)
+    discard(written)

@@ -1,0 +1,72 @@
+"""One run of one stream: who writes which table, and by what (exactly-once.md §1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.table.journal import Journal
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRun:
+    """What stays the same from a run's first batch to its last. `options` override those of the
+    table. With `overwrites`, each batch replaces the whole table, and a batch without rows clears
+    it. The stores read and write what lies in the table's folder.
+    """
+
+    storage: Storage
+    identity: WriterIdentity
+    options: Mapping[str, str]
+    overwrites: bool
+    runtime: Runtime
+    observer: BatchObserver
+    schemas: SchemaStore
+    snapshots: SnapshotStore
+    claims: Claims
+    journal: Journal
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        storage: Storage,
+        identity: WriterIdentity,
+        options: Mapping[str, str],
+        overwrites: bool = False,
+        runtime: Runtime | None = None,
+        observer: BatchObserver = NO_OBSERVER,
+    ) -> "StreamRun":
+        """The run with stores of its own."""
+        runtime = runtime or system()
+        return cls(
+            storage=storage,
+            identity=identity,
+            options=dict(options),
+            overwrites=overwrites,
+            runtime=runtime,
+            observer=observer,
+            schemas=SchemaStore(storage),
+            snapshots=SnapshotStore(storage, runtime),
+            claims=Claims(storage, identity),
+            journal=Journal(storage, identity.user),
+        )
+
+    def refusals(self, batch: Batch, table: Table) -> ReplayErrors:
+        """The errors by which this batch may be refused. The table's options say what an operator
+        has decided.
+        """
+        return ReplayErrors(
+            location=self.storage.location,
+            user=self.identity.user,
+            batch_id=batch.batch_id,
+            options=table.options,
+        )

@@ -1,0 +1,106 @@
+"""How a run stands between two batches. A batch takes one such value and ends with the next. What
+fails in between leaves it as it was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.compact.in_stream import Compacted, compacts
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.options import sink_options_among
+from paimon_stream.stream.memory import Memory
+from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.writable import check_writable, warn_of_sink_options
+from paimon_stream.table.branch_identity import BranchIdentity
+from paimon_stream.table.table import Table, load_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The table that a run writes, with its newest schema, and what commits to it. The run was let
+    in to the table whose first schema has this `digest`, and to this `branch` of it, if it has an
+    identity.
+    """
+
+    table: Table
+    committer: Committer
+    digest: str
+    branch: BranchIdentity | None = None
+
+    @classmethod
+    def open(cls, run: StreamRun) -> "Target":
+        """The table as it is now. Raises what `load_table` and `check_writable` raise."""
+        load = partial(load_table, run.storage, run.options)
+        table, digest = run.storage.together([load, run.schemas.first_digest])
+        check_writable(table, in_stream=not run.overwrites)
+        return cls(table=table, committer=_committer(run, table, digest), digest=digest)
+
+    def with_table(self, run: StreamRun, table: Table, digest: str) -> "Target":
+        """The same table with the schema of `table`. What the committer keeps stays while the
+        schema does. `digest` is that of the first schema now.
+        """
+        if table.schema == self.table.schema:
+            return self
+        known = sink_options_among(self.table.schema.options)
+        if sink_options_among(table.schema.options) != known:
+            warn_of_sink_options(table)
+        return replace(self, table=table, committer=_committer(run, table, digest))
+
+
+def _committer(run: StreamRun, table: Table, digest: str) -> Committer:
+    own = compacts(table) and not run.overwrites
+    return Committer(table, run.runtime, run.observer, run.snapshots, digest, compacts=own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What may still come from what was before this run. `follows`: an earlier run may be at the
+    batches of this one. `is_renamed`: its earlier batches may be those of another name. `goes_back`:
+    the journal has batches that the checkpoint runs again.
+    """
+
+    follows: bool = True
+    is_renamed: bool = False
+    goes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """All that a run remembers between two batches. A run that has finished none has neither
+    `memory` nor `target`.
+
+    `newest` is the last snapshot that this run has published, `marks` are those of the last batch
+    that made one, and `last` is the report of the last commit, for the next snapshot. `conflicts`
+    counts the units of compactions behind that batch that lost to others. `undisturbed`: nobody
+    else had committed between the last two batches.
+    """
+
+    memory: Memory | None = None
+    target: Target | None = None
+    outlook: Outlook = Outlook()
+    newest: Snapshot | None = None
+    marks: Mapping[str, str] = field(default_factory=dict)
+    last: CommitReport | None = None
+    conflicts: int = 0
+    undisturbed: bool = True
+
+    @property
+    def known_target(self) -> Target:
+        """The table that the run writes. Raises `ValueError` before its first batch."""
+        if self.target is None:
+            raise ValueError("no batch was judged yet")
+        return self.target
+
+    def behind(self, compacted: Compacted) -> "Standing":
+        """How the run stands after the compaction behind its last batch. A batch that is run again
+        finds that snapshot, too, and remembers its first one, with the rows.
+        """
+        standing = replace(self, conflicts=self.conflicts + compacted.lost)
+        if compacted.published is None or self.memory is None:
+            return standing
+        newest = compacted.published.snapshot
+        memory = replace(self.memory, seen=SnapshotRef.of(newest))
+        return replace(standing, newest=newest, memory=memory)

@@ -1,0 +1,218 @@
+"""What the steps of one batch hand on: judged, written, published, settled (one_batch.py). Each is a
+value that the next step takes. None of them changes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Judged,
+    Nothing,
+    Published,
+)
+from paimon_stream.commit.sequence import Numbering
+from paimon_stream.commit.watched_files import WatchedFiles
+from paimon_stream.errors import TableReplaced
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.storage.base import HeldOutputs, Storage
+from paimon_stream.storage.together import Meter, tally_of
+from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.standing import Standing, Target
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
+from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.table import Merge, Table, evolve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedBatch:
+    """A batch with the verdict on it. `standing` is that of the run as its judgement leaves it: the
+    memory is still that of the batch before. `sight` is what was seen of the table, to commit on
+    it, or None if others are writing. With `knows_later`, the journal shows that no later batch was
+    published. The judgement began at `began_millis` (epoch milliseconds). `phases` are the
+    milliseconds of what was done so far, and `meter` counts the requests since.
+    """
+
+    run: StreamRun
+    batch: Batch
+    verdict: Verdict
+    standing: Standing
+    sight: Judged | None
+    knows_later: bool
+    began_millis: int
+    meter: Meter
+    phases: Mapping[str, float]
+
+    @property
+    def target(self) -> Target:
+        """The table that the batch was judged on."""
+        return self.standing.known_target
+
+    @property
+    def table(self) -> Table:
+        """The table with the schema that the batch is written in."""
+        return self.target.table
+
+    def evolve(self, merge: Merge) -> Table:
+        """Publishes the schema that `merge` makes of the table's newest one, if they differ;
+        returns the table with it. If the batch then fails, the next attempt finds the new schema.
+        Raises as `evolve` in `table/table.py`.
+        """
+        return evolve(self.table, merge, self.run.options, self.target.digest)
+
+    def on(self, table: Table) -> "JudgedBatch":
+        """The batch on the table that `evolve` has returned."""
+        target = self.target.with_table(self.run, table, self.target.digest)
+        # What was seen of the table knows the old schema.
+        sight = self.sight if target is self.target else None
+        return replace(self, standing=replace(self.standing, target=target), sight=sight)
+
+    def anew(self) -> "JudgedBatch":
+        """The batch, to be written although files of it were prepared, or written before."""
+        verdict = self.verdict
+        if isinstance(verdict, Reuse):
+            verdict = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
+        return replace(self, verdict=verdict, sight=None)
+
+    def numbers(self) -> Numbering | None:
+        """Sequence numbers for rows that are about to be written. With dynamic buckets, the index
+        manifest by which keys get them, unless each batch replaces the whole table. None without a
+        primary key. Raises `CorruptMetadata`, `StorageError`.
+        """
+        known = None if self.sight is None else self.sight.latest
+        return self.target.committer.numbers(known, replaces=self.run.overwrites)
+
+    def held(self) -> HeldOutputs | None:
+        """A storage for the files of a driver that itself writes the rows, in this process. What it
+        holds is sent with the manifests, where requests take long; None elsewhere.
+        """
+        return None if tally_of(self.run.storage) is None else HeldOutputs(self.run.storage)
+
+    def require_same_table(self, digest: str) -> None:
+        """Raises `TableReplaced` unless tasks that began before the judgement have written to this
+        table, whose first schema has that digest.
+        """
+        if digest != self.target.digest:
+            cure = "Restart the query, if the new table may have them."
+            text = f"the table was dropped and created again while the rows were written. Nothing was published. {cure}"
+            raise TableReplaced(text).of_table(self.run.storage.location)
+
+    def written(
+        self,
+        messages: tuple[CommitMessage, ...],
+        *,
+        numbering: Numbering | None = None,
+        held: HeldOutputs | None = None,
+        phases: Mapping[str, float] | None = None,
+    ) -> "WrittenBatch":
+        """The batch with the files that these messages name. See `WrittenBatch`."""
+        assert not isinstance(self.verdict, AlreadyCommitted)
+        return WrittenBatch(
+            judged=self,
+            verdict=self.verdict,
+            messages=messages,
+            numbering=numbering,
+            held=held,
+            phases=phases or {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBatch:
+    """A batch whose data files are written, or prepared by an earlier run. `numbering` is that of
+    rows which were written now, for a primary key. `held` has files that are not sent yet. `phases`
+    are the milliseconds of judging and writing, for the report.
+    """
+
+    judged: JudgedBatch
+    verdict: Fresh | Reuse
+    messages: tuple[CommitMessage, ...]
+    numbering: Numbering | None
+    held: HeldOutputs | None
+    phases: Mapping[str, float]
+
+    def anew(self) -> JudgedBatch:
+        """The batch, to be written again. What it has taken so far counts."""
+        return replace(self.judged.anew(), phases=self.phases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBatch:
+    """A batch that is in the table, or that had nothing to publish. `entry` is that of the journal,
+    if the attempt was `journalled`, which took `journal_millis`. `whole`: all snapshots since the
+    judgement were seen.
+    """
+
+    written: WrittenBatch
+    entry: JournalEntry
+    outcome: Published | Nothing
+    journalled: bool
+    journal_millis: float
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledBatch:
+    """A batch that is done, and how the run stands now. `changes` are those of its snapshots, None
+    if this run made none. A compaction may come behind it: a `CompactedBehind`.
+    """
+
+    run: StreamRun
+    standing: Standing
+    report: CommitReport
+    changes: Changes | None
+
+    @property
+    def batch_id(self) -> int:
+        """The id of the batch."""
+        return self.report.identifier
+
+    @property
+    def table(self) -> Table:
+        """The table, with the schema of the batch."""
+        return self.standing.known_target.table
+
+    @property
+    def has_published(self) -> bool:
+        """Whether this run has published or found a batch, so that a compaction can be published
+        behind it.
+        """
+        memory = self.standing.memory
+        return memory is not None and memory.own is not None and bool(self.standing.marks)
+
+    def watch(
+        self, base: Base | None, partitions: Collection[bytes], below: int | None
+    ) -> tuple[Base, WatchedFiles]:
+        """See `Committer.watch`. Raises `CorruptMetadata`, `StorageError`."""
+        return self.standing.known_target.committer.watch(base, partitions, below)
+
+    def publish(self, source: ChangeSource) -> Published | None:
+        """Publishes a compaction behind the last batch that this run has published or found, under
+        its id and with its marks. None if it was not published: the changes do not fit, or another
+        run began. Raises what `Committer.commit` raises.
+        """
+        run, memory = self.run, self.standing.memory
+        if memory is None or memory.own is None or not self.has_published or not run.claims.holds():
+            return None
+        request = CommitRequest(
+            user=run.identity.user,
+            identifier=memory.own.batch_id,
+            source=source,
+            kind=CommitKind.COMPACT,
+            properties=self.standing.marks,
+            seen=memory.seen,
+            stage_uuid=run.runtime.ids.uuid(),
+            is_newest=run.claims.holds,
+        )
+        outcome = self.standing.known_target.committer.commit(request)
+        return outcome if isinstance(outcome, Published) else None
+
+
+def for_driver(table: Table, held: HeldOutputs | None) -> Table:
+    """The table for a driver that itself writes the rows, to `held` if that is there."""
+    return table if held is None else replace(table, storage=cast("Storage", held))
