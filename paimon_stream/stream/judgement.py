@@ -1,4 +1,4 @@
-"""The judgement of a batch as a table of evidence (exactly-once.md §2, The decision).
+"""The judgement of a batch as a table of evidence (exactly-once.md §9).
 
 A row says which values the facts must have, what is answered then, what follows where an operator
 lets the batch continue, and why. Facts that a row does not name may have any value. The rows are

@@ -4,7 +4,7 @@ step do not contradict each other, and what is said of the facts independently o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import combinations, groupby
@@ -80,7 +80,7 @@ RAISED = (Outcome.DUPLICATE_WRITER, Outcome.SHARED_CHECKPOINT)
 
 
 def said(
-    box: dict[type[Enum], frozenset[Enum]], everything: dict[type[Enum], frozenset[Enum]]
+    box: Mapping[type[Enum], frozenset[Enum]], everything: Mapping[type[Enum], frozenset[Enum]]
 ) -> str:
     return ", ".join(
         f"{fact.__name__} {'|'.join(sorted(one.name for one in values))}"
