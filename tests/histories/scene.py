@@ -24,13 +24,15 @@ from paimon_stream.options import JOURNAL, ON_CHECKPOINT_RESET
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.histories.world import BRANCH, DOUBLED, LOST, NOT_THERE, OTHERS, Broken
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.steps import Messages, run_batch
 
 FIRST: Final = "first"
 SECOND: Final = "second"
@@ -233,13 +235,11 @@ class Scene:
         batch = Batch(
             batch_id=number, offsets_hash=f"q1-{number}", previous_done_millis=self.done_millis
         )
-        verdict = writer.judge(batch)
-        if isinstance(verdict, AlreadyCommitted):
-            return writer.already(batch, verdict).outcome
-        if isinstance(verdict, Reuse):
-            return writer.commit(batch, verdict, verdict.entry.messages).outcome
-        messages = (self._message(f"{sink}-{number}"),) if self.rows[number] else ()
-        return writer.commit(batch, verdict, messages).outcome
+
+        def written(judged: JudgedBatch) -> Messages:
+            return (self._message(f"{sink}-{number}"),) if self.rows[number] else ()
+
+        return run_batch(writer, batch, written).outcome
 
     def _message(self, name: str) -> Any:
         self.numbers += 1

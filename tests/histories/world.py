@@ -27,6 +27,7 @@ from paimon_stream.stream.verdicts import AlreadyCommitted, Batch
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
+from tests.kits.steps import judge
 from tests.kits.streams import At, PowerCut, Stream
 
 OTHERS: Final = "others"
@@ -185,7 +186,7 @@ class World:
         writer = self.stream.writer
         assert writer is not None
         try:
-            verdict = writer.judge(self.next_batch())
+            verdict = judge(writer, self.next_batch()).verdict
         except PaimonStreamError as refused:
             return refused
         finally:
