@@ -1,4 +1,4 @@
-"""The facts on which a batch is judged, one enumeration for each (exactly-once.md §2, The decision).
+"""The facts on which a batch is judged, one enumeration for each (exactly-once.md §9).
 
 A fact is what the evidence shows, in a few values. Each docstring says what the evidence proves,
 what it does not, and where it can be missing. `judgement.py` has the decision, `known_facts.py`
