@@ -10,8 +10,18 @@ from enum import Enum
 
 import pytest
 
-from paimon_stream.stream.facts import Base, History, Last, Later, Noted, Own, Previous
-from paimon_stream.stream.judgement import ROWS, Outcome, Step
+from paimon_stream.stream.facts import (
+    Attempts,
+    Base,
+    History,
+    Last,
+    Later,
+    Noted,
+    Own,
+    Previous,
+    Remembered,
+)
+from paimon_stream.stream.judgement import NextStep, Outcome, Row, Step
 from tests.histories import model
 from tests.histories.compared import compare
 from tests.histories.events import OF_THE_ISSUE, in_words
@@ -23,7 +33,9 @@ from tests.histories.world import DOUBLED, IN_VAIN, LOST, Setting
 ALL = tuple(MODEL_EVENTS)
 SHORT = tuple(one for one in OF_THE_ISSUE if one in MODEL_EVENTS)
 FORWARD = tuple(one for one in ALL if one != "checkpoint put back")
-"""Those in which the checkpoint never goes back."""
+"""Those in which the checkpoint never goes back. Where it does, the table is rolled back as well, and
+five events have happened, the journal no longer has the entries of batches for which it vouches.
+"""
 ON, OFF = Setting(journal=True), Setting(journal=False)
 SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
 ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
@@ -90,7 +102,7 @@ class Needed:
     breaks a rule where the row lets the batch go on.
     """
 
-    step: Step
+    step: Step | NextStep
     value: Enum
     rule: str
     shortest: Sequence[str]
@@ -128,6 +140,22 @@ NEEDED = (
     ),
     Needed(Step.LAST, Last.ROLLED_BACK, LOST, ("forward to the branch", "expiry")),
     Needed(Step.NOTED, Noted.TAKEN, LOST, ("rollback to the tag", "rollback by one"), OFF),
+    Needed(
+        NextStep.REMEMBERED, Remembered.ROLLED_BACK, LOST, ("empty batch", "forward to the branch")
+    ),
+    Needed(
+        NextStep.REMEMBERED,
+        Attempts.JOURNALLED,
+        LOST,
+        ("empty batch", "forward to the branch", "outage"),
+    ),
+    Needed(
+        NextStep.REMEMBERED,
+        Remembered.REPLACED,
+        LOST,
+        ("empty batch", "outage", "forward to the branch"),
+        OFF,
+    ),
     Needed(Step.NEW, History.EXPIRED, DOUBLED, ("batch, not noted", "outage"), OFF),
 )
 
@@ -147,14 +175,18 @@ def test_a_short_history_shows_that_a_row_is_needed(
     needed: Needed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the row, a batch goes on where one is lost or doubled."""
-    rows = [
-        replace(row, outcome=Outcome.REMARK)
+    name = "ROWS" if isinstance(needed.step, Step) else "NEXT_ROWS"
+    rows: tuple[Row, ...] = getattr(model, name)
+    meant = [
+        row
+        for row in rows
         if row.step is needed.step and needed.value in row.when.get(type(needed.value), ())
-        else row
-        for row in ROWS
     ]
-    assert sum(row is not real for row, real in zip(rows, ROWS, strict=True)) == 1
-    monkeypatch.setattr(model, "ROWS", tuple(rows))
+    assert len(meant) == 1
+    changed = [replace(row, outcome=Outcome.REMARK) if row in meant else row for row in rows]
+    if isinstance(needed.step, NextStep):  # else storage would decide after it
+        changed = [row for row in rows if row not in meant]
+    monkeypatch.setattr(model, name, tuple(changed))
     broken = [
         one
         for one in tell(ALL, len(needed.shortest), needed.setting).findings
