@@ -42,7 +42,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import FileStat, PutResult
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import WriterIdentity
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import Table, create_table
 

@@ -30,8 +30,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.write.task import WriteSpec, write_task
 

@@ -44,8 +44,8 @@ from paimon_stream.format.commit_message import CommitMessage  # noqa: E402
 from paimon_stream.storage.base import Storage  # noqa: E402
 from paimon_stream.storage.together import tally_of  # noqa: E402
 from paimon_stream.storage.uri import open_storage  # noqa: E402
-from paimon_stream.stream.claims import WriterIdentity  # noqa: E402
-from paimon_stream.stream.ledger import AlreadyCommitted  # noqa: E402
+from paimon_stream.stream.identity import WriterIdentity  # noqa: E402
+from paimon_stream.stream.verdicts import AlreadyCommitted  # noqa: E402
 from paimon_stream.stream.writer import Batch, StreamWriter  # noqa: E402
 from tests.kits.stores import StoreServer  # noqa: E402
 from tests.servers import s3_moto  # noqa: E402

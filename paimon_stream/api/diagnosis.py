@@ -20,7 +20,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.reports import Report, iso
 from paimon_stream.spark.checkpoint import Kind
-from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse, Verdict
+from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.removals import Removals, Removed
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table

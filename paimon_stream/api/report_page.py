@@ -22,7 +22,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.reports import count, iso, silent, size
 from paimon_stream.runtime import system
-from paimon_stream.stream.claims import phases_of
+from paimon_stream.stream.batch_summary import phases_of
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column

@@ -34,7 +34,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore

@@ -28,7 +28,7 @@ from paimon_stream.format.snapshot_json import (
     own_properties,
 )
 from paimon_stream.options import age_or_time
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
 

@@ -48,7 +48,7 @@ from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.options import STORE_MAX_OUTAGE
 from paimon_stream.runtime import system
 from paimon_stream.storage.together import AT_ONCE
-from paimon_stream.stream.claims import phases_of
+from paimon_stream.stream.batch_summary import phases_of
 
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""

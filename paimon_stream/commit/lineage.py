@@ -6,7 +6,7 @@ lost a snapshot of ours.
 """
 
 from paimon_stream.commit.attempts import Attempts
-from paimon_stream.commit.lost import lost_facts
+from paimon_stream.commit.lost_facts import lost_facts
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
@@ -141,7 +141,7 @@ def _known(
         return answer
     text = (
         f"whether snapshot {ref.id}, on which user {user!r} has built, has expired or was rolled back is not known: "
-        f"{answer.why}. Nothing was published now. Look for the rows of "
-        "earlier commits in the table, and write again what is missing, with a new writer or after a restart."
+        f"{answer.why}. Nothing was published now. Look for the rows of earlier commits in the table, and write again "
+        "what is missing. Start the query again, or call new_commit(): it judges the current table."
     )
     raise HistoryUnknown(text, user=user, snapshot=ref.id).of_table(snapshots.location)

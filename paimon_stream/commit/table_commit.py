@@ -12,10 +12,11 @@ from paimon_stream._version import __version__
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.guard import guard_commit
 from paimon_stream.commit.lineage import require_last
-from paimon_stream.commit.lost import Refusals, guard_commit
 from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
+from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.commit.request import CommitRequest, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering

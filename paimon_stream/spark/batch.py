@@ -36,8 +36,8 @@ from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import Table, load_table

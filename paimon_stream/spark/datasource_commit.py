@@ -35,8 +35,9 @@ from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
-from paimon_stream.stream.claims import BatchSummary, registered_writers
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.register import registered_writers
+from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore

@@ -3,11 +3,10 @@ exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. `evidenc
 later batches. Nothing here writes.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
-from typing import TypeAlias
 
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
@@ -20,9 +19,12 @@ from paimon_stream.format.snapshot_json import (
     own_properties,
 )
 from paimon_stream.options import JOURNAL
-from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity, duplicate_writer, is_own
+from paimon_stream.stream.claims import duplicate_writer
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.identity import WriterIdentity, is_of_query, is_own
+from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.branch_identity import BranchIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.fate import (
     CLOCKS_DIFFER_MILLIS,
     Answer,
@@ -38,233 +40,6 @@ from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 from paimon_stream.table.snapshots import SnapshotStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What Spark reports about one micro-batch; None if the checkpoint does not show it.
-    `offsets_hash` distinguishes plans of the same batch id. `watermark` and the time when the
-    previous batch was done are epoch milliseconds.
-    """
-
-    batch_id: int
-    offsets_hash: str | None = None
-    watermark: int | None = None
-    previous_done_millis: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fresh:
-    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published
-    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch. A
-    later batch of a run found the snapshot of `own` to stand if `own_stands`.
-    `dead` is what an earlier attempt left, to be removed after publishing. `written_again` says why
-    files that an earlier run prepared are not used.
-    """
-
-    seen: SnapshotRef | None
-    newest: SnapshotRef | None = None
-    own: PreviousBatch | None = None
-    own_stands: bool = False
-    dead: JournalEntry | None = None
-    written_again: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reuse:
-    """Not committed, but an earlier attempt has prepared its files: commit those, if all still
-    exist.
-    """
-
-    seen: SnapshotRef | None
-    own: PreviousBatch | None = None
-    entry: JournalEntry
-
-    @property
-    def dead(self) -> JournalEntry:
-        """The earlier attempt, as in `Fresh`."""
-        return self.entry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlreadyCommitted:
-    """Committed by an earlier run; `snapshot` is None if it has expired. `dead`: what other
-    attempts may have left.
-    """
-
-    seen: SnapshotRef | None
-    snapshot: Snapshot | None
-    dead: JournalEntry | None = None
-
-
-Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotedBatches:
-    """What the journal of a stream shows of its batches: the newest that has an entry, and the
-    first from which on each that reached its commit has had one. None: there is none, or it is not
-    known.
-    """
-
-    newest: int | None
-    since: int | None
-
-    def may_have(self, batch_id: int) -> bool:
-        """Whether the stream may have committed the batch or a later one, as far as the journal
-        shows.
-        """
-        if self.newest is not None and self.newest >= batch_id:
-            return True
-        return self.since is None or self.since > batch_id
-
-
-def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
-    """The first batch from which on the journal has each one that reached its commit; None if that
-    is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
-    of the runs after it, which may have had no journal.
-    """
-    if registered is None or not _is_newest(registered, runs):
-        return None
-    return registered.journal_since
-
-
-def _is_newest(registered: RegisteredWriter, runs: Collection[str]) -> bool:
-    """Whether no later run than the register's had begun before these runs."""
-    return registered.run is None or registered.run in runs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
-    `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
-    an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
-    user of the query, for a branch from main in which the stream has no register, and
-    `left_in_main` says of one whether it is certain that the branch does not have it. `registered`
-    is the register of this commit user, `others` those of all others, `noted_by` what the journal
-    of one of these shows, `last_of` its newest entry of an earlier batch, and `entry_of` that of a
-    batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot,
-    and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
-    snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
-    table, or the branch, was made, and `branch` the identity of the branch, if it has one.
-    `claimed`: another sink of this run writes under a commit user. `elsewhere` is the newest of some
-    batches that the query has in another branch, or in main, with the name of the branch, if it has
-    no sink for each of the two. `runs` are this run and those whose claims stood when it began.
-    """
-
-    identity: WriterIdentity
-    batch: Batch
-    schema_digest: str
-    made_millis: int
-    branch: BranchIdentity | None
-    snapshots: SnapshotStore
-    latest: Snapshot | None
-    entry: JournalEntry | None
-    last_entry: JournalEntry | None
-    later_entry: JournalEntry | None
-    entries_of_main: Mapping[str, JournalEntry]
-    left_in_main: Callable[[str, JournalEntry], bool]
-    registered: RegisteredWriter | None
-    others: Callable[[], tuple[RegisteredWriter, ...]]
-    noted_by: Callable[[RegisteredWriter], NotedBatches]
-    last_of: Callable[[RegisteredWriter], JournalEntry | None]
-    entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
-    files_live: Callable[[Snapshot, JournalEntry], int]
-    files_mentioned: Callable[[Snapshot, JournalEntry], int]
-    removals: Callable[[], Removals]
-    claimed: Callable[[str], bool]
-    elsewhere: Callable[[RegisteredWriter | None, range], tuple[int, str] | None]
-    runs: frozenset[str] = frozenset()
-
-    @property
-    def seen(self) -> SnapshotRef | None:
-        """The latest snapshot."""
-        return None if self.latest is None else SnapshotRef.of(self.latest)
-
-    @property
-    def journal_since(self) -> int | None:
-        """The first batch from which on the journal has each one that reached its commit; None if
-        that is not known.
-        """
-        return vouched_since(self.registered, self.runs)
-
-    @property
-    def _decided(self) -> RegisteredWriter | None:
-        """The register, if it is believed in what an operator has decided. One of another table or
-        query says nothing of this stream.
-        """
-        one = self.registered
-        is_believed = (
-            one is not None
-            and one.schema_digest == self.schema_digest
-            and _is_of_query(one.query_id, self.identity)
-            and _is_newest(one, self.runs)
-        )
-        return one if is_believed else None
-
-    @property
-    def given_up(self) -> tuple[tuple[int, int], ...]:
-        """The batches that an operator has given up, as in `RegisteredWriter`."""
-        return () if self._decided is None else self._decided.given_up
-
-    @property
-    def passed_over(self) -> tuple[int, SnapshotRef] | None:
-        """What is written again by an operator's decision, as in `RegisteredWriter`."""
-        return None if self._decided is None else self._decided.passed_over
-
-    @property
-    def knows_later(self) -> bool:
-        """Whether the journal shows that no batch after this one has reached its commit."""
-        since = self.journal_since
-        return since is not None and since <= self.batch.batch_id + 1 and self.later_entry is None
-
-    @property
-    def has_earlier_run(self) -> bool:
-        """Whether an earlier run of this stream has left traces beside the table's snapshots."""
-        return any(one is not None for one in (self.registered, self.entry, self.last_entry))
-
-    @property
-    def siblings(self) -> tuple[RegisteredWriter, ...]:
-        """The registers in this table of the same query under other commit users."""
-        query_id = self.identity.query_id
-        return tuple(
-            one
-            for one in self.others()
-            if query_id is not None
-            and one.query_id == query_id
-            and one.schema_digest == self.schema_digest
-        )
-
-    def runs_of(self, user: str) -> frozenset[str]:
-        """The runs in which this commit user of the query has written, as far as they are known."""
-        if user != self.identity.user:
-            return frozenset().union(*(one.runs for one in self.siblings if one.user == user))
-        return self.runs if self.registered is None else self.runs | self.registered.runs
-
-    @property
-    def old_names(self) -> tuple[RegisteredWriter, ...]:
-        """The other commit users of the query of which this sink may be a new name: they have not
-        been in one run with it, and no sink of this run writes as one of them so far.
-        """
-        mine = self.runs_of(self.identity.user)
-        apart = [one for one in self.siblings if mine.isdisjoint(one.runs)]
-        return tuple(one for one in apart if not self.claimed(one.user))
-
-    @property
-    def given_up_as_any(self) -> tuple[tuple[int, int], ...]:
-        """The same, with what was given up under another name of this sink: an operator who has
-        decided under one is not asked again under the other. Where the query has other sinks, it
-        counts as a name of this one only if it was in a run with each of them, as this one was: it
-        may be a new name of one of those.
-        """
-        mine = self.runs_of(self.identity.user)
-        beside = [one for one in self.siblings if not mine.isdisjoint(one.runs)]
-        names = [
-            one
-            for one in self.old_names
-            if not any(one.runs.isdisjoint(other.runs) for other in beside)
-        ]
-        return (*self.given_up, *chain.from_iterable(one.given_up for one in names))
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
@@ -381,7 +156,7 @@ def _own_entries_of_main(evidence: Evidence) -> list[tuple[str, JournalEntry]]:
     return [
         (user, entry)
         for user, entry in evidence.entries_of_main.items()
-        if _is_of_query(entry.query_id, evidence.identity)
+        if is_of_query(entry.query_id, evidence.identity)
     ]
 
 
@@ -404,12 +179,7 @@ def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
 
 def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalEntry | None:
     """The entry, unless another query wrote it under a commit user that was given to both."""
-    return entry if entry is not None and _is_of_query(entry.query_id, identity) else None
-
-
-def _is_of_query(query_id: str | None, identity: WriterIdentity) -> bool:
-    """Whether something is not known to be another query's."""
-    return None in (query_id, identity.query_id) or query_id == identity.query_id
+    return entry if entry is not None and is_of_query(entry.query_id, identity) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -939,7 +709,7 @@ def noted_batches(
         batch_id = removed.identifier
         if (
             removed.user == user
-            and _is_of_query(removed.query, evidence.identity)
+            and is_of_query(removed.query, evidence.identity)
             and batch_id is not None
             and removed.is_of_stream
             and batch_id in batches
@@ -1253,7 +1023,7 @@ def _noted(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
         return (
             (removed.user == user and removed.is_of_stream)
             and (batch is not None and batch <= entry.batch_id)
-            and _is_of_query(removed.query, evidence.identity)
+            and is_of_query(removed.query, evidence.identity)
             and not _is_given_up(batch, given_up)
         )
 
@@ -1337,7 +1107,7 @@ def _is_new_sink(evidence: Evidence, refuse: ReplayErrors) -> bool:
     if len(evidence.runs) == 1:
         return True
     is_noted = any(
-        one.user == evidence.identity.user and _is_of_query(one.query, evidence.identity)
+        one.user == evidence.identity.user and is_of_query(one.query, evidence.identity)
         for one in evidence.removals().removed
     )
     return bool(refuse.options.value(JOURNAL)) and not is_noted

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paimon_stream._version import __version__
-from paimon_stream.commit.lost import lost_entries
+from paimon_stream.commit.lost_facts import lost_entries
 from paimon_stream.errors import NotFound, PaimonStreamError, TableReplaced, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import VERSION_MARK, SnapshotRef
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import BatchSummary, WriterIdentity, registered_writers
+from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore

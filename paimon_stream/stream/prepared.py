@@ -8,8 +8,8 @@ from paimon_stream.errors import NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock, Runtime
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import Batch, Fresh, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import Batch, Fresh, Reuse
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.message_files import written_files
 from paimon_stream.table.table import Table

@@ -32,7 +32,6 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import BUCKET
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.stream.claims import registered_writer
 from paimon_stream.stream.lost_batches import (
     LIST_PREFIX,
     LostBatch,
@@ -40,6 +39,7 @@ from paimon_stream.stream.lost_batches import (
     listed_batch,
     not_to_be_repeated,
 )
+from paimon_stream.stream.register import registered_writer
 from paimon_stream.table.fate import Fate, judge_notes
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import has_file, published_after

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from paimon_stream import errors
-from paimon_stream.commit.lost import LostFacts, Refusals, lost_facts
+from paimon_stream.commit.lost_facts import LostFacts, lost_facts
+from paimon_stream.commit.refusals import Refusals
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import Storage

@@ -14,7 +14,8 @@ from paimon_stream.compact.in_stream import compacts
 from paimon_stream.compact.planning import refusal
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.verdicts import Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.write.row_kinds import KindRules
 

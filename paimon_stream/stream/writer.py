@@ -12,7 +12,7 @@ from typing import cast
 
 from paimon_stream import errors
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.lost import guard_stream
+from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
@@ -40,39 +40,23 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import HeldOutputs, Storage
 from paimon_stream.storage.store_client import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request, tally_of
-from paimon_stream.stream.claims import (
-    BatchSummary,
-    Claims,
-    RunFence,
-    WriterIdentity,
-    previous_commit,
-)
+from paimon_stream.stream.admission import given_up, journal_since, passed_over
+from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
+from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.dead_attempts import (
     remove_dead_attempts,
     snapshots_of_batch,
 )
-from paimon_stream.stream.evidence import (
-    Memory,
-    gather,
-    given_up,
-    journal_since,
-    judge,
-    judge_next,
-    passed_over,
-    require_absent,
-    superseded,
-)
-from paimon_stream.stream.ledger import (
-    AlreadyCommitted,
-    Batch,
-    Evidence,
-    Fresh,
-    Reuse,
-    Verdict,
-    with_rows,
-)
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.fence import RunFence
+from paimon_stream.stream.gather import gather
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import with_rows
+from paimon_stream.stream.memory import Memory, judge_next, require_absent, superseded
 from paimon_stream.stream.prepared import Note, journal_entry
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.reuse import judge
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.stream.writable import (
     check_writable,
     warn_of_earlier_batches,

@@ -18,8 +18,8 @@ pytest.importorskip("urllib3")
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
 from paimon_stream.storage.uri import open_storage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Fresh
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.params import few
 from tests.kits.seeds import examples

@@ -13,8 +13,8 @@ import pytest
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import Fresh
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import Fresh
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.golden.casekit import load, model, require_same
 from tests.kits.tables import write_rows

@@ -18,8 +18,8 @@ from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import PaimonStreamError, SequenceConflict
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
 from tests.kits.attempts import attempts

@@ -17,8 +17,8 @@ from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Fresh, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import merge_columns

@@ -19,8 +19,8 @@ from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.uri import open_storage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.kills.deaths import AT_A_POINT, BETWEEN, MOST_BATCHES, Death, Diary, die
 from tests.kills.streams import Stream

@@ -28,8 +28,8 @@ BATCHES = 4
 
 
 class Query(Machine):
-    """A stream that a Spark query writes. `pace` is how many seconds a batch took at most, as far as
-    is known. A busy machine takes longer.
+    """A stream that a Spark query writes. `pace` is how many seconds a batch took lately, as far as is
+    known. A busy machine takes longer.
     """
 
     pace = 1.0
@@ -47,7 +47,7 @@ class Query(Machine):
         first = self.done()
         self.wait_for(process, first + self.dice.randrange(BATCHES - 1))
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=self.dice.uniform(0, 2 * self.pace))
+            process.communicate(timeout=self.dice.uniform(0, 1.5 * self.pace))
         if process.returncode is None:
             self.kill(process, everybody=how == ALL)
         if process.returncode != -signal.SIGKILL:
@@ -58,13 +58,16 @@ class Query(Machine):
         self.outcome.moments[Diary.last_words(self.root / DIARY)] += 1
 
     def wait_for(self, process: subprocess.Popen[str], batch: int) -> None:
-        """Returns when a batch was planned, or the process has ended. Learns the pace."""
-        offsets, last, seen = self.root / CHECKPOINT / "offsets", time.monotonic(), 0
+        """Returns when a batch was planned, or the process has ended. Learns the pace from batches
+        that follow one of the same run: the first one waits for the query to begin.
+        """
+        offsets, last = self.root / CHECKPOINT / "offsets", time.monotonic()
+        before = seen = len(list(offsets.glob("[0-9]*")))
         while not (offsets / str(batch)).exists() and process.poll() is None:
             time.sleep(0.01)  # the kill comes some time later anyway
             planned = len(list(offsets.glob("[0-9]*")))
-            if planned > seen > 0:
-                self.pace = max(self.pace, time.monotonic() - last)
+            if planned > seen > before:
+                self.pace = time.monotonic() - last
             if planned > seen:
                 last, seen = time.monotonic(), planned
 

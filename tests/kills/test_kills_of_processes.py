@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.stream.claims import WriterIdentity
+from paimon_stream.stream.identity import WriterIdentity
 from tests.kills import page
 from tests.kills.crowds import Crowded
 from tests.kills.deaths import (

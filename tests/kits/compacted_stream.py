@@ -16,8 +16,8 @@ from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.keyed import Change, write_changes
 from tests.kits.tables import write_rows

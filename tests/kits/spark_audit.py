@@ -20,8 +20,8 @@ from paimon_stream import errors
 from paimon_stream.api.doctor import examine
 from paimon_stream.commit.report import Phase
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.kits.spark_jobs import ROWS_PER_FILE, Job

@@ -20,8 +20,8 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.location import store_location
 from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_sources import settings_of
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.stores import SECRETS, StoreServer
 from tests.kits.tables import write_rows

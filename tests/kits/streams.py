@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.kits.commits import Bench
 

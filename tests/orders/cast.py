@@ -61,6 +61,7 @@ class Busy(HastyKeeper):
 
     def begin(self) -> Work:
         self.doing = "two commits, and an expiry to 1 snapshot"
+        self.written.clear()
         self.ready()
         return self.work
 

@@ -12,6 +12,7 @@ from tests.orders.tally import FEW, Tally
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 PART = "orders"
+PAIRS = "pairs of faults"
 NOT_RUN = "not run"
 
 
@@ -32,10 +33,30 @@ def table(tallies: Sequence[tuple[Setting, Tally]]) -> str:
     return "\n".join(lines)
 
 
+def table_of_pairs(tallies: Sequence[tuple[Setting, Tally]]) -> str:
+    """The worlds that were run with two faults, in Markdown."""
+    minutes = sum(tally.seconds for _, tally in tallies) / 60
+    plans = sum(tally.plans for _, tally in tallies)
+    orders = sum(tally.orders_with_fault for _, tally in tallies)
+    worlds = " ".join(f'--world "{setting.name}"' for setting, _ in tallies)
+    lines = [
+        f"Written on {time.strftime('%Y-%m-%d')} by `python -m tests.orders.run --faults 2 --page {worlds}`: {plans:,} "
+        f"pairs of faults and {orders:,} orders with one or two, in {minutes:.0f} minutes of processors.",
+        "",
+        "| world | pairs of faults | orders with one or two faults | bound |",
+        "|---|---|---|---|",
+        *(
+            f"| {setting.name} | {tally.plans:,} | {tally.orders_with_fault:,} | "
+            f"{_bound(setting.most_with_fault)}{_cut(tally)} |"
+            for setting, tally in tallies
+        ),
+    ]
+    return "\n".join(lines)
+
+
 def _row(setting: Setting, tally: Tally) -> str:
     bugs = ", ".join(one.name for one in BUGS if one.world == setting.name)
-    cut = f", but {tally.bounded} faults with {FEW} preemptions" if tally.bounded else ""
-    cut += f", {tally.cut} searches cut" if tally.cut else ""
+    cut = _cut(tally)
     cells = [
         setting.name,
         str(tally.operations),
@@ -47,6 +68,12 @@ def _row(setting: Setting, tally: Tally) -> str:
         bugs,
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _cut(tally: Tally) -> str:
+    """What of a world was run with few preemptions only, or did not end."""
+    cut = f", but {tally.bounded:,} faults with {FEW} preemptions" if tally.bounded else ""
+    return cut + (f", {tally.cut:,} searches cut" if tally.cut else "")
 
 
 def _bound(most: int | None) -> str:

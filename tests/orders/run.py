@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kits.pages import written_into
-from tests.orders.page import PAGE, PART, table
+from tests.orders.page import PAGE, PAIRS, PART, table, table_of_pairs
 from tests.orders.tally import FEW, Part, Tally
 from tests.orders.worlds import BY_NAME, WORLDS
 
@@ -113,8 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{orders:,} orders of {len(tallies)} worlds; {found} break a rule.")
     if given.page:
         ordered = [(one, tallies[one.name]) for one in WORLDS if one.name in tallies]
-        text = table(ordered)
-        PAGE.write_text(written_into(PAGE.read_text(), PART, text))
+        part, text = (
+            (PAIRS, table_of_pairs(ordered)) if given.faults > 1 else (PART, table(ordered))
+        )
+        PAGE.write_text(written_into(PAGE.read_text(), part, text))
     return 1 if found else 0
 
 

@@ -117,8 +117,9 @@ class Part:
                 self._tally.cut += 1
                 return
             outcome = self._search(plan, self.setting.most_with_fault)
-            self._tally.orders_with_fault += outcome.orders
-            self._judge(outcome)
+            if left == 1 or self.number == 0:  # each part runs what further faults come on top of
+                self._tally.orders_with_fault += outcome.orders
+                self._judge(outcome)
             if left > 1:
                 self._with_one_more(plan, outcome.changes, left - 1)
 

@@ -16,8 +16,8 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime, SimulatedClock
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.uri import open_storage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Batch, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.kits.keyed import write_changes
 from tests.kits.tables import write_rows

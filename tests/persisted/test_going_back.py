@@ -22,7 +22,9 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import Claims, WriterIdentity
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.register import write_register
 from paimon_stream.table.branch_identity import write_identity
 from paimon_stream.table.removals import RemovalNotes, Removed, note_restored
 from tests.persisted import values
@@ -129,7 +131,7 @@ def files_of_this_code() -> dict[str, bytes]:
         asked_notes=("removed.1-a.json",),
         passed_over=(3, SnapshotRef(id=6, nonce="n")),
     )
-    claims._write(forwarded)  # type: ignore[arg-type]
+    write_register(branch, forwarded)  # type: ignore[arg-type]
     notes = RemovalNotes(branch, simulated(1), "fast forward", SnapshotRef(id=1, nonce="n"))
     gone = [
         Removed(snapshot=SnapshotRef(id=2 + one, nonce=f"n-{one}"), user="etl", identifier=one)

@@ -21,7 +21,9 @@ from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_note, branch_storage, older_branch_note
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import BatchSummary, Claims, RegisteredWriter, previous_of
+from paimon_stream.stream.batch_summary import BatchSummary, previous_of
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.removals import read_removals

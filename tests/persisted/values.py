@@ -35,7 +35,9 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_folder, branch_note, branch_storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity, previous_commit
+from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.table import Table, create_table

@@ -69,7 +69,8 @@ from paimon_stream.maintenance.tags import read_tags, tagged_until
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import BatchSummary, previous_of, registered_writers
+from paimon_stream.stream.batch_summary import BatchSummary, previous_of
+from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.branch_identity import read_identity
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry

@@ -45,9 +45,9 @@ ALSO = {
     "storage/store_errors.failure_of",
     "storage/store_sources.settings_of",
     "storage/uri.open_storage",
-    "stream/claims.registered_writers",
-    "stream/claims.BatchSummary.of",
-    "stream/claims.previous_of",
+    "stream/register.registered_writers",
+    "stream/batch_summary.BatchSummary.of",
+    "stream/batch_summary.previous_of",
     "table/layout.external_roots",
     "table/layout.id_in_name",
 }

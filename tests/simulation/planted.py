@@ -13,11 +13,14 @@ from paimon_stream.api import doctor
 from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import Unavailable
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.base import Bundle, PutResult
-from paimon_stream.stream import dead_attempts, evidence, ledger, recommit, writer
-from paimon_stream.stream.claims import Claims, RunFence
-from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
+from paimon_stream.stream import dead_attempts, gather, ledger, memory, recommit, reuse, writer
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.fence import RunFence
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import lineage, message_files
 from paimon_stream.table.fate import Fate
@@ -45,7 +48,7 @@ from tests.simulation.bug import BUGS, Bug, Patch, bug
 
 def _fresh(snapshots: SnapshotStore) -> Fresh:
     latest = snapshots.latest()
-    return Fresh(seen=None if latest is None else ledger.SnapshotRef.of(latest))
+    return Fresh(seen=None if latest is None else SnapshotRef.of(latest))
 
 
 # -- staging
@@ -103,7 +106,7 @@ def some_files_are_enough(patch: Patch) -> None:
     why="A restarted run writes a batch that the table has.",
 )
 def no_judge(patch: Patch) -> None:
-    patch.setattr(evidence, "judge_first", lambda found, refuse: _fresh(found.snapshots))
+    patch.setattr(reuse, "judge_first", lambda found, refuse: _fresh(found.snapshots))
 
 
 @bug(
@@ -118,8 +121,8 @@ def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
             return AlreadyCommitted(seen=_fresh(found.snapshots).seen, snapshot=None, dead=None)
         return real(found, refuse)
 
-    real = evidence.judge_first
-    patch.setattr(evidence, "judge_first", judge)
+    real = reuse.judge_first
+    patch.setattr(reuse, "judge_first", judge)
 
 
 @bug(
@@ -168,8 +171,8 @@ def others_are_overlooked(patch: Patch) -> None:
     seed=4,
 )
 def a_lost_commit_is_followed(patch: Patch) -> None:
-    patch.setattr(evidence, "_fate_of_own", lambda *given: Fate.EXPIRED)
-    patch.setattr(evidence, "_has_seen", lambda *given: True)
+    patch.setattr(memory, "_fate_of_own", lambda *given: Fate.EXPIRED)
+    patch.setattr(memory, "_has_seen", lambda *given: True)
     patch.setattr(committer, "check_lineage", lambda *given: None)
 
 
@@ -180,7 +183,7 @@ def a_lost_commit_is_followed(patch: Patch) -> None:
     why="The run goes on after its last batch was taken away.",
 )
 def a_rollback_is_taken_for_an_expiry(patch: Patch) -> None:
-    patch.setattr(ledger.ReplayErrors, "table_rolled_back", lambda *given: None)
+    patch.setattr(ReplayErrors, "table_rolled_back", lambda *given: None)
 
 
 @bug(
@@ -192,7 +195,7 @@ def a_rollback_is_taken_for_an_expiry(patch: Patch) -> None:
 )
 def any_table_is_the_same(patch: Patch) -> None:
     patch.setattr(SchemaStore, "first_digest", lambda self: "always the same")
-    patch.setattr(ledger.ReplayErrors, "table_replaced", lambda *given: None)
+    patch.setattr(ReplayErrors, "table_replaced", lambda *given: None)
 
 
 @bug(
@@ -233,7 +236,7 @@ def the_fence_forgets_earlier_runs(patch: Patch) -> None:
     newcomers=True,
 )
 def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
-    patch.setattr(evidence, "is_held", lambda *given: True)
+    patch.setattr(memory, "is_held", lambda *given: True)
     patch.setattr(Claims, "holds", lambda self: True)
 
 
@@ -297,12 +300,12 @@ def the_first_snapshot_has_no_lineage(patch: Patch) -> None:
     seed=1,
 )
 def later_entries_are_overlooked(patch: Patch) -> None:
-    real = evidence.Evidence
+    real = gather.Evidence
 
     def without_later(**found: Any) -> Evidence:
         return real(**{**found, "later_entry": None})
 
-    patch.setattr(evidence, "Evidence", without_later)
+    patch.setattr(gather, "Evidence", without_later)
 
 
 @bug(
@@ -312,7 +315,7 @@ def later_entries_are_overlooked(patch: Patch) -> None:
     why="It begins with batch 0, which the table has.",
 )
 def a_wiped_checkpoint_is_let_in(patch: Patch) -> None:
-    patch.setattr(ledger.ReplayErrors, "checkpoint_reset", lambda *given: None)
+    patch.setattr(ReplayErrors, "checkpoint_reset", lambda *given: None)
 
 
 @bug(
@@ -322,7 +325,7 @@ def a_wiped_checkpoint_is_let_in(patch: Patch) -> None:
     why="It asks for batches that the table has, with other rows.",
 )
 def a_rewound_checkpoint_is_let_in(patch: Patch) -> None:
-    patch.setattr(ledger.ReplayErrors, "checkpoint_rewound", lambda *given: None)
+    patch.setattr(ReplayErrors, "checkpoint_rewound", lambda *given: None)
 
 
 @bug(
@@ -657,9 +660,9 @@ __all__ = [
 )
 def what_changes_nothing_is_part_of_the_table(patch: Patch) -> None:
     """Mentions of the batch's files would hide it in this schedule, so nobody looks for them."""
-    real = evidence.live_files_of
+    real = reuse.live_files_of
     patch.setattr(
-        evidence, "live_files_of", lambda *given, removed=False: 0 if removed else real(*given)
+        reuse, "live_files_of", lambda *given, removed=False: 0 if removed else real(*given)
     )
     patch.setattr(lineage, "_counts_on", lambda *given: True)
 

@@ -15,7 +15,7 @@ from paimon_stream.maintenance.branches import _Forward
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage import branch
 from paimon_stream.storage.base import Storage
-from paimon_stream.stream import dead_attempts, evidence, ledger, recommit
+from paimon_stream.stream import dead_attempts, gather, ledger, memory, recommit
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table import fate, table
 from paimon_stream.table.removals import RemovalNotes, Removals, read_removals
@@ -37,7 +37,7 @@ DOCTOR = (HISTORY, "doctor")
     why="What was rolled back counts as expired once everything of the time has expired.",
 )
 def notes_of_removals_are_not_read(patch: Patch) -> None:
-    for module in (evidence, fate):
+    for module in (gather, fate):
         patch.setattr(module, "read_removals", lambda storage: Removals())
 
 
@@ -116,7 +116,7 @@ def what_came_with_a_branch_is_written_again(patch: Patch) -> None:
     why="Its streams go on in the new branch, which lacks their rows.",
 )
 def a_branch_has_no_identity(patch: Patch) -> None:
-    patch.setattr(evidence, "made_millis", lambda *given: 0)
+    patch.setattr(gather, "made_millis", lambda *given: 0)
     patch.setattr(ReplayErrors, "table_replaced", lambda *given: None)
 
 
@@ -273,7 +273,7 @@ def the_doctor_knows_no_other_user(patch: Patch) -> None:
     why="What was rolled back counts as expired once everything of the time has expired.",
 )
 def damaged_notes_count_as_none(patch: Patch) -> None:
-    for module in (evidence, fate):
+    for module in (gather, fate):
         patch.setattr(module, "read_removals", without_doubts)
 
 
@@ -299,4 +299,4 @@ def without_doubts(storage: Storage) -> Removals:
     ],
 )
 def a_run_without_batches_misses_none(patch: Patch) -> None:
-    patch.setattr(evidence, "_still_sees", lambda *_: True)
+    patch.setattr(memory, "_still_sees", lambda *_: True)

@@ -12,7 +12,7 @@ from paimon_stream.maintenance import expire, orphans, rollback, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.needed import OtherBranches
-from paimon_stream.stream import evidence
+from paimon_stream.stream import reuse
 from paimon_stream.table import references
 from paimon_stream.table.references import References
 from paimon_stream.table.snapshots import SnapshotStore
@@ -257,7 +257,7 @@ def a_rollback_without_a_pin(patch: Patch) -> None:
 def orphans_overlook_journals(patch: Patch) -> None:
     patch.setattr(References, "_read_journals", lambda self: None)
     patch.setattr(checks, "missing_files", lambda *given, **when: [])
-    patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
+    patch.setattr(reuse, "_why_not_reusable", lambda *given: None)
 
 
 @bug(

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, functions
 
 from paimon_stream import CommitReport, PaimonSink, errors
 from paimon_stream.commit.report import Phase
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from tests.kits.spark_jobs import Job
 
 NO_PY4J_CAUSE = (

@@ -28,9 +28,9 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.maintenance.hints import repair_hints
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.recommit import RecommitReport
+from paimon_stream.stream.verdicts import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.removals import read_removals
 from tests.simulation import rules
@@ -78,7 +78,9 @@ REFUSED = (
 )
 """What `recommit` raises if it cannot commit the files again."""
 NONE_STANDS = "no snapshot of another engine stands in place of its own"
-"""How `recommit` refuses a batch that a rollback took."""
+"""How `recommit` refuses a batch that no other engine has replaced."""
+REMOVED = "a rollback has removed its snapshot"
+"""How it refuses a batch of which a note says that a rollback took it."""
 RESETS = (CheckpointReset, CheckpointRewound)
 ON_TABLE_CHANGE = "paimon-stream.on-table-change"
 ON_UNKNOWN_HISTORY = "paimon-stream.on-unknown-history"
@@ -470,7 +472,7 @@ class Stream(Actor):
                 )  # it was no rollback, and he knows, or has forgotten it
                 self.tried.add(user)
                 self.rolled_back = forgotten and bool(read_removals(self.world.disk).removed)
-                self.lost = None if forgotten else lost
+                self.lost = lost
             if self.command is None:
                 self.answer(user, option_of(error, cure))
             self.checkpoint.known_drops = truth.drops
@@ -509,16 +511,16 @@ class Stream(Actor):
 
     def check_not_refused(self, error: PaimonStreamError) -> None:
         """The command for a batch that another engine's snapshot has replaced is not refused as if
-        that snapshot did not stand there, unless more was taken away since.
+        that snapshot did not stand there, and none is named for a batch of which a note says that a
+        rollback took it, unless more was taken away since.
         """
         lost, truth = self.lost, self.truth
-        if (
-            isinstance(error, TableRolledBack)
-            and NONE_STANDS in error.message
-            and lost is not None
-            and truth.taken.get(lost) == "replaced"
-            and truth.taken_at[lost] == truth.upsets
-        ):
+        if lost is None or not isinstance(error, TableRolledBack):
+            return
+        taken = truth.taken.get(lost)
+        is_wrong = taken == "replaced" and NONE_STANDS in error.message
+        is_in_vain = taken == "rollback" and REMOVED in error.message
+        if (is_wrong or is_in_vain) and truth.taken_at[lost] == truth.upsets:
             raise Violation(ADVICE, f"{self.name}: what the error of {lost} names ends in {error}")
 
     def answer(self, user: str, option: str | None) -> None:

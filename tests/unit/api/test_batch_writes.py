@@ -25,7 +25,7 @@ from paimon_stream.errors import (
     TableReplaced,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.schema import SchemaStore
 
 NUMBERS = count()

@@ -17,7 +17,7 @@ from paimon_stream.api.report_page import ReportPage, Section, sections_of
 from paimon_stream.api.streams import StreamWatch
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import InvalidOption, MissingExtra
-from paimon_stream.stream.claims import phases_of
+from paimon_stream.stream.batch_summary import phases_of
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench
 from tests.kits.compacted_stream import CompactedStream, Held

@@ -12,7 +12,7 @@ import pytest
 
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from tests.kits.commits import Bench
 from tests.kits.places import emptied
 from tests.kits.streams import Stream

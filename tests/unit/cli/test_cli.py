@@ -38,7 +38,9 @@ from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import BatchSummary, Claims, WriterIdentity
+from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.schema import SchemaStore
 from tests.kits import waiting as kit

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.lost import guard_stream
+from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import UnsupportedTable
 from paimon_stream.format.snapshot_json import (

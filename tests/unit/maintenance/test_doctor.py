@@ -21,8 +21,8 @@ from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import create_table
 from tests.kits.commits import FIELDS, Bench

@@ -23,7 +23,7 @@ from paimon_stream.metrics.commits import (
     log_report,
     report_to_all,
 )
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from tests.kits.commits import Bench, data_file
 
 REPORT = CommitReport(

@@ -24,7 +24,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.maintenance.branches import create_branch
 from paimon_stream.maintenance.tags import create_tag, read_tags
 from paimon_stream.storage.branch import branch_storage
-from paimon_stream.stream.claims import BatchSummary
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.recommit import recommit
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.snapshots import SnapshotStore

@@ -18,9 +18,9 @@ from paimon_stream.errors import IndexConflict, UnsupportedFeature
 from paimon_stream.maintenance import rebuild_index
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.claims import WriterIdentity
-from paimon_stream.stream.ledger import Fresh, Reuse
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.lost_batches import listed_batch
+from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import load_table
 from paimon_stream.write.key_task import write_keyed_task

@@ -13,7 +13,9 @@ from paimon_stream.format.json_text import decode_checksummed, encode_checksumme
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request
-from paimon_stream.stream.claims import Claims, WriterIdentity, registered_writers
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.journal import (
     Journal,
     PreviousBatch,

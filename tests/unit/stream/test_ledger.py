@@ -35,19 +35,13 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import ON_TABLE_CHANGE, Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.claims import RegisteredWriter, WriterIdentity
-from paimon_stream.stream.evidence import Memory, judge_next
-from paimon_stream.stream.ledger import (
-    AlreadyCommitted,
-    Batch,
-    Evidence,
-    Fresh,
-    NotedBatches,
-    Reuse,
-    Verdict,
-    judge_first,
-)
+from paimon_stream.stream.evidence import Evidence, NotedBatches
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import judge_first
+from paimon_stream.stream.memory import Memory, judge_next
+from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.removals import Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.stream.claims import WriterIdentity
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.kits.commits import Bench
 

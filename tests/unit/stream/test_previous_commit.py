@@ -9,7 +9,7 @@ import pytest
 
 from paimon_stream.api.inspection import History
 from paimon_stream.commit.report import Phase
-from paimon_stream.stream.claims import phases_of, previous_commit, previous_of
+from paimon_stream.stream.batch_summary import phases_of, previous_commit, previous_of
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream

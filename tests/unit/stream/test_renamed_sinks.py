@@ -15,7 +15,8 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
-from paimon_stream.stream.claims import Claims, WriterIdentity
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
 from tests.kits.commits import Bench
 from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.stream.test_branch_streams import of_branch

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.stream.ledger import Fresh
+from paimon_stream.stream.verdicts import Fresh
 from paimon_stream.stream.writer import Batch
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream

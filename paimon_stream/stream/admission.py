@@ -1,0 +1,96 @@
+"""What the register keeps of a judgement: from where on the journal vouches, which batches an operator
+has given up, and which are written again (exactly-once.md §2, §4). Nothing here writes.
+"""
+
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    SnapshotRef,
+)
+from paimon_stream.options import JOURNAL
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.identity import is_own
+from paimon_stream.stream.ledger import noted_batches
+from paimon_stream.stream.verdicts import AlreadyCommitted, Verdict
+from paimon_stream.table.lineage import newest_of
+from paimon_stream.table.table import Table
+
+
+def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
+    """The first batch from which on a missing journal entry proves that a batch never reached its
+    commit. None while the journal is off. With `anew`, earlier entries are about to go, so they
+    prove nothing.
+    """
+    if not table.options.value(JOURNAL):
+        return None
+    registered = evidence.registered
+    same_table = registered is not None and registered.schema_digest == evidence.schema_digest
+    if same_table and evidence.journal_since is not None and not anew:
+        return evidence.journal_since
+    if isinstance(verdict, AlreadyCommitted) and verdict.snapshot is None:
+        return None  # later batches may have been committed without a journal, and have expired
+    return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
+
+
+def given_up(
+    evidence: Evidence,
+    verdict: Verdict,
+    *,
+    lost: bool,
+    proven: bool,
+) -> tuple[tuple[int, int], ...]:
+    """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
+    operator let this batch continue although the table has lost batches: these are all between the
+    newest one that the table has, also under an old name, and this one. If the loss is `proven`,
+    what lies below the first batch that a note names was not lost: its snapshots may have expired.
+    A batch below is still in the table, so a later rollback of it stops the stream. What the
+    checkpoint is going to run again is not given up any more.
+    """
+    batch_id = evidence.batch.batch_id
+    known = tuple(
+        [(first, min(last, batch_id - 1)) for first, last in evidence.given_up if first < batch_id]
+    )
+    if not lost or isinstance(verdict, AlreadyCommitted):
+        return known
+    own = -1 if verdict.own is None else verdict.own.batch_id
+    kept = max(own, _kept_under_old_names(evidence))
+    if proven and (first_taken := _first_taken(evidence, range(kept + 1, batch_id))) is not None:
+        kept = first_taken - 1
+    below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
+    return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
+
+
+def _first_taken(evidence: Evidence, batches: range) -> int | None:
+    """The first of these batches of the stream that a note surely names and that was not given up
+    before; None if there is none.
+    """
+    noted = noted_batches(evidence, evidence.identity.user, evidence.given_up, batches)
+    return min((batch_id for batch_id, removed in noted if removed.is_proven), default=None)
+
+
+def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
+    """What is written again by an operator's decision, as in `RegisteredWriter`. With `reset`, the
+    operator let this batch continue although the table was ahead of the checkpoint, or of another
+    one: then it is all that the stream has here.
+    """
+    batch_id, latest = evidence.batch.batch_id, evidence.latest
+    if not reset or latest is None:
+        return evidence.passed_over
+    own = newest_of(evidence.snapshots, latest, lambda one: is_own(one, evidence.identity))[0]
+    is_ahead = own is not None and own.commit_identifier >= batch_id
+    return (batch_id, SnapshotRef.of(own)) if own is not None and is_ahead else None
+
+
+def _kept_under_old_names(evidence: Evidence) -> int:
+    """The newest batch of the query that the table has under another commit user which may be an
+    old name of this sink; -1 if there is none. One that has the batch before this one has lost
+    nothing, so the loss was not its.
+    """
+    users = {one.user for one in evidence.old_names}
+    newest: dict[str, int] = {}
+    for one in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
+        identifier = one.commit_identifier
+        if one.commit_user in users and identifier != BATCH_IDENTIFIER:
+            newest.setdefault(one.commit_user, identifier)
+        if len(newest) == len(users):
+            break
+    return max((one for one in newest.values() if one + 1 < evidence.batch.batch_id), default=-1)

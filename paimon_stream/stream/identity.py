@@ -1,0 +1,56 @@
+"""Who a stream is: its identity, and what is its own among the snapshots of a table (semantics.md
+R1.1, R1.2, R1.5; exactly-once.md §1).
+"""
+
+from dataclasses import dataclass
+
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    MARK_PREFIX,
+    Marks,
+    Snapshot,
+    own_properties,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterIdentity:
+    """One run of one streaming writer; None is what Spark did not report. `user` is the commit
+    user. `query_id` changes when the query's checkpoint is wiped, `run_id` at each start. `token`
+    distinguishes the writers of one run.
+    """
+
+    user: str
+    query_id: str | None
+    run_id: str | None
+    checkpoint: str | None = None
+    query_name: str | None = None
+    token: str
+
+    def properties(self, batch_id: int, offsets_hash: str | None) -> dict[str, str]:
+        """The marks for the snapshot of one batch, without unknown values."""
+        marks = {
+            "query-id": self.query_id,
+            "run-id": self.run_id,
+            "batch-id": str(batch_id),
+            "checkpoint": self.checkpoint,
+            "query-name": self.query_name,
+            "offsets-hash": offsets_hash,
+        }
+        return {MARK_PREFIX + key: value for key, value in marks.items() if value is not None}
+
+
+def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
+    """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known
+    to be another query's. A batch commit of that user is not: its identifier says nothing about
+    batches (semantics.md R1.2).
+    """
+    if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
+        return False
+    theirs = Marks.of(own_properties(snapshot)).query_id
+    return theirs is None or identity.query_id is None or theirs == identity.query_id
+
+
+def is_of_query(query_id: str | None, identity: WriterIdentity) -> bool:
+    """Whether something is not known to be another query's."""
+    return None in (query_id, identity.query_id) or query_id == identity.query_id

@@ -1,0 +1,152 @@
+"""The register: the streams that were judged and admitted to a table, a file for each commit user
+(exactly-once.md §1, §4; docs/architecture.md, What a stream keeps).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from paimon_stream.format import json_text
+from paimon_stream.format.snapshot_json import (
+    SnapshotRef,
+)
+from paimon_stream.storage.base import Storage, read_if_there
+from paimon_stream.table.layout import OWN_FOLDER, user_folder
+
+_RUNS_KEPT: Final = 64
+
+
+_CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredWriter:
+    """A stream that was admitted to this table, with its identity at its newest start.
+    `schema_digest`, the digest of the first schema, distinguishes the table from a later one of the
+    same name. From batch `journal_since` on, every commit was journalled, so a missing entry proves
+    that a batch never reached its commit; None while the journal is off. `run` names the run that
+    wrote the register, None in those of older releases. `given_up` are the batches over which an
+    operator let the stream go on although they are not in the table, as pairs of the first and the
+    last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
+    forward has taken batches of this stream, and put those of the same query in a branch in their
+    place, so the next judgement asks the notes of removals. `earlier_runs` are the runs before, the
+    newest first, as far back as they are kept. `forwarded_runs` are those of them that have not
+    written here, but in a branch to which the table was forwarded since the stream last began here.
+    `asked_notes` are the names of the notes because of which `asks_notes` was so, also before.
+    `passed_over`: an operator let a checkpoint that had been rewound continue from this batch on,
+    and write again what this snapshot of the stream and those before it have; None if there was no
+    such decision.
+    """
+
+    user: str
+    query_id: str | None
+    checkpoint: str | None
+    query_name: str | None
+    schema_digest: str
+    journal_since: int | None
+    run: str | None = None
+    given_up: tuple[tuple[int, int], ...] = ()
+    asks_notes: bool = False
+    earlier_runs: tuple[str, ...] = ()
+    forwarded_runs: tuple[str, ...] = ()
+    asked_notes: tuple[str, ...] = ()
+    passed_over: tuple[int, SnapshotRef] | None = None
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The runs in which the stream has written, as far back as they are kept. Two commit users
+        of a query that were in one run are two sinks; a sink has one name in a run.
+        """
+        return frozenset(filter(None, (self.run, *self.earlier_runs)))
+
+    def with_run(self, run: str) -> "RegisteredWriter":
+        """The register as that of a later run."""
+        before = [one for one in (self.run, *self.earlier_runs) if one not in (None, run)]
+        return replace(self, run=run, earlier_runs=tuple(filter(None, before[:_RUNS_KEPT])))
+
+
+def _passed_over(batch_id: object, snapshot_id: object, nonce: object) -> tuple[int, SnapshotRef]:
+    snapshot = SnapshotRef(id=json_text.integer(snapshot_id), nonce=str(nonce))
+    return json_text.integer(batch_id), snapshot
+
+
+# Attribute, JSON key, and what reads the value.
+_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
+    ("user", "user", str),
+    ("query_id", "queryId", json_text.optional_text),
+    ("checkpoint", "checkpoint", json_text.optional_text),
+    ("query_name", "queryName", json_text.optional_text),
+    ("schema_digest", "schemaDigest", str),
+    (
+        "journal_since",
+        "journalSince",
+        lambda value: None if value is None else json_text.integer(value),
+    ),
+    ("run", "run", json_text.optional_text),
+    (
+        "given_up",
+        "givenUp",
+        lambda value: tuple(
+            [(json_text.integer(first), json_text.integer(last)) for first, last in value]
+        ),
+    ),
+    ("asks_notes", "asksNotes", bool),
+    ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
+    ("forwarded_runs", "forwardedRuns", lambda value: tuple(map(str, value))),
+    ("asked_notes", "askedNotes", lambda value: tuple(map(str, value))),
+    ("passed_over", "passedOver", lambda value: _passed_over(*value) if value else None),
+)
+
+
+_LEFT_OUT_IF_EMPTY: Final = (
+    "givenUp",
+    "asksNotes",
+    "earlierRuns",
+    "forwardedRuns",
+    "askedNotes",
+    "passedOver",
+)
+"""What nearly all registers, or those of older releases, do not have."""
+
+
+def write_register(storage: Storage, registered: RegisteredWriter) -> None:
+    """Writes the register of a commit user over the one that is there. Raises `StorageError`."""
+    body = {
+        key: value
+        for attribute, key, _ in _FIELDS
+        if (value := getattr(registered, attribute)) or key not in _LEFT_OUT_IF_EMPTY
+    }
+    if registered.passed_over is not None:
+        batch_id, snapshot = registered.passed_over
+        body["passedOver"] = [batch_id, snapshot.id, snapshot.nonce]
+    path = f"{user_folder(registered.user)}/writer"
+    storage.write(path, json_text.encode_checksummed("writer", body))
+
+
+def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
+    """All streams that are registered in a table, except the folder `leave_out`. Reads one small
+    file for each.
+    """
+    folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
+    wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
+    return tuple(one for one in storage.together(wanted) if one is not None)
+
+
+def registered_writer(storage: Storage, user: str) -> RegisteredWriter | None:
+    """The register of a commit user; None if there is none."""
+    return _read_register(storage, user_folder(user))
+
+
+def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
+    path = f"{folder}/writer"
+    data = read_if_there(storage.read, path, json_text.MOST_JSON)
+    if data is None:
+        return None
+    body = {
+        "run": None,  # older releases did not note the run
+        **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
+        **json_text.decode_checksummed("writer", data, path),
+    }
+    with json_text.understanding(path, len(data), "a register of a stream", _CURE):
+        return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})

@@ -1,0 +1,93 @@
+"""The verdict on a batch, and whether files that an earlier run prepared can be committed as they are
+(exactly-once.md §4). The sink acts on it; the doctor only reports it. Nothing here writes.
+"""
+
+from typing import Final
+
+from paimon_stream.commit.plan import collect
+from paimon_stream.commit.sequence import Numbering, Sequences
+from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.errors import SequenceConflict
+from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
+from paimon_stream.runtime import Clock, Runtime
+from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.ledger import judge_first
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
+from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.journalled import live_files_of
+from paimon_stream.table.message_files import data_files
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+_HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
+"""An orphan cleaner (default age 1 day) may delete older prepared files before they are
+published.
+"""
+
+
+def judge(
+    table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool
+) -> Verdict:
+    """Judges the batch, and decides whether files that an earlier run prepared can be committed
+    unchanged. `overwrites` says that each batch replaces the whole table. Raises a `ReplayError` if
+    exactly-once cannot be proven, `StorageError`, `FormatError`.
+    """
+    verdict = judge_first(evidence, refuse)
+    if isinstance(verdict, Reuse):
+        why_not = _why_not_reusable(table, evidence, verdict.entry, runtime.clock)
+        if verdict.entry.overwrites is not overwrites:
+            # The query's output mode decides which rows result from the same source rows.
+            why_not = "the sink's mode has changed"
+        is_base_gone = evidence.entry is not None and verdict.entry.base != evidence.entry.base
+        if is_base_gone and table.has_dynamic_buckets:
+            why_not = "a rollback took the snapshot whose index gave its keys their buckets"
+        if not why_not and table.schema.primary_keys and not overwrites:
+            why_not = _why_numbers_are_taken(table, evidence.snapshots, verdict.entry)
+        if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
+            # A writer that does not publish atomically has replaced its snapshot below newer ones,
+            # which had the rows.
+            return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
+        if why_not:
+            return Fresh(
+                seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=why_not
+            )
+    return verdict
+
+
+def _why_not_reusable(
+    table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
+) -> str | None:
+    """Why the journalled attempt must not be committed, in words. None if it may be committed. The
+    batch must have the same data (its source offsets), table, schema and bucket count. It must have
+    been prepared recently, and every file must still exist (exactly-once.md §4).
+    """
+    if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
+        return "the journal's reuse is off"
+    if entry.offsets_hash is None or entry.offsets_hash != evidence.batch.offsets_hash:
+        return "its source offsets cannot be compared with those the files were prepared for"
+    if (entry.schema_digest, entry.schema_id) != (evidence.schema_digest, table.schema.id):
+        return "the table's schema changed since its files were prepared"
+    if entry.total_buckets != table.options.value(BUCKET):
+        return "the table's bucket count changed since its files were prepared"
+    if clock.now_millis() - entry.prepared_millis > _HALF_ORPHAN_AGE_MILLIS:
+        return "its prepared files are so old that an orphan cleaner may take them"
+    missing = sum(
+        not table.storage.exists(path) for path in data_files(table.layout, entry.messages)
+    )
+    return f"{missing} of its prepared files are gone" if missing else None
+
+
+def _why_numbers_are_taken(
+    table: Table, snapshots: SnapshotStore, entry: JournalEntry
+) -> str | None:
+    """Why the sequence numbers of the prepared files no longer hold, in words. None if they still
+    hold.
+    """
+    sequences = Sequences(table, TableCache(table, snapshots))
+    written = collect(entry.messages, table_buckets=entry.total_buckets).append
+    try:
+        sequences.check(Numbering(base=entry.base), written, snapshots.latest())
+    except SequenceConflict as why:
+        return why.message
+    return None
