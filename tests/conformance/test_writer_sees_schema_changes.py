@@ -15,7 +15,8 @@ from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from tests.golden.casekit import load, model, require_same
 from tests.kits.steps import Messages, run_batch
 from tests.kits.tables import write_rows

@@ -23,9 +23,10 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.one_batch import Rows
-from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import create_table
+from tests.kits import steps
 from tests.kits.commits import FIELDS, Bench
 
 VERDICTS = {Fresh: "fresh", Reuse: "reuse", AlreadyCommitted: "already committed"}
@@ -174,7 +175,7 @@ class Query:
     def judged(self) -> str:
         self.begin()
         try:
-            return VERDICTS[type(self.writer().judge(self.next_batch()))]
+            return VERDICTS[type(steps.judge(self.writer(), self.next_batch()).verdict)]
         except PaimonStreamError as error:
             return type(error).__name__
 

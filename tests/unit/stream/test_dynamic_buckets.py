@@ -21,8 +21,8 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.lost_batches import listed_batch
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
-from paimon_stream.stream.verdicts import Fresh
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.verdicts import Batch, Fresh
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import load_table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.shuffle_packets import pack, unpack

@@ -17,7 +17,7 @@ from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_CHECKPOINT_RESET, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import MOST_BYTES, FileStat
 from paimon_stream.stream.steps import JudgedBatch
-from paimon_stream.stream.writer import Batch
+from paimon_stream.stream.verdicts import Batch
 from tests.kits import steps
 from tests.kits.commits import Bench
 from tests.kits.faults import FaultyStorage

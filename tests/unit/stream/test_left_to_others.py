@@ -13,7 +13,8 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from tests.kits.commits import Bench
 from tests.kits.steps import run_batch
 

@@ -13,8 +13,7 @@ from paimon_stream.errors import CommitLost, TableReplaced, TableRolledBack
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.stream.verdicts import Fresh
-from paimon_stream.stream.writer import Batch
+from paimon_stream.stream.verdicts import Batch, Fresh
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import create_table
 from tests.kits import steps
