@@ -18,9 +18,12 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 def unjournalled(evidence: Evidence, above: int) -> range:
     """The batches `above` that one and before this one for which no journal vouches. From
-    `journal_since` on none that left no entry reached its commit.
+    `journal_since` on none that left no entry reached its commit. Where the journal has a later
+    batch, it has dropped the entries of those before, so it vouches for none of them.
     """
     batch_id, since = evidence.batch.batch_id, evidence.journal_since
+    if evidence.later_entry is not None:
+        since = None
     return range(above + 1, batch_id if since is None else min(since, batch_id))
 
 

@@ -176,7 +176,7 @@ class Facts:
         return cut if is_ours_below else None
 
     def _unjournalled(self, above: int) -> range:
-        since = self.state.since
+        since = None if self.later is not None else self.state.since
         return range(above + 1, self.batch if since is None else min(since, self.batch))
 
     # -- the facts --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from tests.histories.events import EVENTS, OF_THE_ISSUE, RENAMED, UNDER_A_NAME, in_words
 from tests.histories.limits import LIMITS, Limit, beyond
-from tests.histories.walk import beginning, walk
+from tests.histories.walk import beginning, broken_by, walk
 from tests.histories.world import RULES, Setting
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,25 @@ def test_the_next_batch_of_each_history_is_told_the_truth(
     assert set(walked.lengths) == set(range(most + 1))
     failed = beyond(walked.findings)
     assert not failed, "\n".join(map(str, failed[:10]))
+
+
+@pytest.mark.parametrize("setting", [ON, SLOW], ids=str)
+@pytest.mark.parametrize(
+    "history",
+    [
+        "outage; batch; batch, not noted; checkpoint put back; rollback to the tag",
+        "outage; batch; batch, not noted; checkpoint put back; forward to the branch",
+        "batch; batch; batch, not noted; checkpoint put back; checkpoint put back; rollback to the tag",
+        "batch, not noted; checkpoint put back; rollback to the tag; rollback by one; continue",
+    ],
+)
+def test_what_a_rollback_took_below_a_checkpoint_that_was_put_back_is_reported(
+    history: str, setting: Setting
+) -> None:
+    """The journal keeps the entries of later batches and has dropped those of the batches that the
+    rollback took; and a decision about the checkpoint is none about these.
+    """
+    assert broken_by(tuple(history.split("; ")), setting) is None
 
 
 def test_the_beginning_is_what_the_histories_say() -> None:

@@ -400,8 +400,9 @@ class Stream(Actor):
                 rules.LOSSES_REPORTED, f"{self.name} goes on with {self.at} in another table"
             )
         if self.dies:
-            if self.has_rows and answered:
+            if answered:
                 self.give_up()
+            if self.has_rows and answered:
                 self.forgive()  # the answer stands, though Spark has not noted the batch
             self.ready().kill()
             self.killed()
@@ -418,6 +419,8 @@ class Stream(Actor):
             if answered:
                 self.give_up()
                 self.answers, self.writers = {}, {}  # the next run has no answer any more
+        elif answered:
+            self.give_up()  # the register keeps the answer, though the batch leaves no trace
         if (
             truth.drops > self.ready().drops
         ):  # Spark notes it after the new table was made: nobody can know
