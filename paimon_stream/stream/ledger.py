@@ -12,12 +12,9 @@ from paimon_stream.stream.facts import Own, Window
 from paimon_stream.stream.finding import walk
 from paimon_stream.stream.judgement import ROWS, Outcome
 from paimon_stream.stream.known_facts import Facts
-from paimon_stream.stream.own_history import with_rows
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
-
-__all__ = ["judge_first", "with_rows"]
 
 
 def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:

@@ -9,8 +9,8 @@ from paimon_stream.commit.request import Published
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.ledger import with_rows
 from paimon_stream.stream.memory import Memory
+from paimon_stream.stream.own_history import with_rows
 from paimon_stream.stream.steps import JudgedBatch, PublishedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.table.journal import PreviousBatch
