@@ -172,7 +172,7 @@ class Attempts:
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         text = (
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
-            "deleted. Start the query again: it looks for the commit before it writes anything. If you "
+            "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
             "called commit() yourself, call filter_and_commit() with the same messages."
         )
         return CommitUnknown(text, **self.facts(), attempts=self.count)

@@ -285,7 +285,7 @@ class Publisher:
         return CommitUnknown(
             f"whether commit {snapshot.commit_identifier} of user {snapshot.commit_user!r} was published as snapshot "
             f"{snapshot.id} is not known{cause}. Nothing was deleted. Start the query again: it looks for the commit "
-            "before it writes anything. If you called commit() yourself, call filter_and_commit() with the same "
+            "before it publishes anything. If you called commit() yourself, call filter_and_commit() with the same "
             "messages.",
             user=snapshot.commit_user,
             batch=snapshot.commit_identifier,

@@ -53,8 +53,8 @@ class CommitRequest:
     still follows as a second snapshot. Messages that remove rows turn an APPEND into an OVERWRITE;
     a request of kind COMPACT has only a compaction.
 
-    `seen` is the latest snapshot on which the caller judged, None for the empty table; those
-    published since are searched for this same commit. With `judged`, the first attempt builds on
+    The caller has searched all snapshots up to `seen` for this same commit, None for the empty
+    table. It may be older than the latest one; those above are searched now. With `judged`, the first attempt builds on
     what the caller saw, if that was a moment ago. `beside` is done once, while the first staging is
     written and before any snapshot is put; its errors end the commit. `after` is done while the
     snapshot is confirmed, and must not raise. `fence` is called if that window has a gap: nobody

@@ -134,9 +134,9 @@ class Runs:
         rows_of: Callable[[Run], Rows],
         after: int | None = None,
     ) -> None:
-        """Runs one batch in the run of this query, in a new one unless its newest batch here is
-        `after`, if that is given. Then reports it, and does what follows. If the batch fails, nothing
-        is remembered of the run.
+        """Runs one batch in the run of this query. Begins a new run if this process has none, or if
+        `after` is given and is not the newest batch of the present one. Then reports the batch, and
+        does what follows. If it fails, nothing is remembered of the run.
         """
         run = self._by_user.pop(user, None)
         if run is not None and (

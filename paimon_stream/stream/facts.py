@@ -54,7 +54,8 @@ class Incarnation(Enum):
 class Own(Enum):
     """Our newest snapshot in the lineage, by commit user, query id and identifier.
 
-    It proves that its batch was published, and that nothing that stood above it is in the table. It
+    It proves that its batch was published, and that no snapshot of ours above it is part of the table
+    now: expiry takes the oldest first, so one that is gone from above was not taken by expiry. It
     does not prove that batches between it and this one had rows. It is missing where it has
     expired, was rolled back or was replaced; `NONE` alone proves nothing of the three.
     """
@@ -66,7 +67,7 @@ class Own(Enum):
     THIS_RUN = "of this batch, by this very run"
     ABOVE = "of a later batch"
     UNMARKED = "of this batch or a later one, without a query id"
-    PASSED_OVER = "refuses this batch, and an operator has let the checkpoint continue over it"
+    PASSED_OVER = "would refuse this batch, but an operator let the checkpoint continue despite it"
 
 
 class OldName(Enum):
@@ -175,7 +176,7 @@ class Elsewhere(Enum):
 
 
 class Later(Enum):
-    """Has the journal an entry of a later batch?
+    """Does the journal have an entry of a later batch of this table?
 
     It was prepared after this batch had been done, so the checkpoint is older than the table's
     history. Without it nothing is proven: the last two entries are kept, and a journal may be off.
@@ -197,8 +198,8 @@ class Beside(Enum):
 
 
 class Entry(Enum):
-    """Has the journal an attempt at this very batch, of this query and table, that no operator has
-    given up?
+    """Does the journal have an attempt at this very batch, of this query and table, that no operator
+    has given up?
 
     It was staged. Whether it was published, it does not say. Without one, the batch has not reached
     its commit, if the journal vouches for it (`Journal`).
@@ -384,7 +385,7 @@ class Remembered(Enum):
 
 
 class Attempts(Enum):
-    """Has the journal what storage could judge a doubted batch by?"""
+    """Is the journal on, so that storage can judge a batch that is in doubt?"""
 
     JOURNALLED = "yes"
     NOT_JOURNALLED = "no: the journal is off"

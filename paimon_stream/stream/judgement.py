@@ -85,9 +85,12 @@ class Step(Enum):
     ASKED = "Must the notes be asked of all earlier batches?"
     OWN = "Our newest snapshot has this batch, or a later one"
     OWN_AGE = "Our newest snapshot has an earlier batch: is it of this table?"
-    OWN_LAST = "…and is what we have committed since there?"
+    OWN_LAST = "…and is every batch that we committed after it still there?"
     OWN_GAP = "…and did the batches between have no rows?"
     OWN_ENTRY = "…then the batch is new"
+    # From here on there is no snapshot of ours, or only one that an operator let the checkpoint pass
+    # over. From BRANCH on, the journal has no attempt at this batch, or an operator has let it be
+    # written again.
     LATER = "No snapshot of ours: is the checkpoint older than the journal?"
     BESIDE = "…or does one stand beside the line?"
     ATTEMPT_PREVIOUS = (
@@ -247,7 +250,7 @@ ROWS: Final[tuple[Row, ...]] = (
         _row(Own.BELOW, Last.REPLACED, outcome=Outcome.COMMIT_LOST, then=Outcome.FRESH,
              why="The same, where another engine replaced it, so its files may be committed again."),
         _row(Own.BELOW, Last.CANNOT_BE_KNOWN, outcome=Outcome.HISTORY_UNKNOWN, then=Outcome.FRESH,
-             why="Spark went on without this name, so only a note speaks of the batch, and it is open."),
+             why="Spark went on under another name. Only a note speaks of the batch, and it is in doubt."),
     ),
     *_step(Step.OWN_GAP,
         _row(Own.BELOW, Query.UNREGISTERED, Gap.BATCHES,
@@ -268,7 +271,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     *_step(Step.OWN_ENTRY,
         _row(Own.BELOW, Entry.NONE, outcome=Outcome.FRESH,
-             why="All that stood above our newest snapshot would be there."),
+             why="Expiry takes the oldest first: had it been published, it would stand above our newest."),
         _row(Own.BELOW, Entry.PREPARED, outcome=Outcome.REUSE,
              why="The same, and the attempt was not published: its files may be."),
     ),

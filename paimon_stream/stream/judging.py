@@ -78,6 +78,9 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
 def _judge_first(
     run: StreamRun, standing: Standing, batch: Batch, target: Target, refuse: ReplayErrors
 ) -> _Judgement:
+    """Ends the claims of earlier runs before it judges. So one that is alive stops at its next batch,
+    also if this run is then refused.
+    """
     table = target.table
 
     def claim_and_gather() -> tuple[bool, Evidence]:
@@ -116,8 +119,10 @@ def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
     is_renamed = not follows and any(
         not evidence.claimed(sibling.user) for sibling in evidence.siblings
     )
-    is_newest = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
-    goes_back = evidence.later_entry is not None and is_newest
+    # Our newest snapshot is at or below this batch, or an operator has decided: then later entries of
+    # the journal are remains. A batch that only live files show proves nothing of later ones.
+    later_are_gone = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
+    goes_back = evidence.later_entry is not None and later_are_gone
     return Outlook(follows=follows, is_renamed=is_renamed, goes_back=goes_back)
 
 
@@ -125,8 +130,8 @@ def _require_newest_run(
     run: StreamRun, target: Target, verdict: Verdict, refuse: ReplayErrors
 ) -> None:
     """Raises `SharedCheckpoint` if a later run has begun: what it has left since the evidence was
-    gathered may have expired before it was judged. Beside that, it is looked whether another engine
-    may replace snapshots.
+    gathered may have expired before it was judged. Also checks whether another engine may replace
+    snapshots.
     """
     looks: list[Request] = [run.claims.is_ended]
     if verdict.seen is not None:
@@ -225,7 +230,8 @@ def _register(
     """Records that the stream was admitted. With `anew`, an operator has decided: the register says
     what is given up, and only then the journal goes.
     """
-    reset = ON_CHECKPOINT_RESET.key in refuse.accepted
+    is_reset = ON_CHECKPOINT_RESET.key in refuse.accepted
+    is_loss = ON_TABLE_CHANGE.key in refuse.accepted
     run.claims.register(
         evidence.schema_digest,
         journal_since(target.table, evidence, verdict, anew=anew),
@@ -233,10 +239,10 @@ def _register(
         given_up=given_up(
             evidence,
             verdict,
-            lost=anew and not reset,
-            proven=refuse.accepted == {ON_TABLE_CHANGE.key},
+            lost=anew and (is_loss or bool(refuse.given_up)),
+            proven=refuse.accepted - {ON_CHECKPOINT_RESET.key} == {ON_TABLE_CHANGE.key},
         ),
-        passed_over=passed_over(evidence, reset=anew and reset),
+        passed_over=passed_over(evidence, reset=anew and is_reset),
     )
     if anew:
         run.journal.clear()

@@ -35,8 +35,10 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
 
 def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Last]:
     """No snapshot of this commit user of ours is left, but Spark continued after an earlier batch
-    that was journalled, so it was committed above the newest snapshot of its judgement. It has
-    expired, or was rolled back if none is missing above that one.
+    that was journalled, so it was committed above its base, the newest snapshot of its judgement.
+    If a snapshot above the base is missing, it may have expired. If none is, it was rolled back or
+    replaced. Where the base itself is above the latest snapshot, none counts as missing: expiry never
+    takes the newest snapshot, so a rollback took both.
     """
     snapshots, latest = evidence.snapshots, evidence.latest
     noted = _which_removed(evidence, user, last)

@@ -1,5 +1,6 @@
 """What the snapshots show of an attempt at this batch that an earlier run had prepared
-(exactly-once.md §4). No snapshot of ours is left.
+(exactly-once.md §4). No snapshot of ours is left, but for one that an operator let the checkpoint
+pass over.
 """
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef

@@ -39,8 +39,9 @@ def judge(
         if verdict.entry.overwrites is not overwrites:
             # The query's output mode decides which rows result from the same source rows.
             why_not = "the sink's mode has changed"
-        is_base_gone = evidence.entry is not None and verdict.entry.base != evidence.entry.base
-        if is_base_gone and table.has_dynamic_buckets:
+        # Where a snapshot of ours stands, `Sequences.check` finds a base that is gone.
+        is_moved_to_cut = evidence.entry is not None and verdict.entry.base != evidence.entry.base
+        if is_moved_to_cut and table.has_dynamic_buckets:
             why_not = "a rollback took the snapshot whose index gave its keys their buckets"
         if not why_not and table.schema.primary_keys and not overwrites:
             why_not = _why_numbers_are_taken(table, evidence.snapshots, verdict.entry)

@@ -25,11 +25,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published
-    what, `newest` the latest one, None if it is `seen`, and `own` our newest published batch. A
-    later batch of a run found the snapshot of `own` to stand if `own_stands`.
-    `dead` is what an earlier attempt left, to be removed after publishing. `written_again` says why
-    files that an earlier run prepared are not used.
+    """Not committed: write the batch. All snapshots up to `seen` were searched for batches of this
+    stream, and no later one. `newest` is the latest snapshot, None if it is `seen`, and `own` our
+    newest published batch. A later batch of a run found the snapshot of `own` to stand if
+    `own_stands`. `dead` is what an earlier attempt at this batch left, to be removed after
+    publishing. `written_again` says why files that an earlier run prepared are not used.
     """
 
     seen: SnapshotRef | None
@@ -52,7 +52,7 @@ class Reuse:
 
     @property
     def dead(self) -> JournalEntry:
-        """The earlier attempt, as in `Fresh`."""
+        """The earlier attempt. Its files are committed now, so only what it had staged goes."""
         return self.entry
 
 

@@ -265,10 +265,10 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
         has_expired = is_committed and facts.ask(Own) is not Own.THIS_BATCH
         since = None if has_expired else batch + is_committed
     given_up = tuple([(a, min(b, batch - 1)) for a, b in state.let_go if a < batch])
-    if anew and not is_reset and not is_committed:
+    if anew and (TABLE in judged.accepted or judged.doubts) and not is_committed:
         kept = -1 if facts.published is None else facts.published[0]
         taken = facts.first_taken(range(kept + 1, batch))
-        if judged.accepted == {TABLE} and taken is not None:
+        if judged.accepted - {RESET} == {TABLE} and taken is not None:
             kept = taken - 1
         given_up = tuple([(a, min(b, kept)) for a, b in given_up if a <= kept])
         given_up += ((kept + 1, batch - 1),) if kept + 1 < batch else ()

@@ -222,7 +222,7 @@ class LateRequest:
         stage.late.remove(self.late)
         stage.landed.add(getattr(process.actor, "user", ""))
         truth: Truth = stage.truth
-        truth.change(process, verb, path, effect)
+        truth.change(process, verb, path, effect, late=True)
         truth.late.add(path)
         if process.dead or not process.busy:
             process.actor.truth.writer_ended(process)

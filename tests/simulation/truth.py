@@ -142,14 +142,24 @@ class Truth:
         restored.acked &= self.acked  # what operators have given up since, they do not miss
         return restored
 
-    def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
-        """Makes a change, and records what it did."""
+    def change(
+        self,
+        process: Process,
+        verb: str,
+        path: str,
+        effect: Callable[[], Any],
+        *,
+        late: bool = False,
+    ) -> Any:
+        """Makes a change, and records what it did. With `late`, it was sent some time ago."""
         if verb == "write" and path in self.paths and _is_snapshot(path):
             self._check_may_replace(process, path)
         result = effect()
         if verb == "put" and result is PutResult.EXISTS:
             return result
         self.late.discard(path)
+        if late:
+            self.late.add(path)
         if verb == "delete":
             self.paths.discard(path)
         else:
@@ -284,6 +294,10 @@ class Truth:
         follows = known is not None and known is lost and head is not None and head.id > known.id
         if known is not None and process.may_expire and (known is head or follows):
             self.there[state.id], self.there_again = known, None
+            return
+        is_own = known is not None and known.made_by is process
+        if is_own and snapshot_path(state.id) in self.late:  # its commit had sent it twice
+            self.beside[state.id] = process
             return
         if known is not None and process.may_expire and not process.may_roll_back:
             raise Violation(

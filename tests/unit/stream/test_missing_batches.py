@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import HistoryUnknown, TableRolledBack
+from paimon_stream.errors import CheckpointRewound, HistoryUnknown, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.stream.standing import Target
 from tests.kits.commits import Bench
@@ -24,6 +24,7 @@ from tests.unit.stream.test_what_is_gone import (
 )
 
 GO_ON = {"paimon-stream.on-unknown-history": "continue"}
+REWOUND = {"paimon-stream.on-checkpoint-reset": "continue"}
 
 
 def below_others(batches: int, **given: object) -> Stream:
@@ -141,3 +142,41 @@ def test_a_note_that_cannot_be_read_is_no_doubt_about_a_stream_that_comes_from_a
     stream = Stream(Bench(), next_batch=5)
     stream.bench.storage.write("_paimon_stream/removed.1-a.json", b"half")
     stream.batch()
+
+
+# -- a checkpoint that was put back, and a rollback
+# ---------------------------------------------------------------------
+
+
+def rewound_and_rolled_back() -> Stream:
+    """A stream whose table was rolled back to a commit of somebody else, and whose checkpoint runs its
+    second batch again. The journal has the third one, and has dropped the first.
+    """
+    stream = below_others(3)
+    rollback_to(stream.bench.table, 1, runtime=stream.bench.runtime)
+    stream.next_batch = 1
+    return stream
+
+
+def test_a_decision_about_a_rewound_checkpoint_is_none_about_batches_that_were_rolled_back() -> (
+    None
+):
+    stream = rewound_and_rolled_back()
+    stream.start()
+    with pytest.raises(CheckpointRewound):
+        stream.batch()
+    stream.options = REWOUND
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 0 was committed"):
+        stream.batch()
+
+
+def test_what_was_given_up_with_a_rewound_checkpoint_is_not_asked_again() -> None:
+    """Also where the batch that went on had no rows, and has left nothing that shows it."""
+    stream = rewound_and_rolled_back()
+    stream.options = REWOUND | CONTINUE
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = {}
+    stream.start()
+    assert stream.batch().outcome == "committed"
