@@ -69,7 +69,7 @@ def _publish_compaction(
     request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
 ) -> Published:
     seen = SnapshotRef.of(written.snapshot)
-    compaction = replace(_compaction(request), seen=seen, judged=None, beside=(), after=())
+    compaction = replace(_compaction(request), seen=seen, sight=None, beside=(), after=())
     try:
         made = publish(compaction, Fixed(changes))
     except PaimonStreamError as failed:

@@ -136,19 +136,19 @@ class Checker:
         conflicts.check_files_exist(context, missing)
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
-        judged = self._is_judged(request, changes)
-        files = self._files_at(request, changes, base) if judged or discards else KnownFiles()
+        is_compared = self._is_compared(request, changes)
+        files = self._files_at(request, changes, base) if is_compared or discards else KnownFiles()
         if discards:
             new = tuple(entry for entry in changes.entries if entry.identity not in files.live)
             changes = replace(changes, entries=new)  # semantics.md §2.3 step 5
-        if judged and self._has_vectors and not _looks_itself(request):
+        if is_compared and self._has_vectors and not _looks_itself(request):
             self._check_vectors(context, changes, base, files)
         self._check_buckets(context, request, changes, base)
-        if judged:
+        if is_compared:
             conflicts.check_listed_once(context, files.twice)
         if not self._leaves_out_rules(request):
             conflicts.check_each_file_once(context, changes.entries)
-        if judged:
+        if is_compared:
             conflicts.check_not_in_table(context, files, changes.entries)
             expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
             conflicts.check_removed_files_are_there(
@@ -168,7 +168,7 @@ class Checker:
 
     # -- which rules
     # --------------------------------------------------------------------------------
-    def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
+    def _is_compared(self, request: CommitRequest, changes: Changes) -> bool:
         """Whether the changes are compared with the files of the table (semantics.md §2.2,
         R3.1).
         """

@@ -224,11 +224,11 @@ class Committer:
     # -- base, decided? ---------------------------------------------------------------------------
     def _look(self, attempts: Attempts) -> Snapshot | None:
         """The latest snapshot, after a check that the table is the one that this commit is for."""
-        judged = attempts.request.judged
+        sight = attempts.request.sight
         attempts.begun_millis = self._runtime.clock.now_millis()
-        if judged is not None and attempts.count == 1 and self._is_swift(judged.since_millis):
-            attempts.begun_millis, attempts.schema_id = judged.since_millis, judged.schema_id
-            return judged.latest
+        if sight is not None and attempts.count == 1 and self._is_swift(sight.since_millis):
+            attempts.begun_millis, attempts.schema_id = sight.since_millis, sight.schema_id
+            return sight.latest
         try:
             looks: list[Request] = [self._same_table, self._snapshots.latest]
             looks.append(partial(self._schemas.newest_id, self._schema_id))

@@ -36,22 +36,22 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
     is strict. Looks at nothing where other engines publish atomically. Raises what
     `SnapshotStore.find` raises.
     """
-    if not _is_judged(table):
+    if not _is_looked_at(table):
         return
     ids = range(newest, max(0, newest - _LOOKED_AT), -1)
     found = snapshots.storage.together([partial(snapshots.find, one) for one in ids])
-    _judge(table, (one for one in found if one is not None), clock)
+    _warn_of_others(table, (one for one in found if one is not None), clock)
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
     """Warns a writer without a stream, for which only the latest snapshot is looked at, because it
     was read anyway.
     """
-    if latest is not None and _is_judged(table):
-        _judge(table, (latest,), clock)
+    if latest is not None and _is_looked_at(table):
+        _warn_of_others(table, (latest,), clock)
 
 
-def _is_judged(table: Table) -> bool:
+def _is_looked_at(table: Table) -> bool:
     alone = getattr(table.storage, "takes_lock", False) or is_served(
         table.storage
     )  # other engines cannot get between
@@ -62,7 +62,7 @@ def _is_judged(table: Table) -> bool:
     )
 
 
-def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
+def _warn_of_others(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
     since = clock.now_millis() - _LATELY_MILLIS
     other = next((one for one in found if one.time_millis >= since and not is_ours(one)), None)
     if other is None:

@@ -35,7 +35,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Sight:
     """What a caller has just seen of the table: the latest snapshot and the id of the newest
     schema. It began to look at that time (epoch milliseconds).
     """
@@ -54,13 +54,13 @@ class CommitRequest:
     a request of kind COMPACT has only a compaction.
 
     The caller has searched all snapshots up to `seen` for this same commit, None for the empty
-    table. It may be older than the latest one; those above are searched now. With `judged`, the first attempt builds on
-    what the caller saw, if that was a moment ago. `beside` is done once, while the first staging is
-    written and before any snapshot is put; its errors end the commit. `after` is done while the
-    snapshot is confirmed, and must not raise. `fence` is called if that window has a gap: nobody
-    else can have committed this identifier (True). `is_newest` is called after a slow put: a later
-    run of this writer has begun and may have removed what this one had staged (False). `checked`
-    asks for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2,
+    table. It may be older than the latest one; those above are searched now. With `sight`, the first
+    attempt builds on what the caller saw, if that was a moment ago. `beside` is done once, while the
+    first staging is written and before any snapshot is put; its errors end the commit. `after` is
+    done while the snapshot is confirmed, and must not raise. `fence` is called if that window has a
+    gap: nobody else can have committed this identifier (True). `is_newest` is called after a slow
+    put: a later run of this writer has begun and may have removed what this one had staged (False).
+    `checked` asks for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2,
     §3.1), which a fresh append does not need. `renumber` assigns the sequence numbers of files in
     fixed buckets, in message order. `numbering` says at which snapshot the numbers for a primary
     key were taken, None if that is not known. `stage_uuid` is part of the name of all metadata that
@@ -82,7 +82,7 @@ class CommitRequest:
     numbering: Numbering | None = None
     checked: bool = False
     seen: SnapshotRef | None
-    judged: Judged | None = None
+    sight: Sight | None = None
     beside: tuple[Request, ...] = ()
     after: tuple[Request, ...] = ()
     stage_uuid: str

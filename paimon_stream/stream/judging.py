@@ -9,7 +9,7 @@ from functools import partial
 
 from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.report import Phase
-from paimon_stream.commit.request import Judged
+from paimon_stream.commit.request import Sight
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import COMMIT_GUARD, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
 from paimon_stream.storage.store_client import probe_atomic_create
@@ -43,7 +43,7 @@ class _Judgement:
 
     verdict: Verdict
     standing: Standing
-    sight: Judged | None
+    sight: Sight | None
     knows_later: bool = False
 
 
@@ -108,7 +108,7 @@ def _judge_first(
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, memory=None, target=admitted, outlook=outlook),
-        sight=Judged(latest=evidence.latest, schema_id=table.schema.id, since_millis=seen_millis),
+        sight=Sight(latest=evidence.latest, schema_id=table.schema.id, since_millis=seen_millis),
         knows_later=evidence.knows_later,
     )
 
@@ -179,7 +179,7 @@ def _judge_later(
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, target=target, undisturbed=alone),
-        sight=Judged(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
+        sight=Sight(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
     )
 
 

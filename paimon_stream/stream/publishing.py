@@ -129,7 +129,7 @@ def _request(written: WrittenBatch, note: Note, fence: RunFence) -> CommitReques
         numbering=_numbering_of(written),
         checked=reused,
         seen=verdict.seen,
-        judged=judged.sight,
+        sight=judged.sight,
         beside=(*(() if written.held is None else (written.held.flush,)), note.write),
         after=(note.trim,),
         stage_uuid=note.entry.stage_uuids[0],

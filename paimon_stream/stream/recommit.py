@@ -134,7 +134,7 @@ class _Recommit:
             return dataclasses.replace(
                 report, snapshot=None if found is None else found.id, found=True
             )
-        there = self._judge(lost)
+        there = self._which_replaced(lost)
         self._check_files(lost, collected.append)
         report = dataclasses.replace(report, replaced=int(there.id), by=there.commit_user)
         if dry_run:
@@ -209,7 +209,7 @@ class _Recommit:
         return any(one.file.file_name in names for one in live)
 
     # -- was it replaced --------------------------------------------------------------------------
-    def _judge(self, lost: LostBatch) -> Snapshot:
+    def _which_replaced(self, lost: LostBatch) -> Snapshot:
         """The snapshot of another engine that replaced that of the batch. Raises what `recommit`
         raises.
         """

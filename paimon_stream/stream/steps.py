@@ -11,9 +11,9 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import (
     ChangeSource,
     CommitRequest,
-    Judged,
     Nothing,
     Published,
+    Sight,
 )
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
@@ -42,7 +42,7 @@ class JudgedBatch:
     batch: Batch
     verdict: Verdict
     standing: Standing
-    sight: Judged | None
+    sight: Sight | None
     knows_later: bool
     began_millis: int
     meter: Meter

@@ -169,15 +169,19 @@ class Machine:
         """After a kill, the table has all acknowledged batches, and the one under way or not."""
         done = self.done()
         found = ordered(self.table().to_arrow().to_pylist())
-        if found not in (self.stream.kind.expected(done), self.stream.kind.expected(done + 1)):
+        if found not in (self.expected(done), self.expected(done + 1)):
             raise self.differs("after a kill", found, done)
+
+    def expected(self, batches: int) -> list[dict[str, Any]]:
+        """The rows of a table with so many batches."""
+        return self.stream.kind.expected(batches)
 
     def audit(self) -> None:
         """At the end, the package and Java read each row of each batch once, and the table is
         whole.
         """
         done, table = self.done(), self.table()
-        expected = self.stream.kind.expected(done)
+        expected = self.expected(done)
         java = self.ground.javas[self.stream.place]
         for reader, rows in (
             ("the package", table.to_arrow().to_pylist()),
@@ -196,7 +200,7 @@ class Machine:
 
     def differs(self, when: str, found: list[dict[str, Any]], done: int) -> Wrong:
         """The rows of the table that are not those of the batches."""
-        expected = self.stream.kind.expected(done)
+        expected = self.expected(done)
         there, wanted = (Counter(tuple(row.items()) for row in rows) for rows in (found, expected))
         more, less = (
             [*map(dict, (one - other).elements())]

@@ -549,7 +549,7 @@ def every_attempt_is_dead(patch: Patch) -> None:
 )
 def nothing_is_filtered(patch: Patch) -> None:
     patch.setattr(table_commit.TableCommit, "_newest_of_user", lambda *given: None)
-    patch.setattr(committer.Checker, "_is_judged", lambda *given: False)
+    patch.setattr(committer.Checker, "_is_compared", lambda *given: False)
 
 
 @bug(
