@@ -72,11 +72,19 @@ def _row(setting: Setting, tally: Tally) -> str:
 
 def _cut(tally: Tally) -> str:
     """What of a world was run with few preemptions only, or did not end."""
-    cut = f", but {tally.bounded:,} faults with {FEW} preemptions" if tally.bounded else ""
-    return cut + (f", {tally.cut:,} searches cut" if tally.cut else "")
+    cut = (
+        f", but {_counted(tally.bounded, 'fault')} with {FEW} preemptions" if tally.bounded else ""
+    )
+    return cut + (f", {_counted(tally.cut, 'search')} cut" if tally.cut else "")
+
+
+def _counted(number: int, what: str) -> str:
+    """So many of them."""
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"
 
 
 def _bound(most: int | None) -> str:
     if most is None:
         return "all"
-    return f"{most} preemption{'' if most == 1 else 's'}"
+    return _counted(most, "preemption")
