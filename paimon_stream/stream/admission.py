@@ -2,10 +2,7 @@
 has given up, and which are written again (exactly-once.md §2, §4). Nothing here writes.
 """
 
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.identity import is_own

@@ -7,7 +7,7 @@ from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import Created, Incarnation, Query, Sink, Table
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import is_of_query
-from paimon_stream.stream.own_history import OwnHistory, is_another_incarnation
+from paimon_stream.stream.own_history import OwnHistory, is_another_incarnation, shares_path_or_name
 from paimon_stream.table.fate import CLOCKS_DIFFER_MILLIS
 from paimon_stream.table.journal import JournalEntry
 
@@ -47,11 +47,7 @@ def which_incarnation(evidence: Evidence, history: OwnHistory) -> Finding[Incarn
     if evidence.registered is not None or history.own is not None:
         return Finding(Incarnation.NONE)
     identity, theirs = evidence.identity, history.incarnation
-    is_judged = any(
-        (one.checkpoint is not None and one.checkpoint == identity.checkpoint)
-        or (one.query_name is not None and one.query_name == identity.query_name)
-        for one in evidence.siblings
-    )
+    is_judged = any(shares_path_or_name(identity, sibling) for sibling in evidence.siblings)
     if theirs is not None and (theirs.commit_user == identity.user or not is_judged):
         marks = Marks.of(own_properties(theirs))
         return _another(marks.query_id, f"snapshot {theirs.id}")

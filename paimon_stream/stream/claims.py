@@ -7,16 +7,10 @@ from typing import Final
 
 from paimon_stream.errors import DuplicateWriter
 from paimon_stream.format import json_text
-from paimon_stream.format.snapshot_json import (
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.register import (
-    RegisteredWriter,
-    registered_writer,
-    write_register,
-)
+from paimon_stream.stream.register import RegisteredWriter, registered_writer, write_register
 from paimon_stream.table.layout import escape_user, user_folder
 
 _CLAIM: Final = "claim-"

@@ -3,10 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from paimon_stream.format.snapshot_json import (
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.identity import WriterIdentity, is_of_query
 from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.verdicts import Batch

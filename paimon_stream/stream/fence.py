@@ -5,9 +5,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paimon_stream.format.snapshot_json import (
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.replay_errors import ReplayErrors
 

@@ -7,9 +7,7 @@ from functools import cache, partial
 
 from paimon_stream.commit.lineage import is_held
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request

@@ -85,13 +85,13 @@ def which_last_above(
     if own_id >= known:
         return Finding(Last.NONE)
     lost = previous if previous is not None and previous.batch_id == known else None
-    others = _others_above(evidence.snapshots, last, known)
     proven = _proven_removal(evidence, lost, last, known)
     if proven is not None:
         return Finding(Last.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
     shown = None if lost is None else _which_in_its_place(evidence.snapshots, lost)
     if shown is not None:
         return shown
+    others = _others_above(evidence.snapshots, last, known)
     if last is not None and others:
         return Finding(Last.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
     held = f"but the newest snapshot of this stream is {own.id} with batch {own_id}"

@@ -15,15 +15,7 @@ from paimon_stream.format.snapshot_json import (
 )
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.claims import duplicate_writer
-from paimon_stream.stream.facts import (
-    Attempts,
-    Finished,
-    Followed,
-    Order,
-    Remembered,
-    Seen,
-    Since,
-)
+from paimon_stream.stream.facts import Attempts, Finished, Followed, Order, Remembered, Seen, Since
 from paimon_stream.stream.finding import Finding, Findings, Say, walk
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.judgement import NEXT_ROWS, Outcome

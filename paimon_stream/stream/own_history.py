@@ -110,10 +110,15 @@ def is_another_incarnation(
     """Whether another query has written from our checkpoint path, name or commit user."""
     if None in (other.query_id, identity.query_id) or other.query_id == identity.query_id:
         return False
-    return (
-        user == identity.user
-        or (other.checkpoint is not None and other.checkpoint == identity.checkpoint)
-        or (other.query_name is not None and other.query_name == identity.query_name)
+    return user == identity.user or shares_path_or_name(identity, other)
+
+
+def shares_path_or_name(identity: WriterIdentity, other: Marks | RegisteredWriter) -> bool:
+    """Whether another writer has our checkpoint path or our query's name. What is not known is not
+    shared.
+    """
+    return (other.checkpoint is not None and other.checkpoint == identity.checkpoint) or (
+        other.query_name is not None and other.query_name == identity.query_name
     )
 
 

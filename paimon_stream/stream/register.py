@@ -8,9 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from paimon_stream.format import json_text
-from paimon_stream.format.snapshot_json import (
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.layout import OWN_FOLDER, user_folder
 

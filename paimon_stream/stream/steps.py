@@ -8,13 +8,7 @@ from typing import cast
 
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import (
-    ChangeSource,
-    CommitRequest,
-    Nothing,
-    Published,
-    Sight,
-)
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Nothing, Published, Sight
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import TableReplaced

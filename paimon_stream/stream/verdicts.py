@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from paimon_stream.format.snapshot_json import (
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 

@@ -1,4 +1,4 @@
-"""Every history of up to so many events, on the real code: the next batch is told the truth."""
+"""Every history up to a given length, on the real code: the verdict on its next batch is true."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import pytest
 from tests.histories.events import EVENTS, OF_THE_ISSUE, RENAMED, UNDER_A_NAME, in_words
 from tests.histories.limits import LIMITS, Limit, beyond
 from tests.histories.walk import beginning, broken_by, walk
-from tests.histories.world import RULES, Setting
+from tests.histories.world import ALL_SETTINGS, OFF, ON, RULES, SLOW, SLOW_OFF, Setting
 
 ROOT = Path(__file__).parents[2]
-ON, OFF = Setting(journal=True), Setting(journal=False)
-SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
-ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
 full = pytest.mark.full
 
 

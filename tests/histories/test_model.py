@@ -28,13 +28,19 @@ from tests.histories.events import OF_THE_ISSUE, in_words
 from tests.histories.limits import beyond
 from tests.histories.model import MODEL_EVENTS
 from tests.histories.model_walk import tell
-from tests.histories.world import DOUBLED, IN_VAIN, LOST, Setting
+from tests.histories.world import (
+    ALL_SETTINGS,
+    DOUBLED,
+    IN_VAIN,
+    LOST,
+    OFF,
+    ON,
+    SLOW_OFF,
+    Setting,
+)
 
 ALL = tuple(MODEL_EVENTS)
 SHORT = tuple(one for one in OF_THE_ISSUE if one in MODEL_EVENTS)
-ON, OFF = Setting(journal=True), Setting(journal=False)
-SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
-ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
 full = pytest.mark.full
 
 

@@ -75,6 +75,12 @@ class Setting:
         return f"journal {'on' if self.journal else 'off'}, {self.pace // 1000} s between events"
 
 
+ON, OFF = Setting(journal=True), Setting(journal=False)
+SLOW, SLOW_OFF = Setting(pace=3_600_000), Setting(journal=False, pace=3_600_000)
+"""Two events lie an hour apart, so their order is known by the clocks."""
+ALL_SETTINGS = (ON, SLOW, OFF, SLOW_OFF)
+
+
 @dataclass
 class World:
     """A table with a snapshot of another engine, and a query that has done two batches. A tag keeps

@@ -173,7 +173,7 @@ class Machine:
             raise self.differs("after a kill", found, done)
 
     def expected(self, batches: int) -> list[dict[str, Any]]:
-        """The rows of a table with so many batches."""
+        """The rows of a table that has this number of batches."""
         return self.stream.kind.expected(batches)
 
     def audit(self) -> None:

@@ -87,7 +87,7 @@ class Query(Machine):
         process.communicate(timeout=PATIENCE)
 
     def expected(self, batches: int) -> list[dict[str, Any]]:
-        """The rows of a table with so many batches. A query that died between the choice of a file
+        """The rows of a table that has this number of batches. A query that died between the choice of a file
         and the note of its batch takes that file and the next one into one batch, so a batch has all
         files up to the offset of its note.
         """

@@ -79,7 +79,7 @@ def _cut(tally: Tally) -> str:
 
 
 def _counted(number: int, what: str) -> str:
-    """So many of them."""
+    """A number with its noun."""
     plural = f"{what}es" if what.endswith("ch") else f"{what}s"
     return f"{number:,} {what if number == 1 else plural}"
 

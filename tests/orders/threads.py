@@ -223,7 +223,6 @@ class LateRequest:
         stage.landed.add(getattr(process.actor, "user", ""))
         truth: Truth = stage.truth
         truth.change(process, verb, path, effect, late=True)
-        truth.late.add(path)
         if process.dead or not process.busy:
             process.actor.truth.writer_ended(process)
         access = operation.real(before=before, after=_is_there(stage, operation))

@@ -155,11 +155,12 @@ class Truth:
         if verb == "write" and path in self.paths and _is_snapshot(path):
             self._check_may_replace(process, path)
         result = effect()
-        if verb == "put" and result is PutResult.EXISTS:
-            return result
-        self.late.discard(path)
         if late:
             self.late.add(path)
+        if verb == "put" and result is PutResult.EXISTS:
+            return result
+        if not late:
+            self.late.discard(path)
         if verb == "delete":
             self.paths.discard(path)
         else:

@@ -329,7 +329,6 @@ class World:
         self.log.append(f"the late {verb} of {path} by {process.name} arrives")
         self.landed.add(getattr(process.actor, "user", ""))
         self.truth.change(process, verb, path, effect, late=True)
-        self.truth.late.add(path)
         if process.dead or not process.busy:
             process.actor.truth.writer_ended(process)
 
