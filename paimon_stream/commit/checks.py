@@ -3,8 +3,15 @@
 Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the
 partitions that the commit touches are read. The live files are read only for a commit that removes
 files, and for one that asks to be `checked`, because its messages may have been published before.
-The files of a fresh batch are new, and their names its own. `missing_files` looks for added files
-that an orphan cleaner may have deleted, because nothing referred to them yet.
+The files of a fresh batch are new, and their names its own.
+
+A table that names a missing file cannot be read. From a certain age on, an orphan cleaner may
+delete a file that nothing refers to yet: ours from an hour on if it is asked to, ours and Java's
+from a day on by default. So a commit checks that the files exist which may be older than half an
+hour (semantics.md R9.1). Only a slow writer pays for it. The age is the time since the file's
+`_CREATION_TIME`. That is the writer's wall clock in its own zone (format.md §4.4), so it is
+compared with the committer's wall clock in its zone, as in Java. A time far in the future, as from
+a writer in a zone further east, says nothing about the age; such files are checked, too.
 """
 
 import logging

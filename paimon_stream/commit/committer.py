@@ -1,11 +1,23 @@
 """The committer: what a commit has written becomes one snapshot and its compaction another, or
 nothing is published. The outcome is never guessed. `commit/append_compact.py` describes how two
-snapshots make one commit. This module makes each of them, in the steps that docs/architecture.md
-(The way of a commit) draws.
+snapshots make one commit. This module makes each of them, in attempts.
+
+What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
+
+- *base*: an attempt builds on the snapshot that is the latest now, or was within the last second.
+  It must be of the table that the committer was made for, and in the lineage that the caller
+  judged.
+- *decided?*: a commit that the same user has published since `seen` is not published again.
+- *check*: the changes are computed for exactly this base. Nothing has been written yet.
+- *stage*: only new files are written, under names that were drawn before.
+- *put*: the only step that makes something visible. Nothing is deleted until the attempt is proven
+  lost. Then only its metadata goes, and its merge of manifests stays for the next attempt.
+- *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
 published. So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes
-nothing.
+nothing. A staging of more than half an hour is not put any more, because an orphan cleaner may take
+its files for remains.
 """
 
 import logging

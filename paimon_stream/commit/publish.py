@@ -1,8 +1,16 @@
 """Publishes one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
 
-`confirm` looks at the snapshots around K, because a paused writer may create an id again, outside
-the lineage, after it expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has
-the rules.
+`put` creates `snapshot-K`. If the storage does not report whether it did, the same bytes are put
+again until it does. The result is the same whichever put succeeds, and once K exists, no delayed
+put can create it.
+
+`confirm` then looks at the snapshots around K, because a paused writer may create an id again,
+outside the lineage, after it expired or was rolled back. Such a snapshot is *void*; exactly-once.md
+§5 has the rules. A folder with very many snapshots is not listed for this in each commit. While K-1
+exists with the nonce on which we staged, no expiry has reached K+1, because expiry deletes the
+oldest first. So K+1 alone shows whether there is any id above K. This does not cover a rollback to
+K-1 itself amid other commits. So only an attempt that was *swift* looks at the neighbours alone,
+and every other one looks at all ids.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
 one that is not. `proven` says that it can never become part of the table, so its metadata may be

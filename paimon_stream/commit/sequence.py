@@ -4,7 +4,9 @@ kept).
 
 Invariants: a number handed out is above all numbers of the table at the snapshot at which it was
 taken. A batch is not published if others have meanwhile used its numbers in a bucket of it, or if
-that is not known (semantics.md R6.2).
+that is not known (semantics.md R6.2). Rows of a key are merged in the order of their numbers, so a
+batch with such numbers might lose against rows that were committed before it. The same holds for
+the files that a killed run has prepared.
 """
 
 from dataclasses import dataclass

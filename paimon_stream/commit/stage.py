@@ -4,6 +4,9 @@ Invariants: nothing staged is visible before the snapshot is published. Every na
 drawn from the commit's `NameSource` before its file is written, so that `NameSource.drawn` covers
 all files that may exist. The resulting snapshot refers only to durable files, and takes over from
 its base what the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
+
+The files of one staging are written together, and what the caller has to do before the put, such as
+writing the journal, is done in the same trip. The put comes after all of them.
 """
 
 import logging

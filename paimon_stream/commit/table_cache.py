@@ -1,11 +1,11 @@
 """The committer's cache of table state, kept from attempt to attempt and from commit to commit. It
 makes the cost of a commit depend on what it changes, not on the size of the table (semantics.md
-§3.4; docs/architecture.md).
+§3.4).
 
 Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete
-deltas in one lineage, or is emptied. An OVERWRITE by others may replace files without a delta that
-says so (R3.4), so buckets and files are then forgotten. Partitions that no commit touches are never
-read. The size of the cache is bounded.
+deltas in one lineage, reading each once, or is emptied. An OVERWRITE by others may replace files
+without a delta that says so (R3.4), so buckets and files are then forgotten. After a failure
+everything is. Partitions that no commit touches are never read. The size of the cache is bounded.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -8,7 +8,9 @@ RC12.4).
 Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published
 between batches only, in the stream's thread, with its user and the id of its last published batch.
 So the ids of a stream never go back, and a replayed batch finds itself published. Until a unit is
-in a commit, its new files belong to nobody, and they are removed if it is given up.
+in a commit, its new files belong to nobody, and they are removed if it is given up. A compaction
+changes no row, and the run goes on remembering the snapshot with the batch. So a compaction that is
+lost is no lost batch.
 """
 
 import atexit

@@ -1,10 +1,13 @@
 """The entries of a manifest as rows of values, decoded from a block of Avro bytes whose schema is
 Java's (format.md §4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
 
+A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
+function reads its fields in order, and compares those that rarely change with the bytes of the
+entry before.
+
 Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or
 `IndexError` (the bytes do not fit the schema, use an allowed but unusual encoding, or have another
 version). The caller then reads the block with the generic reader, which judges it.
-docs/architecture.md ("Maintenance") says why there are two.
 """
 
 from collections.abc import Callable

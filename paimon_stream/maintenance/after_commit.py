@@ -1,7 +1,14 @@
 """What a committer does for its table after it has published: it creates automatic tags, and
-expires tags, partitions and snapshots. It never fails a commit, and it never delays the next one,
-or the end of the process, without a bound. docs/architecture.md (What follows a commit) says who
-waits for it, and for how long.
+expires tags, partitions and snapshots.
+
+Invariants: it never fails a commit, and it never delays the next one, or the end of the process,
+without a bound. It works in a thread of its own, at most one at a time, and a batch waits at most
+ten seconds for it. Unfinished work then continues beside the next batch, as expiry by any other
+process would. In an object store, where each request takes long, a batch does not wait, unless
+`snapshot.expire.execution-mode` is set.
+
+A process that ends waits at most ten seconds for the work that it has begun. Otherwise a job that
+commits once and ends would never expire anything. A later run continues what was not done by then.
 """
 
 import atexit

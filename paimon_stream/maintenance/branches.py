@@ -1,7 +1,26 @@
-"""Branches: histories of their own over the files of one table (table-kinds.md §6). While one is
-made or deleted, a note `_paimon_stream/branch.<name>` says so, and this release does not open it.
-The same call completes a killed run. Fast forward makes main what a branch is: readers see states
-that main or the branch had, whenever it is killed.
+"""Branches: histories of their own over the files of one table (table-kinds.md §6). Fast forward
+makes main what a branch is.
+
+Invariants:
+
+- While a branch is made or deleted, a note `_paimon_stream/branch.<name>` says so, and this release
+  does not open it. The note is written before the branch's first file is made or removed, and goes
+  last. The same call completes a killed run. What deletes files looks at noted branches, too.
+- A branch made from a tag gets its first snapshot, and only then is the tag looked at again.
+  Whoever deletes the tag deletes its file first, and reads the branches after that. So either the
+  deletion sees the branch, or the creation sees that the tag is gone and takes the branch back.
+- Of a branch that is deleted, LATEST goes first, because a hint never names a snapshot that is
+  gone. Snapshots and then schemas go last, because a branch without a schema stops Java's removal
+  of orphans.
+- Readers of main see states that main or the branch had, whenever a fast forward is killed. It
+  first rolls main back to the newest snapshot that both have, or to the branch's oldest, under a
+  pin (`rollback.py`). Then main gets the branch's snapshots, in ascending order, then its tags, and
+  LATEST at the end.
+- Main gets what its streams must ask, and the schemas that the target needs, before it loses
+  anything: a run that is killed may never be completed.
+- After main has got a snapshot or tag, it looks whether the branch still has it, and else takes it
+  back. Who expires it in the branch deletes the snapshot's own file first, and reads the other
+  branches after that. So one of the two sees the other.
 """
 
 import logging

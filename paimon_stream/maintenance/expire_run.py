@@ -1,10 +1,56 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md
 §8).
 
-At every moment each existing snapshot and tag is whole. A kill at any point leaves files that
-nothing refers to, and notes: the next run finishes the work (`expiring.py`). Names are never
-reused, so deleting twice is harmless. docs/architecture.md (How snapshots expire) has the order,
-and why a group of snapshots is as safe as one.
+Invariants: at every moment each existing snapshot and tag is whole. No file is deleted that a tag,
+a branch or a journal refers to. A kill at any point leaves files that nothing refers to, and notes,
+by which the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice
+is harmless.
+
+Snapshots expire in groups of consecutive ones, oldest first (`expire.py`). For each group, in this
+order:
+
+1. A note is written for each snapshot.
+2. Where changelogs outlive their snapshots, the changelogs of the group are written.
+3. The snapshots' own files are deleted, one after the other. From then on nobody can tag one of
+   them.
+4. The tags and the other branches are read.
+5. The data files go that the snapshots after the group's first, and the one that follows the group,
+   deleted. Then the changelog files go, unless changelogs outlive their snapshots.
+6. The manifests and index files go that neither the following snapshot nor a tag or branch uses.
+   Then the lists and index manifests that named them go, and the statistics.
+7. The notes go.
+
+At the end of the run EARLIEST is set (`expire.py`). What lies below a gap in the ids is beside the
+lineage. It goes, but not the data files that it replaced, because these may be live (`_linked`).
+Changelogs that outlive their snapshots expire at the end of the run, in groups, too. Their own
+files go last, so a run that was killed needs no note to find the rest.
+
+Before each step the history is looked at again, because a rollback may have changed it. No snapshot
+is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was
+computed from has gone. Files are deleted only while the group is gone and the following snapshot
+exists. If a rollback to the last snapshot of a group had ended just before that snapshot's own file
+was deleted, the file is put back (`_was_newest`).
+
+Why a group is as safe as its snapshots one by one:
+
+- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that
+  all later ones exist. So these files are never deleted together. The look before each is sent with
+  the deletion of the one before. It must have begun within a minute, else it is repeated.
+- All notes are written before the first look at the pins. A rollback writes its pin first, and then
+  is not begun while a note of its target, or of a later snapshot, is younger than five minutes. So
+  either the rollback sees the notes, or the look sees the pin. Without space there is no note. Then
+  it remains that the rollback restores its target before each deletion, and that the last own file
+  is put back.
+- The tags are read when all of the group is gone. Whoever makes a tag looks again whether its
+  snapshot stands, and else takes the tag back (`tags.py`). So the tags that are read are all that
+  will ever keep a file of the group, and each later step spares their files.
+- A file that two snapshots of the group share is unused if the following snapshot and the tags up
+  to there do not use it. The files of one step refer to nothing in the same step: a list goes after
+  its manifests, and manifests go after the data files. So within a step the order does not matter,
+  and after a kill the next run still finds what is left.
+- One look holds for up to 1,000 data files, changelog files or manifests, and for all index files,
+  lists, index manifests or statistics of a group. What would make them needed again is a rollback
+  to the group. Their deletion takes seconds, and the notes hold off a rollback for five minutes.
 """
 
 import logging
@@ -56,7 +102,7 @@ _SMALL: Final = 1 << 16
 _READERS: Final = 4
 """How many threads read the lists of a group while its own files are deleted."""
 _FRESH_SECONDS: Final = 60
-"""How long ago a look may have begun. Far less than the minutes for which a rollback waits."""
+"""How long ago a look may have begun. Far less than the five minutes of notes (`expiring.py`)."""
 
 
 class Begun(NamedTuple):

@@ -2,8 +2,20 @@
 
 A note holds the content of the snapshot's file, names the snapshot that followed, and exists until
 the files are deleted that only this snapshot needs. The next run finds the note of a run that was
-killed, and finishes its work. docs/architecture.md (How snapshots expire) says when a note is acted
-upon, and what it proves. A `Remover` deletes files and counts them by kind.
+killed, and finishes its work. `expire_run.py` has the order of the steps. A `Remover` deletes files
+and counts them by kind.
+
+Invariants:
+
+- A note is acted upon only if the history is still the one in which it was written: its snapshot is
+  gone, the following one exists with the same nonce, and no snapshot is below that. Or the
+  following one has a note itself that is acted upon, because snapshots expire in groups. Otherwise
+  (after a rollback, or if another engine has expired further) the files stay as orphans.
+- While a note is younger than five minutes, its expiry may be at work. A rollback to its snapshot
+  or below is not begun then. A note whose time lies further than that in the future is not young:
+  its clock was set back, or it is a copy.
+- A note is a hint. It may be missing, because the disk was full or because the machine stopped
+  before it was durable. Then the files of a run that was killed stay as orphans.
 """
 
 import logging

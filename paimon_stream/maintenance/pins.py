@@ -1,7 +1,29 @@
 """Pins: the tags by which a rollback keeps its target, and by which everything else that deletes
-knows of it. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. While it
-exists, the commands of this package that delete begin nothing new. docs/architecture.md (How a
-rollback keeps its target) has the invariants.
+knows of it. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. Every
+engine keeps the files of a tag. While a pin exists, expiry of snapshots and partitions, another
+rollback, the deletion of tags and the removal of orphans begin nothing new.
+
+Invariants:
+
+- After a rollback has written its pin, it looks again whether its target still exists. A command
+  that deletes the target's files deletes the target first, and looks for tags and pins after that.
+  So either the rollback sees that the target is gone and withdraws its pin, or the other command
+  sees the pin.
+- From then on all files of the target stay as long as the pin does. So the rollback can restore the
+  target's snapshot from it at any time.
+- Of two rollbacks that write pins at once, at least one sees the other's pin, and withdraws its
+  own.
+- A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its
+  own, and completes it. One to another target is refused, unless it is asked to take over. A
+  rollback whose pin is gone stops.
+- The pin of a fast forward to a branch that shares no snapshot with main has a name that ends in
+  `-alone`. It says that what stands below the target is another history, and goes as well. It goes
+  after everything above the target, so the newest snapshot is always a state of main or of the
+  branch. A run that completes a killed one knows by the name what to remove.
+- A pin that cannot be read refuses everything until a rollback takes over.
+- On a full disk a pin that is to be replaced is deleted first, unless it alone keeps the target.
+- Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes
+  them as later tags.
 """
 
 import datetime as dt

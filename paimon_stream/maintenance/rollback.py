@@ -1,8 +1,28 @@
-"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11). At
-every moment the table is in a state that it had before; a killed rollback can be repeated, and a
-pin keeps the target (`pins.py`). docs/architecture.md (How a rollback keeps its target) has the
-steps. A stream whose batches are removed stops at the next one (`TableRolledBack`): Spark does not
-replay what it recorded as done.
+"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
+
+Invariants: at every moment the table is in a state that it had before, and a killed rollback can be
+repeated. A pin keeps the target meanwhile (`pins.py`). Data files and manifests are never deleted
+here. They stay until orphan files are removed, because a paused writer may still publish on top of
+them.
+
+In this order:
+
+1. The pin is written, and the target is looked at again. The rollback is not begun while an expiry
+   may be at work on the target or above (`expiring.py`).
+2. What is about to go is noted (`table/removals.py`), so that nobody takes it later for expired.
+3. The hint LATEST is removed. Without it every engine lists the snapshots and takes the newest, but
+   Java trusts a hint whose snapshot has no successor (semantics.md §2.4).
+4. The later snapshots go, the newest first. If a writer has committed meanwhile, its snapshots are
+   noted and go, too.
+5. The long-lived changelogs of these snapshots go, then the later tags. A tag may be created until
+   its snapshot is gone, so tags go after the snapshots.
+6. LATEST is written, and the pin goes last.
+
+Before each deletion the rollback looks whether the pin and the target still exist. It restores a
+target that has expired, and stops if its pin is gone, because then another rollback has taken over.
+
+A stream whose batches are removed stops at the next one (`TableRolledBack`): Spark does not replay
+what it recorded as done.
 """
 
 import logging

@@ -1,8 +1,12 @@
 """Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are
-equal in all of these, the row that was given first comes last and so wins (semantics.md §6.4). *Row
-actions* say what each row of a key does to one column (docs/architecture.md, "Merging rows"). Rows
-are ordered as in Java: numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes,
-times by instant.
+equal in all of these, the row that was given first comes last and so wins. That is the row of the
+file that was committed earlier, as in Java (semantics.md §6.4). Rows are ordered as in Java:
+numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes, times by instant.
+
+*Row actions* say what each row of a key does to one column, for all keys at once. They depend only
+on row kinds and sequence groups, never on the column's values. So they are known before any value
+is read. The rows of a key before its last `SET` matter only to functions that remember their first
+value.
 """
 
 from collections.abc import Sequence

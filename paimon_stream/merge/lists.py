@@ -1,6 +1,10 @@
 """listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
-Equal elements get equal numbers (docs/architecture.md, "Merging rows", says how retractions are
-counted).
+
+Equal elements get equal numbers. What happens to an element then depends only on the rows of its
+key that hold an equal element. A retraction removes the first equal element of a list; if there is
+none, it does nothing. So of all elements added, the last n are left: n is the final difference
+between elements added and elements retracted, minus the lowest value (at most 0) that this running
+difference ever had.
 """
 
 from typing import Any, NamedTuple

@@ -1,7 +1,20 @@
 """`merge_rows` merges rows to one row per key, by the same rules in every flush, read and
-compaction. A `Comparison` does so for a compaction that looks up older values or writes a changelog
-(compaction.md §6-§8). What becomes of a single row, and what the rows of higher levels are for, is
-in docs/architecture.md ("Merging rows").
+compaction.
+
+If a key has a single row, the row stays as it is, whatever its kind; the engine is not involved
+(Java's ReducerMergeFunctionWrapper). A row merged from several has the sequence number of the last
+row that counted.
+
+In a partial update, the columns of a sequence group change together. A row changes them if its
+ordering columns are not smaller than the held ones. A row whose ordering columns are all NULL
+leaves the group unchanged. If the first row of a key is a -U or -D, later rows build on its values.
+As in Java, they also build on the values of a -D that removes the row.
+
+A `Comparison` merges rows for a compaction that looks up older values or writes a changelog
+(compaction.md §6-§8). The rows of higher levels than the compaction's own come along to be looked
+up. They take part in the merging of their keys, and are not written themselves. (With deletion
+vectors, such a row is one to be marked.) What a key was before is its row on the lowest level that
+readers of the changelog have seen.
 """
 
 from collections.abc import Iterable

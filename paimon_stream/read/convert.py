@@ -1,6 +1,15 @@
 """Converts the columns of a file to columns of the table: by field id, through nested types, in
-today's types. Java's conversions are the rule, with the same losses (tried on 1.4.2).
-docs/architecture.md ("Older columns") has them.
+today's types.
+
+A file has the names and types of the schema that it was written with. Each of today's columns, and
+each member of a ROW, is found in the file by its id, because its name, position or type may have
+changed. A column that the file does not have is NULL. Java does the same: a column's default value
+applies to rows written without the column, not to rows that are older than the column (tried on
+1.4.2).
+
+Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses:
+integers wrap around, decimals that do not fit become NULL, strings are cut. Conversions that depend
+on a time zone, or on how Java prints a number, are refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping

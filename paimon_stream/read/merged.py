@@ -1,8 +1,12 @@
 """Merge on read: which files of a bucket are merged with each other, and in what order. A *section*
 is a set of files whose key ranges overlap, directly or through others, so no key is in two; a
-section of one file is read as it is. This module merges the sorted files of a section piece by
-piece (docs/architecture.md, "Merging rows"). With more than `MOST_RUNS` runs, the files of level 0
-are first put together into longer ones (compaction.md RC5.3).
+section of one file is read as it is.
+
+This module merges the sorted files of a section piece by piece. One piece of every run is held. No
+run can have more rows up to the smallest of the pieces' last keys, so all rows up to that key are
+merged and returned. Memory holds one piece of every run, however large the files are. With more
+than `MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md
+RC5.3).
 """
 
 import heapq

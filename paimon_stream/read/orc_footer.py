@@ -1,5 +1,6 @@
-"""The metadata of an ORC file, as far as it is needed to find its timestamps (ORC specification v1,
-https://orc.apache.org/specification; docs/architecture.md, "ORC timestamps")."""
+"""The metadata of an ORC file, as far as `orc_rows.py` needs it to find timestamps (ORC
+specification v1, https://orc.apache.org/specification).
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple

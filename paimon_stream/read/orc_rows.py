@@ -1,5 +1,12 @@
-"""ORC files, stripe by stripe (format.md §7.5), and their timestamps (docs/architecture.md, "ORC
-timestamps").
+"""ORC files, stripe by stripe (format.md §7.5), and their timestamps.
+
+Arrow reads ORC's timestamps only as nanoseconds, so it refuses a file with a timestamp in the year
+9999. This module decodes such a column into microseconds or nanoseconds: run lengths in Python,
+values in numpy.
+
+Arrow knows the offsets of a time zone only up to 2037, as far as the zone's file lists them; after
+that it has no daylight saving time. Years repeat: for each later year there is a year before 2037
+with the same days on the same weekdays, and the rules of time zones depend on nothing else.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,26 @@
-"""Parquet files, batch by batch (format.md §7.4; for INT96 see docs/architecture.md, "Parquet
-files").
+"""Parquet files, batch by batch (format.md §7.4).
+
+Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. Then
+it is impossible to say whether a moment was in 1716 or in 2300, because Java writes moments before
+1970 as a day and *negative* nanoseconds. So Arrow is shown a footer that declares such columns as
+twelve bytes, which they are, and the bytes are decoded here: eight of nanoseconds, four of the
+Julian day.
+
+Row groups are left out by the statistics in the footer, which is read anyway, as `predicate.py`
+leaves out files. Why no row is lost:
+
+- Only files whose rows are final are read in part. What is skipped still counts: deletion vectors,
+  row ids and the check of the number of rows go by positions in the file.
+- Footers are of many writers. Bounds count if Arrow or parquet-mr from 1.10 on wrote them. Both
+  always write two bounds or none, and those of text in the order of bytes (older ones compared
+  bytes as signed numbers).
+- The column must be stored as its type asks: an integer of any signed width, a date, a time of
+  milliseconds, a timestamp in 64 bits in any unit, text, or a decimal in 32 or 64 bits. Bounds go
+  through the same conversion as values, which keeps the order for these types and for no others: a
+  number read as text does not keep it.
+- An upper bound of text that is empty may be one that was too long to be written. Of everything
+  else, also INT96, only the number of NULLs counts. Of a nested column nothing does: a footer has
+  its members only, and a path like its name is another's.
 """
 
 import re
@@ -43,7 +64,7 @@ _ALONE: Final = 65_536
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 _TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.[1-9]\d")
-"""Who writes a footer with bounds that hold (docs/architecture.md, "Conditions")."""
+"""Who writes a footer with bounds that hold."""
 
 Chosen = tuple[Mapping[str, DataField], Callable[[Iterable[Known]], list[bool]]] | None
 """Columns of a file, by today's names, and what says by their statistics which row groups are read.

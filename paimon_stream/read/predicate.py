@@ -1,7 +1,21 @@
 """A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
-An expression cannot be looked into. Arrow gets what is known of rows as the guarantee of a
-dataset's fragment, and says in which fragments no row can fulfil the condition
-(docs/architecture.md, "Conditions").
+An expression cannot be looked into, so nothing here interprets one. What is known of some rows (of
+a manifest, a file, a partition, a row group) is handed to Arrow as the guarantee of a dataset's
+fragment that is never opened. Arrow says which fragments a scan with this condition would leave
+out.
+
+Why no row is lost:
+
+- A guarantee is made only of statistics that hold for every row. Bounds are not used of floats (NaN
+  is beyond all bounds), bytes and nested types, unless there is one row; nor an upper bound that
+  ends in `?`, because Java may write one that is too small (format.md §4.5); nor bounds that cannot
+  be decoded. Those of CHAR are used without their padding, which ORC files have and their values do
+  not. `known_of` in `scan.py` leaves out what cannot be trusted in a whole file.
+- Arrow leaves nothing out by a range that also allows NULL. So rows with NULL are a fragment of
+  their own: a file with NULLs in three columns is eight fragments, and is read if one of them is.
+  Of further columns with NULLs nothing is said.
+- What Arrow cannot conclude, or cannot compute, is read. Each batch is filtered exactly after that
+  (`kept`).
 """
 
 import re

@@ -76,10 +76,10 @@ def plan_scan(
     columns are those of its schema, as in Java. `specs` instead of a `partition` choose the
     partitions that match one of them. With `hidden`, also files that readers do not see before a
     compaction. `filter` is a condition on rows; partitions and files without such rows are left out
-    (docs/architecture.md, "Conditions"). Raises `UnsupportedFeature` for tables and options that
-    this release does not read, `NotFound` for a snapshot or tag, `IncompatibleSchema` for columns,
-    `InvalidData` for partition values, `InvalidOption` for two of snapshot, tag and timestamp,
-    `CorruptMetadata`, `StorageError`.
+    (`predicate.py`). Raises `UnsupportedFeature` for tables and options that this release does not
+    read, `NotFound` for a snapshot or tag, `IncompatibleSchema` for columns, `InvalidData` for
+    partition values, `InvalidOption` for two of snapshot, tag and timestamp, `CorruptMetadata`,
+    `StorageError`.
     """
     _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
     snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
@@ -278,8 +278,13 @@ def known_of(
     scan: Scan, files: Iterable[ManifestEntry], where: Predicate, values: bool = False
 ) -> Iterator[Known]:
     """What is known of the rows in these files: their partition and the statistics of the columns
-    that `where` reads, as far as these have today's type. Where rows are merged, only those of the
-    key, but for `values`.
+    that `where` reads.
+
+    Nothing is said of a column whose type has changed since, nor of timestamps in ORC files. Where
+    rows are merged, only the statistics of the key count, but for `values`: a file is left out only
+    if none of its keys can fulfil the condition. Older rows of these keys in other files are then
+    filtered out, because they have the same key. With `values` the caller knows that no other file
+    may have the keys of these files, so their rows are final.
     """
     schema_of = schemas_of(scan)
     layout = scan.table.layout

@@ -1,8 +1,16 @@
 """The data source of Spark, `format("paimon_stream")`: which tables its options name, and its
-readers and writers.
+readers and writers. docs/spark-format.md says how it is used. Needs Spark 4.0.
 
-docs/spark-format.md says how it is used, docs/architecture.md ("Doors of Spark") how Spark calls
-it. Needs Spark 4.0.
+`PaimonSink` is a function that Spark calls in the driver. A data source has no place there: Spark
+asks Python processes of its own, on the driver and beside executors. They live on over batches and
+queries, and one in which anything was raised is replaced.
+
+    planning process (driver)     tasks                          commit process (driver)
+    writer made, plan, pickle ──▶ query, run and batch id from
+      newest schema, columns      Spark's local properties
+      first sequence number         │ batch N is in the plan? ─▶ skipped: no file
+      newest batch of each stream   ▼ else write files ────────▶ one_batch: judge, publish, settle
+                                                                 not published: remove the files
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,9 +2,20 @@
 tasks, and the commit after them.
 
 A batch of a stream is judged and committed as by `PaimonSink`. But its rows are written before it
-is judged, so the files of a batch that is not committed are removed. Their names are new, and
-nobody else knows them until the writer has noted them. A batch cannot be written again from here:
-after a `SequenceConflict` the restart of the query does that.
+is judged, so the files of a batch that is not committed are removed. A batch cannot be written
+again from here: after a `SequenceConflict` the restart of the query does that.
+
+Invariants:
+
+- A file of a task has a new name, and is known to nobody before `publish` (`stream/publishing.py`)
+  has noted it. So whatever ends a batch before that may remove it. After that only that step does.
+  Spark calls `abort` with all answers after a `commit` that raised, and with None for tasks that
+  failed if `commit` was never called: only then it removes files.
+- The process keeps the run of each query in its memory, and uses it only if its newest batch is the
+  one before. Otherwise the batch is judged from storage, as the first one of a run. All writers of
+  a run have one token.
+- Files of a plan that is older than the judgement are never reused after a kill, because the
+  journal has the snapshot of the judgement only.
 """
 
 import logging

@@ -1,5 +1,10 @@
 """The batch read of `format("paimon_stream")`: one snapshot, planned on the driver
 (docs/reading.md, "In Spark").
+
+Invariant: one action reads one snapshot. The reader plans the scan when Spark makes it, and tasks
+plan nothing (splits.py). The scan travels with the reader, without its files, and each split brings
+its own. A task reads data files, index files, and the schemas of files that were written under
+another one. `schema_of` plans with a filter that nothing fulfils, so it opens no manifest.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,11 @@
-"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes. An
-offset is the last snapshot that was taken in, so a batch that is run again reads the same. The
-rules are those of streaming-reads.md.
+"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes.
+One process on the driver plans each batch, and tasks get splits as those of a batch read. The rules
+are those of streaming-reads.md.
+
+Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
+in, with its nonce. The start of the first batch is a mark, because Spark writes down no start: what
+that batch reads follows from the mode and from its end, whenever it is asked. Spark below 4.2 asks
+for the newest offset without saying where it is.
 """
 
 from bisect import bisect_left

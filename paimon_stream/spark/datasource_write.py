@@ -1,9 +1,17 @@
-"""Writes rows by `format("paimon_stream")`: the writers, and what each task does.
+"""Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
+draws the processes.
 
 Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to
 know is found out then, and travels along. Spark commits in another process, for a stream with a
-writer made anew. Both are in datasource_commit.py, which no worker loads. docs/architecture.md
-("Doors of Spark") has the whole picture.
+writer made anew. Both are in datasource_commit.py, which no worker loads.
+
+The plan is made before the judgement, so it may be wrong: an earlier number, or a batch that is in
+the table only since. The judgement finds out. Numbers that others have used since the plan are a
+`SequenceConflict`.
+
+Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first
+number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but never
+in numbers, and among rows of a key the later one of the DataFrame wins.
 """
 
 import sys

@@ -1,6 +1,16 @@
 """`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the
 JVM. The size of a row as Arrow has a part that the column types fix. The rest is a Spark
 expression.
+
+To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth
+to a third of the time to move rows to Python, and only the largest possible value switches it off
+(docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the number of
+rows in a batch is limited instead.
+
+In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch
+write changes the user's own session and then restores it; on Spark 4 it does so only if rows are
+known to be narrow. On Connect nothing is changed, because the session may be the user's, with other
+work in it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,8 +59,7 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     """Has Spark make Arrow batches of that size for one action. Values that the user has set stay.
-    docs/architecture.md (How large Arrow batches are) says what that costs, and whose session is
-    changed.
+    The module says what that costs, and whose session is changed.
     """
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield

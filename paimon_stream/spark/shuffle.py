@@ -1,6 +1,9 @@
 """Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3).
-Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the
-rows keep the order of the DataFrame, because that order decides which row is the newest.
+
+Invariant: within a key, the rows keep the order of the DataFrame, because that order decides which
+row is the newest. Rows that Spark sorts get a column with their place before the shuffle, which is
+dropped after the sort. Packets are put in the order of the tasks that packed them
+(write/shuffle_packets.py).
 """
 
 import struct

@@ -1,8 +1,23 @@
 """Writes small batches in the driver. An action without Python workers takes half the time of one
 with them. The rows come as Arrow and go through the functions of tasks, so files, messages and
-errors are those of `write_job`. The plan (write_plan.py) chooses these batches. Each partition
-hands over only a share, so that no batch can overload the driver: docs/architecture.md (How the
-driver writes a small batch).
+errors are those of `write_job`. The plan (write_plan.py) chooses these batches.
+
+The size of the next batch is not known before it is read, and it must not overload the driver. So
+each partition returns only a share: at most one row more than the whole batch may have, each of a
+bounded size. With more partitions each returns less, and a row that is too wide comes as NULL. If
+the batch has no more rows than allowed and no row was too wide, then nothing is missing, and this
+action was the only one. Otherwise the rows are dropped before any of them is written, and the tasks
+write the batch from their own evaluation of Spark's plan. If the shares would be too small, the
+tasks write the batch.
+
+Invariant: the rows of a batch never come from two evaluations of Spark's plan. So the driver never
+writes the batches of a query that keeps state, because its operators must see a batch only once.
+The same holds if it is not known whether a query keeps state, and on Spark Connect, where the rows
+would go through the server's channel to its clients.
+
+A filter on the place of a row in its partition leaves out the rows beyond the share
+(docs/decisions/0004-small-batches-in-the-driver.md says why a filter). `spark.driver.maxResultSize`
+does not bound the rows, because Spark collects them into the driver's memory before it counts them.
 """
 
 import ctypes
@@ -177,8 +192,12 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | Tas
 
 def release_memory(size: int) -> None:
     """Returns the memory left by rows of `size` bytes to the operating system, if that is at least
-    1 MiB. The thread that held the rows must call this, after it has dropped them
-    (docs/architecture.md, How the driver writes a small batch).
+    1 MiB. The thread that held the rows must call this, after it has dropped them.
+
+    Each query calls its sink in a thread of its own, and both allocators, Arrow's and the C
+    library's, keep the memory that a thread has freed for that thread: about 40 MB after a batch of
+    100,000 rows. With many streams in one driver, that adds up to gigabytes of unused memory. This
+    takes one to five milliseconds.
     """
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()

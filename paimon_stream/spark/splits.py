@@ -1,5 +1,11 @@
 """A planned read in splits, which tasks of Spark read. A split holds the manifest entries of its
-files, as the bytes of commit messages. Tasks plan nothing; they read files.
+files, as commit messages, one for each file, with the place of its deletion vector: the same
+versioned bytes as in a commit. Tasks plan nothing; they read files.
+
+Invariants: files of a bucket whose keys overlap (a section, `read/merged.py`) are in one split, in
+the order of the scan. That is the order of commits, which decides which of two rows with one number
+is the older. Files of changelogs are read one after the other, so those of a bucket stay together.
+So do files that hold columns of the same rows.
 """
 
 import inspect

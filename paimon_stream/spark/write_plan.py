@@ -1,7 +1,22 @@
-"""How the next batch of a run is written, chosen by the batches before it: by the driver
-(small_batch.py), or by tasks in one of three ways (`Way`; docs/architecture.md, How the next batch
-is planned). The plan also knows how wide the rows are, which decides how many may be in one Arrow
-batch (spark.md §4): Spark allocates it in the JVM's memory outside the heap.
+"""How the next batch of a run is written, chosen by the batches before it.
+
+The driver writes batches of few rows (small_batch.py). Tasks write the rest in one of three ways
+(`Way`):
+
+- Each task writes the rows that it has. This is the usual way for append tables. Rows with a
+  primary key stay in their tasks, too, if at most four tasks have them and their files have a
+  megabyte or more, in a stream that does not compact.
+- Each task writes the rows of its (partition, bucket), which come as shuffle packets (shuffle.py).
+  This is the usual way for streams into tables with a primary key, and for append tables after a
+  batch that left many small files for each partition and bucket. Packets take a third to a half
+  more CPU, but readers have to open each file (docs/performance.md).
+- Each task writes the rows of its buckets, which Spark moves and sorts. This is for batch writes
+  into tables with a primary key, and for streams whose rows do not fit into the memory of tasks.
+  Packets would still be written in bounded memory, but a bucket would get several files. Spark
+  spills to disk instead.
+
+The plan also knows how wide the rows are, which decides how many may be in one Arrow batch
+(spark.md §4): Spark allocates it in the JVM's memory outside the heap.
 """
 
 from collections import deque

@@ -1,13 +1,22 @@
 """The storage protocol: the few operations that the commit protocol is built on.
 
 A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative
-to it, with `/` between names; one that would leave the root is refused. The only atomic operation
-is `put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
+to it, with `/` between names; one that would leave the root is refused. Every implementation passes
+`tests/contract`.
 
-All errors are `StorageError`s, but `read` raises `CorruptMetadata` for a file that is too large to
-be what it should be, and an object store raises a `ConfigError` if its settings are wrong (no such
-bucket) or this process may not use it. `Unavailable` means that the operation may have taken
-effect; all others prove that it has not.
+Invariants:
+
+- The only atomic operation is `put_if_absent`: it creates a file that is absent, with all of its
+  content, or changes nothing. Everything rests on it, because it lets exactly one writer have a
+  snapshot id. A storage that cannot do it is refused (`NotAtomic`). All other operations may be
+  repeated.
+- What `write` and `write_all` have written is durable when they return, so it is durable before a
+  snapshot that refers to it. Only hints are not (`write_hint`): nobody believes them without a
+  proof.
+- All errors are `StorageError`s, but `read` raises `CorruptMetadata` for a file that is too large
+  to be what it should be, and an object store raises a `ConfigError` if its settings are wrong (no
+  such bucket) or this process may not use it. `Unavailable` means that the operation may have taken
+  effect; all others prove that it has not.
 """
 
 import io

@@ -1,12 +1,14 @@
 """Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's
 blobs.
 
-stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is
-atomic, and durable when it is answered. The atomic create is a PUT on the condition that there is
-no object (`If-None-Match: *`, Google's generation 0). Its answer "exists already" is never believed
-without reading the object (stores.md §4): another writer may have been first, an earlier try may
-have taken effect without an answer, or another request for the key is under way and nothing was
-written.
+stores.md §2 says what a folder is there, and §3 has the requests of each verb.
+
+Invariants: every write is atomic, and durable when it is answered. The atomic create is a PUT on
+the condition that there is no object (`If-None-Match: *`, Google's generation 0). The client does
+not repeat it by itself, because only the caller knows what a repetition means: each failure of
+unknown effect is `Unavailable`. Its answer "exists already" is never believed without reading the
+object (stores.md §4): another writer may have been first, an earlier try may have taken effect
+without an answer, or another request for the key is under way and nothing was written.
 """
 
 import operator

@@ -1,9 +1,21 @@
-"""The connections of this process to object stores (stores.md §1, §5). obstore is imported when one
-is first used. The outage of a store that has answered once (the driver, for executors) is waited
-for, up to `max_outage_millis`. And a check that a storage creates files atomically, at the start of
-a stream and before a process's first commit to a store. Some gateways and mounts accept a
-conditional create and then overwrite the file: two commits could take the same id, and one be lost
-silently (semantics.md R2.3).
+"""The connections of this process to object stores (stores.md §1, §5).
+
+A store is opened when it is first used, once in each process, and is shared by all tables with the
+same bucket and settings. obstore is imported then. A child that is forked after that gets an error,
+because the client would hang there. Spark's daemon forks its workers before any use.
+
+Four connections serve one store (`Handle`). The *calm* one repeats what failed. The *large* one
+does, too, and gives large bodies more time. The *parts* one, for the parts of a file, goes on until
+an outage counts as one. The *once* one repeats nothing: whether a conditional create took effect is
+unknown after a repetition.
+
+The outage of a store that has answered once (the driver, for executors) is waited for, up to
+`max_outage_millis`.
+
+Here is also the check that a storage creates files atomically, at the start of a stream and before
+a process's first commit to a store. Some gateways and mounts accept a conditional create and then
+overwrite the file: two commits could take the same id, and one be lost silently (semantics.md
+R2.3).
 """
 
 import logging

@@ -2,6 +2,10 @@
 were. A *trip* is a request, or several that are in flight at once. Trips are counted in each
 thread. Requests that are sent together begin in the trip after the last one of the thread that
 sends them.
+
+What does not depend on each other is requested together: in an object store by threads of one pool,
+elsewhere one after the other. Nothing else differs between storages. A steady batch in a store
+takes four trips (docs/stores.md).
 """
 
 import os

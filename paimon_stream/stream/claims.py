@@ -1,5 +1,9 @@
-"""The claims: by the file of a claim, one sink of one run holds a commit user. While it stands, no
-later run has begun (exactly-once.md §5; docs/architecture.md, What a stream keeps).
+"""The claims: by the file of a claim, one sink of one run holds a commit user (exactly-once.md §5).
+
+A claim is made once per run, before anything else, by an atomic create. A second sink of the same
+run under the same user finds it taken. The claim is also a fence: a later run ends the claims of
+earlier ones before it judges, so while a run's claim stands, no later run has begun. What it does
+not exclude is in fence.py.
 """
 
 from functools import partial

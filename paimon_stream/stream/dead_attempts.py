@@ -1,6 +1,14 @@
-"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more
-(exactly-once.md §4; docs/architecture.md, What a stream keeps). A file that stays is an orphan, and
-no file is ever missing.
+"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more.
+
+An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
+after a published snapshot of the same batch was read that does not reference them. From then on
+every attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, and
+the ownership law there). That holds while the snapshot stands, and the one after it shows that no
+other attempt was published (`_is_proof`).
+
+An attempt may have been published and rolled back, and its snapshot tagged or branched meanwhile.
+So files stay that a tag, a long-lived changelog or another branch refers to. Everything here is
+best effort: a file that stays is an orphan, and no file is ever missing.
 """
 
 import logging

@@ -1,5 +1,10 @@
 """The fence: can another run have published a batch where snapshots have expired? (exactly-once.md
-§5).
+§5)
+
+The own claim excludes later runs. It does not exclude earlier ones: a paused run, or a put that a
+dead run had sent, can take effect while the next run works on the same batch. That is possible
+until a run has published a batch. From then on an earlier run that is still alive finds the batch
+published, and stops.
 """
 
 from collections.abc import Callable
@@ -13,10 +18,9 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 @dataclass(slots=True, kw_only=True)
 class RunFence:
     """Whether another run can have published one batch where snapshots have expired since the batch
-    was judged on `seen`. The committer calls it where it finds such a gap. The own claim excludes
-    later runs, but not earlier ones (exactly-once.md §5; docs/architecture.md, What a stream
-    keeps). `attempted`: an earlier run may have attempted the batch. `live` counts the files of
-    known earlier attempts that are part of the table.
+    was judged on `seen`. The committer calls it where it finds such a gap. `attempted`: an earlier
+    run may have attempted the batch. `live` counts the files of known earlier attempts that are
+    part of the table.
     """
 
     claims: Claims

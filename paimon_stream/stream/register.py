@@ -1,5 +1,6 @@
-"""The register: the streams that were judged and admitted to a table, a file for each commit user
-(exactly-once.md §1, §4; docs/architecture.md, What a stream keeps).
+"""The register: the streams that were judged and admitted to a table, a file
+`_paimon_stream/<commit user>/writer` for each (exactly-once.md §1, §4). It is written only after a
+run's first batch was judged, so an identity that was refused is not registered.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,10 @@
 """A stream without Spark: its batches, one after the other, and the compaction behind them. What
-becomes of one batch is told in one_batch.py. docs/architecture.md (What a stream keeps) says what
-lies on the storage.
+becomes of one batch is told in one_batch.py.
+
+Invariant: a batch that fails leaves either nothing, or files that its journal entry names and that
+the next run commits or removes. What lies on the storage for a stream is described where it is
+written: the journal (table/journal.py), claims.py, register.py, and in the snapshots' properties
+marks (identity.py) and the summary (batch_summary.py).
 """
 
 from collections.abc import Mapping

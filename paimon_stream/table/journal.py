@@ -1,6 +1,11 @@
 """The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has
 one small file beside the table, `_paimon_stream/<commit user>/<batch id>`: checksummed JSON,
-written atomically before the commit. The last two stay.
+written atomically. The last two stay.
+
+Invariants: an entry is durable before the snapshot of its batch is put. It names all data files of
+the attempt and, by their uuids, all metadata that the attempt may stage. So after a kill it says
+which files wait to be committed, and which staged metadata is dead. Exactly once does not rest on
+it: without a journal the files of a killed run are not reused, and the batch is written again.
 """
 
 import base64

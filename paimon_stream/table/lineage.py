@@ -1,6 +1,11 @@
 """The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
-A conclusion may be drawn from an old snapshot only if it lies in the lineage (docs/architecture.md,
-"The lineage"; exactly-once.md §2).
+
+A put that was on its way for a long time may create an id again after the snapshot with this id has
+expired. Such a file lies beside the lineage: no later snapshot was built on it, so its rows are not
+in the table. It looks like the oldest snapshot, because the ids have no gap.
+
+Invariant: a conclusion may be drawn from an old snapshot only if it lies in the lineage
+(exactly-once.md §2).
 """
 
 from collections.abc import Callable, Collection

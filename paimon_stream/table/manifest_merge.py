@@ -1,9 +1,18 @@
 """Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor*
-one (semantics.md §4, with R4.2 for retries; docs/architecture.md, "The cost of a commit").
+one (semantics.md §4, with R4.2 for retries).
 
 Invariants: the live files stay the same. A minor merge keeps the order, because later deletes
 depend on it. No file is changed; only new manifests are written. A manifest that need not change is
 passed on unchanged.
+
+Manifests without deletes are joined as bytes, so that a merge does not delay a commit. Avro stores
+records one after the other. So full blocks are copied as they are, smaller ones are joined to full
+ones, and the manifest list's entry for the result follows from its entries for the parts. The
+records are the same as if they had been decoded and encoded again. A hundred thousand entries take
+a fraction of a second this way, and many seconds the other.
+
+On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the
+manifests that it was made from, if they are still next to each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,7 +3,26 @@ asks here.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by
 the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
-docs/architecture.md ("References") has the invariants, and why the order of reading matters.
+
+Invariants:
+
+- Journals are read before roots. An entry disappears only after its batch was published or its
+  attempt was given up. So a file that is no longer in a journal is in a root that is read later, or
+  nobody waits for it.
+- Roots are listed again until a listing names none that was not read completely. A listing may miss
+  a tag that is made while its snapshot expires. The one after it does not, and the first listing is
+  never the last unless there is no root at all.
+- Names only grow. What a root refers to stays in use, even if the root vanishes meanwhile.
+- Anything that cannot be read raises, because then no file is known to be unused. So does a
+  manifest that does not hold as many entries as its list says. The only exception is a file that is
+  missing because its root itself has vanished or was replaced in the meantime. The storage is asked
+  for that, not what was read ahead.
+- The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8).
+  So its list and manifests must exist only for a snapshot of main that no tag has: one that a tag
+  has may have been restored from it. Tags are read before the snapshots of their branch for that
+  reason.
+- Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused
+  file look used, never the reverse.
 """
 
 from array import array

@@ -1,6 +1,13 @@
 """Changes of a table's schema that a user asks for, and the columns of rows to be written merged
-into the table's, by Java's rules (docs/schema-changes.md; docs/architecture.md, "Merged schemas").
-Touches no storage.
+into the table's (docs/schema-changes.md). Touches no storage.
+
+The result of a merge, including the ids, is what Java's `SchemaMergingUtils` makes of the same
+columns. Columns and members of ROWs are matched by name. Columns that the table lacks are appended,
+nullable and with fresh ids. A type is widened if no value can change by it. Where Java would round,
+cut or move values (BIGINT to FLOAT, INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read
+its own result (TIME, keys of a MAP, MULTISET), the merge is refused.
+
+Invariant: a merge drops nothing, narrows nothing and makes nothing NOT NULL.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,14 @@
 """The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
-Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md
-(docs/architecture.md, "Hints").
+
+Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md. A hint saves a
+listing only if it is proven to name the newest snapshot. It proves nothing that its snapshot exists
+and the next one does not: a paused writer may have created an expired snapshot again and pointed
+LATEST to it. All snapshots are listed when a run begins, when a hint is not proven, and every 256th
+time.
+
+LATEST is pointed to a snapshot only after a look that this exists and is the newest. The exception
+is a committer that looks at the neighbours of its new snapshot in the same trip. It takes the hint
+back if that look is not enough, because Java believes a hint without looking.
 """
 
 import logging

@@ -2,6 +2,10 @@
 checked. Spark has already selected and cast the columns. They are verified once more, because a
 wrong name or unit in a data file is later read, without an error, as NULLs or wrong values
 (format.md §7.1, §7.4; docs/format-notes.md).
+
+ARRAY, MAP, MULTISET and ROW are taken apart, cast and put together again. Elements of NULL arrays
+and members of NULL rows may hold anything in Arrow, so only the elements and members of rows that
+are not NULL are checked.
 """
 
 from collections import Counter

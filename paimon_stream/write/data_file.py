@@ -1,5 +1,8 @@
-"""Writes the files of one (partition, bucket): row groups, rolling files (docs/architecture.md,
-"Row groups").
+"""Writes the files of one (partition, bucket): row groups, rolling files.
+
+Rows wait until a row group is worth writing. That is 256k rows, or fewer if the rows are wide or if
+the open file reaches `target-file-size` earlier. The number of rows is computed from the size of
+the row groups already written, so files with a small target also end near it.
 """
 
 import math

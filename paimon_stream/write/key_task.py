@@ -1,7 +1,17 @@
 """What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged
-files. docs/architecture.md ("Primary keys") says how rows are numbered, held and flushed
-(semantics.md §6.4). Rows of a postponed table are written to bucket -2 as they come, with -1 as
-their sequence number (table-kinds.md §4.1).
+files (semantics.md §6.4).
+
+Rows get sequence numbers in the order in which they come, from `first_sequence` on. The table's
+merge engine merges them before they are written, so a key occurs once in a file. All rows of a
+bucket come to one task, or each task has numbers of its own (`spark/tasks.py`): then files of a
+bucket may overlap in keys, but never in numbers.
+
+Rows that come sorted by partition, bucket and key are flushed piece by piece into one sorted run,
+so the memory in use is bounded, however large the bucket is. Rows in any other order are held until
+they exceed `buffer_bytes`; each flush is then a sorted run of its own.
+
+Rows of a postponed table are written to bucket -2 as they come, neither sorted nor merged, with -1
+as their sequence number (table-kinds.md §4.1).
 """
 
 from collections.abc import Iterable, Iterator

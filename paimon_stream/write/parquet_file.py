@@ -1,6 +1,18 @@
-"""Writes Parquet files to the storage, as Java Paimon writes them (format.md §7.4, §4.5).
-docs/architecture.md ("Parquet files") says why some timestamps go through twelve bytes, and where
-bounds come from.
+"""Writes Parquet files to the storage (format.md §7.4).
+
+A file is what Java Paimon writes: decimals are integers where they fit, timestamps are milliseconds
+or microseconds by their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept
+both), NOT NULL columns are required, and the schema has field ids. Dictionary encoding is switched
+on for the columns where it pays, as shown by the first rows of this file or of one written shortly
+before.
+
+Timestamps of more than 6 digits are INT96, the only form in which Java reads them. Those of 6
+digits or fewer must stay numbers, because Java can filter by those. Arrow writes either all
+timestamps of a file as INT96 or none. So it gets the longer ones as columns of twelve bytes, eight
+for the nanoseconds and four for the Julian day, and the footer that it writes is corrected.
+
+Statistics have the bounds that Java Paimon keeps for a file that it writes (format.md §4.5). A
+bound that could be wrong is left out, because readers skip files by their bounds.
 """
 
 import inspect

@@ -1,5 +1,16 @@
-"""Shuffle packets move rows to the tasks that write them, many in one (docs/architecture.md,
-"Shuffle packets").
+"""Shuffle packets move the rows of one task to the tasks that write them, with many rows in one
+record.
+
+A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it.
+Packets are ordered by `task`, then by `number`. `piece` is bytes: the pieces of one shuffle key, in
+order, make one Arrow stream after the other, and `ends` is set on the last piece of each stream.
+
+Invariant: the rows of a shuffle key arrive ordered by task and, within a task, in the task's own
+order, because that order decides which row of a key is the newest.
+
+If the partition or bucket of a row cannot be computed, because a value is wrong, its whole batch
+goes unchanged to the first shuffle key. The task that writes it finds the same error and reports
+it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,16 @@
-"""What one Spark task does: it takes rows, writes data files, and returns their commit messages. It
-never lists the table or commits. It deletes only its own files, when it fails, because then nothing
-refers to them yet. Its result goes to the driver as versioned, typed bytes, never pickled, so both
-may run different releases.
+"""What one Spark task does: it takes rows, writes data files, and returns their commit messages.
+
+Invariants: a task never lists the table or commits. It deletes only its own files, when it fails,
+because then nothing refers to them yet. Its files have fresh names, so a task that runs twice
+leaves at most orphans.
+
+Its result goes to the driver as versioned, typed bytes, never pickled, so both may run different
+releases. All numbers are big endian:
+
+    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body
+    kind 0, a result:   i64, i64, i32 unused | i32 message version | i64 row bytes
+                        | i32 count, messages; version 1 has no row bytes
+    kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
 """
 
 import json
