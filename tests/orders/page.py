@@ -33,21 +33,28 @@ def table(tallies: Sequence[tuple[Setting, Tally]]) -> str:
     return "\n".join(lines)
 
 
-def table_of_pairs(tallies: Sequence[tuple[Setting, Tally]]) -> str:
-    """The worlds that were run with two faults, in Markdown."""
+def table_of_pairs(tallies: Sequence[tuple[Setting, Tally]], few: int, bounds: str) -> str:
+    """The worlds that were run with two faults, in Markdown.
+
+    Args:
+        tallies: what each of the worlds met.
+        few: how many preemptions an order has where all orders of a pair take too long.
+        bounds: the arguments of the command that say how much is run.
+    """
     minutes = sum(tally.seconds for _, tally in tallies) / 60
-    plans = sum(tally.plans for _, tally in tallies)
+    pairs = sum(tally.plans for _, tally in tallies)
+    pairs_run = sum(tally.plans_run for _, tally in tallies)
     orders = sum(tally.orders_with_fault for _, tally in tallies)
-    worlds = " ".join(f'--world "{setting.name}"' for setting, _ in tallies)
     lines = [
-        f"Written on {time.strftime('%Y-%m-%d')} by `python -m tests.orders.run --faults 2 --page {worlds}`: {plans:,} "
-        f"pairs of faults and {orders:,} orders with one or two, in {minutes:.0f} minutes of processors.",
+        f"Written on {time.strftime('%Y-%m-%d')} by `python -m tests.orders.run --faults 2{bounds} --page`: "
+        f"{pairs_run:,} of {pairs:,} pairs of faults and {orders:,} orders with one or two, "
+        f"in {minutes:.0f} minutes of processors.",
         "",
-        "| world | pairs of faults | orders with one or two faults | bound |",
-        "|---|---|---|---|",
+        "| world | pairs of faults | run | orders with one or two faults | bound |",
+        "|---|---|---|---|---|",
         *(
-            f"| {setting.name} | {tally.plans:,} | {tally.orders_with_fault:,} | "
-            f"{_bound(setting.most_with_fault)}{_cut(tally)} |"
+            f"| {setting.name} | {tally.plans:,} | {tally.plans_run:,} | {tally.orders_with_fault:,} | "
+            f"{_bound(setting.most_with_fault)}{_cut(tally, few)} |"
             for setting, tally in tallies
         ),
     ]
@@ -56,7 +63,7 @@ def table_of_pairs(tallies: Sequence[tuple[Setting, Tally]]) -> str:
 
 def _row(setting: Setting, tally: Tally) -> str:
     bugs = ", ".join(one.name for one in BUGS if one.world == setting.name)
-    cut = _cut(tally)
+    cut = _cut(tally, FEW)
     cells = [
         setting.name,
         str(tally.operations),
@@ -70,10 +77,12 @@ def _row(setting: Setting, tally: Tally) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cut(tally: Tally) -> str:
+def _cut(tally: Tally, few: int) -> str:
     """What of a world was run with few preemptions only, or did not end."""
     cut = (
-        f", but {_counted(tally.bounded, 'fault')} with {FEW} preemptions" if tally.bounded else ""
+        f", but {_counted(tally.bounded, 'fault')} with {_counted(few, 'preemption')}"
+        if tally.bounded
+        else ""
     )
     return cut + (f", {_counted(tally.cut, 'search')} cut" if tally.cut else "")
 

@@ -17,24 +17,37 @@ MOST_SHOWN = 3
 """How many findings of a world are shown with their orders."""
 
 MOST_SECONDS = 30.0
-"""How long all orders of one plan are run; those without a fault twenty times as long. A plan that
-has more has its orders with `FEW` preemptions run: where the answer of a lock got lost, say, all
-ask for it again and again until they give up.
-"""
+"""How long all orders of one plan are run; those without a fault twenty times as long."""
 
 FEW = 2
+"""How many preemptions an order has where all orders of a plan take longer. Where the answer of a
+lock got lost, say, all ask for it again and again until they give up.
+"""
 
 
 @dataclass
 class Tally:
-    """What the orders of a world met. `bounded` counts the plans with too many orders, of which
-    those with few preemptions were run, and `cut` the searches that did not end in time.
+    """What the orders of a world met.
+
+    Attributes:
+        name: the world.
+        orders: the orders without a fault.
+        steps: the steps of these, added up.
+        plans: the plans of faults that there are.
+        plans_run: those of them that were run.
+        orders_with_fault: the orders of these, and of the plans that they come on top of.
+        bounded: the plans with too many orders, of which those with few preemptions were run.
+        cut: the searches that did not end in time.
+        seconds: of the processor.
+        limits: how often an order ended at what the pages exclude, by the limit.
+        found: the orders that break a rule, for people.
     """
 
     name: str
     orders: int = 0
     steps: int = 0
     plans: int = 0
+    plans_run: int = 0
     orders_with_fault: int = 0
     bounded: int = 0
     cut: int = 0
@@ -46,7 +59,8 @@ class Tally:
         """Takes over what another part of the world met."""
         self.orders += other.orders
         self.steps += other.steps
-        self.plans += other.plans
+        self.plans = max(self.plans, other.plans)
+        self.plans_run += other.plans_run
         self.orders_with_fault += other.orders_with_fault
         self.bounded += other.bounded
         self.cut += other.cut
@@ -70,11 +84,34 @@ class Tally:
         return cls(**{**values, "limits": Counter(values["limits"])})
 
 
+def evenly(plans: Sequence[Plan], most: int | None) -> Sequence[Plan]:
+    """At most so many of the plans, spread evenly over all of them."""
+    if most is None or len(plans) <= most:
+        return plans
+    return [plans[place * len(plans) // most] for place in range(most)]
+
+
+def faults_of(plan: Plan) -> frozenset[tuple[str, int, str]]:
+    """The faults of a plan, in whichever order they were added to it."""
+    return frozenset(
+        (task, at, kind) for task, planned in plan.items() for at, kind in planned.items()
+    )
+
+
 @dataclass
 class Part:
-    """Part `number` of `of` of a world: of its plans of faults each `of`th. The first part has all
-    orders without a fault, the others only those that show which changes there are. `until` is when
-    it ends at the latest, by `time.monotonic`.
+    """A part of a world.
+
+    Attributes:
+        setting: the world.
+        number: which part this is. The first has all orders without a fault, the others only those
+            that show which changes there are.
+        of: how many parts there are. Of the plans of faults, each part runs each `of`th.
+        faults: how many faults a plan has.
+        until: when it ends at the latest, by `time.monotonic`.
+        seconds: how long all orders of one plan are run.
+        few: how many preemptions an order has at most where these take longer.
+        most_plans: how many plans of faults are run at most. They are spread evenly over all.
     """
 
     setting: Setting
@@ -82,46 +119,69 @@ class Part:
     of: int = 1
     faults: int = 1
     until: float = float("inf")
+    seconds: float = MOST_SECONDS
+    few: int = FEW
+    most_plans: int | None = None
 
     def run(self) -> Tally:
         """Runs the orders."""
         self._tally, self._known = Tally(self.setting.name), Known()
         begun = time.process_time()
-        for base, changes in self._bases():
-            if self.faults > 0:
-                self._with_one_more(base, changes, self.faults)
+        bases = self._bases()
+        if self.faults > 0:
+            self._run_plans([plan for base in bases for plan in self._plans(*base, self.faults)])
         self._tally.seconds = time.process_time() - begun
         return self._tally
 
     def _bases(self) -> Sequence[tuple[Plan, Changes]]:
         """Runs the orders without a fault. Returns the plans on top of which faults come."""
-        first = self.setting.most if self.number == 0 else 1
-        outcome = self._search({}, first)
+        outcome = self._search({}, self.setting.most if self.number == 0 else 1)
         if not self.setting.kills:
             self._count(outcome)
             return [({}, outcome.changes)]
-        found: list[tuple[Plan, Changes]] = []
+        bases: list[tuple[Plan, Changes]] = []
         for plan in with_one_more({}, outcome.changes, (DIES, LATE_AND_DEAD)):
             outcome = self._search(plan, self.setting.most)
             self._count(outcome)
-            found.append((plan, outcome.changes))
-        return found
+            bases.append((plan, outcome.changes))
+        return bases
 
-    def _with_one_more(self, base: Plan, changes: Changes, left: int) -> None:
-        for plan in with_one_more(base, changes, self.setting.faults):
-            if left == 1:
-                self._tally.plans += 1
-                if self._tally.plans % self.of != self.number:
-                    continue
-            if time.monotonic() > self.until:
-                self._tally.cut += 1
-                return
+    def _plans(self, base: Plan, changes: Changes, more: int) -> list[Plan]:
+        """The plans that have so many faults more than the base, each of them once. The orders of
+        the plans with fewer faults are run for this: they show which changes there are.
+        """
+        plans = list(with_one_more(base, changes, self.setting.faults))
+        if more == 1:
+            return plans
+        with_more: dict[frozenset[tuple[str, int, str]], Plan] = {}
+        for plan in plans:
+            if self._is_late():
+                break
             outcome = self._search(plan, self.setting.most_with_fault)
-            if left == 1 or self.number == 0:  # each part runs what further faults come on top of
-                self._tally.orders_with_fault += outcome.orders
-                self._judge(outcome)
-            if left > 1:
-                self._with_one_more(plan, outcome.changes, left - 1)
+            if self.number == 0:
+                self._count_with_fault(outcome)
+            for longer in self._plans(plan, outcome.changes, more - 1):
+                with_more.setdefault(faults_of(longer), longer)
+        return list(with_more.values())
+
+    def _run_plans(self, plans: Sequence[Plan]) -> None:
+        self._tally.plans = len(plans)
+        chosen = evenly(plans, self.most_plans)
+        for plan in chosen[self.number :: self.of]:
+            if self._is_late():
+                return
+            self._count_with_fault(self._search(plan, self.setting.most_with_fault))
+            self._tally.plans_run += 1
+
+    def _is_late(self) -> bool:
+        """Whether the time is up. What is left out then is counted as one search."""
+        late = time.monotonic() > self.until
+        self._tally.cut += late
+        return late
+
+    def _count_with_fault(self, outcome: Outcome) -> None:
+        self._tally.orders_with_fault += outcome.orders
+        self._judge(outcome)
 
     def _count(self, outcome: Outcome) -> None:
         if self.number == 0:
@@ -130,10 +190,10 @@ class Part:
             self._judge(outcome)
 
     def _search(self, plan: Plan, most: int | None) -> Outcome:
-        longest = MOST_SECONDS if plan else 20 * MOST_SECONDS
+        longest = self.seconds if plan else 20 * MOST_SECONDS
         outcome = self._within(longest, plan, most)
         if plan and most is None and not outcome.complete and not outcome.found:
-            outcome = self._within(4 * MOST_SECONDS, plan, FEW)
+            outcome = self._within(4 * MOST_SECONDS, plan, self.few)
             self._tally.bounded += 1
         return outcome
 

@@ -16,10 +16,10 @@ from tests.kits.seeds import examples
 from tests.orders.execution import Execution, search
 from tests.orders.explorer import Event
 from tests.orders.faults import LATE, LATE_AND_DEAD, LOST, with_one_more
-from tests.orders.page import _row
+from tests.orders.page import _row, table_of_pairs
 from tests.orders.run import Work, share_of
 from tests.orders.setting import Setting
-from tests.orders.tally import Part
+from tests.orders.tally import Part, faults_of
 from tests.orders.walks import class_of, walk
 from tests.orders.worlds import BY_NAME, WORLDS
 
@@ -100,18 +100,32 @@ def test_a_late_snapshot_that_is_replaced_while_a_run_builds_on_it() -> None:
     assert ("put", "snapshot/snapshot-2") in outcome.changes["stream"][9]
 
 
-def test_a_fault_with_too_many_orders_is_searched_with_few_preemptions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tests.orders.tally.MOST_SECONDS", 0.03)
+def test_a_fault_with_too_many_orders_is_searched_with_few_preemptions() -> None:
     setting = replace(BY_NAME["batch writer × expiry"], faults=(LOST,))
-    tally = Part(setting, 0, 4).run()
+    tally = Part(setting, 0, 4, seconds=0.03).run()
     assert tally.bounded and not tally.found
     assert f"but {tally.bounded} faults with 2 preemptions" in _row(setting, tally)
 
 
+def test_pairs_of_faults_are_run_spread_evenly() -> None:
+    part = Part(BY_NAME["expiry × reader"], faults=2, most_plans=20)
+    tally = part.run()
+    assert not tally.found, tally.found[0]
+    assert (tally.plans, tally.plans_run) == (201, 20)
+    assert replace(part, most_plans=None).run().plans_run == 201
+    text = table_of_pairs([(part.setting, tally)], few=2, bounds=" --most 20")
+    assert "| expiry × reader | 201 | 20 |" in text
+
+
+def test_a_pair_of_faults_is_one_pair_in_whichever_order_it_was_planned() -> None:
+    assert faults_of({"a": {1: LOST}, "b": {2: LATE}}) == faults_of(
+        {"b": {2: LATE}, "a": {1: LOST}}
+    )
+    assert faults_of({"a": {1: LOST}}) != faults_of({"b": {1: LOST}})
+
+
 def test_a_part_that_is_kept_is_not_run_again(tmp_path: Path) -> None:
-    work = Work("expiry × reader", 0, 1, float("inf"), tmp_path)
+    work = Work("expiry × reader", 0, 12, 1, float("inf"), 30.0, 2, None, tmp_path)
     first = work.run()
     assert first.orders_with_fault > 0 and first.plans > 0
     assert work.run() == first
