@@ -8,7 +8,7 @@ from dataclasses import replace
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Own, Window
+from paimon_stream.stream.facts import OwnStands, WindowWhole
 from paimon_stream.stream.finding import walk
 from paimon_stream.stream.judgement import ROWS, Outcome
 from paimon_stream.stream.known_facts import Facts
@@ -31,7 +31,7 @@ def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
     """
     seen, entry = facts.evidence.seen, facts.entry
     if outcome is Outcome.COMMITTED:
-        own = facts.own if facts.ask(Own) is Own.THIS_BATCH else None
+        own = facts.own if facts.ask(OwnStands) is OwnStands.THIS_BATCH else None
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
     if outcome is Outcome.REUSE and entry is not None:
         return Reuse(seen=seen, own=_published(facts), entry=_above_cut(facts, entry))
@@ -48,6 +48,9 @@ def _published(facts: Facts) -> PreviousBatch | None:
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
     """The attempt, as if it had been prepared where the rollbacks ended that took its base."""
-    if facts.ask(Own) is Own.BELOW or facts.ask(Window) is not Window.ALL_SINCE_CUT:
+    if (
+        facts.ask(OwnStands) is OwnStands.BELOW
+        or facts.ask(WindowWhole) is not WindowWhole.ALL_SINCE_CUT
+    ):
         return entry
     return replace(entry, base=facts.cut, newest=None)

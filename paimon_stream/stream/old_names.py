@@ -7,7 +7,7 @@ from typing import Final
 
 from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Elsewhere, Last, Noted, OldName
+from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted, LastHeld, OldNameWrote
 from paimon_stream.stream.finding import Finding, Say
 from paimon_stream.stream.given_up import given_up_as, is_given_up
 from paimon_stream.stream.last_batch import newest_known, noted_fate, which_last
@@ -21,35 +21,38 @@ from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.removals import Removals, Removed
 
-_OF_NOTES: Final = {Noted.TAKEN: OldName.ROLLED_BACK, Noted.MAY_BE_TAKEN: OldName.MAY_HAVE_LOST}
+_OF_NOTES: Final = {
+    EarlierNoted.TAKEN: OldNameWrote.ROLLED_BACK,
+    EarlierNoted.MAY_BE_TAKEN: OldNameWrote.MAY_HAVE_LOST,
+}
 _OF_LAST: Final = {
-    Last.UNPROVEN: OldName.UNPROVEN,
-    Last.ROLLED_BACK: OldName.ROLLED_BACK,
-    Last.REPLACED: OldName.REPLACED,
-    Last.CANNOT_BE_KNOWN: OldName.MAY_HAVE_LOST,
+    LastHeld.UNPROVEN: OldNameWrote.UNPROVEN,
+    LastHeld.ROLLED_BACK: OldNameWrote.ROLLED_BACK,
+    LastHeld.REPLACED: OldNameWrote.REPLACED,
+    LastHeld.CANNOT_BE_KNOWN: OldNameWrote.MAY_HAVE_LOST,
 }
 
 
 def which_old_name(
     evidence: Evidence, history: OwnHistory, last: JournalEntry | None
-) -> Finding[OldName]:
+) -> Finding[OldNameWrote]:
     """What an old name of this sink has, or has lost. `last` is the newest entry of an earlier batch
     of this stream in this table.
     """
     if evidence.registered is None and history.own is not None:
-        return Finding(OldName.NONE)
+        return Finding(OldNameWrote.NONE)
     newest, batch_id = newest_known(evidence, history, last), evidence.batch.batch_id
     if newest >= batch_id:
-        return Finding(OldName.NONE)
+        return Finding(OldNameWrote.NONE)
     published = _which_published(evidence, history)
     if published is not None:
         return published
     if newest + 1 == batch_id:  # the batch before was written under this name
-        return Finding(OldName.NONE)
-    return _which_lost(evidence, history, newest) or Finding(OldName.NONE)
+        return Finding(OldNameWrote.NONE)
+    return _which_lost(evidence, history, newest) or Finding(OldNameWrote.NONE)
 
 
-def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName] | None:
+def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldNameWrote] | None:
     """Has this sink published the batch under another name, or may it have?"""
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
@@ -61,7 +64,7 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
             f"{sibling.id}). No sink of this run writes as that user so far, and {user!r} {here}. It may be "
             "the same sink under another name; then give it its old name back"
         )
-        return Finding(OldName.PUBLISHED, _unknown(why))
+        return Finding(OldNameWrote.PUBLISHED, _unknown(why))
     if history.own is not None:
         return None  # what was published since stands above it
     for one in evidence.old_names:
@@ -71,7 +74,7 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
                 f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
                 f"{user!r} {here}. It may be the same sink under another name; then give it its old name back"
             )
-            return Finding(OldName.MAY_HAVE_PUBLISHED, _unknown(why))
+            return Finding(OldNameWrote.MAY_HAVE_PUBLISHED, _unknown(why))
     return None
 
 
@@ -108,19 +111,21 @@ def _may_have_published(evidence: Evidence, history: OwnHistory, other: Register
     return noted.may_have(batch_id)
 
 
-def _which_lost(evidence: Evidence, history: OwnHistory, above: int) -> Finding[OldName] | None:
+def _which_lost(
+    evidence: Evidence, history: OwnHistory, above: int
+) -> Finding[OldNameWrote] | None:
     """The first batch that an old name has lost, or of which that is open; or remarks on those whose
     files nothing mentions. None if there is nothing to say.
     """
     said: list[Say] = []
     for finding in _losses(evidence, history, above):
         said.append(finding.say)
-        if finding.value is not OldName.UNPROVEN:
+        if finding.value is not OldNameWrote.UNPROVEN:
             return Finding(finding.value, _all_of(said))
-    return Finding(OldName.UNPROVEN, _all_of(said)) if said else None
+    return Finding(OldNameWrote.UNPROVEN, _all_of(said)) if said else None
 
 
-def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldName]]:
+def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
     """A sink that has no batch here above that one may have had another name since. Then the batches
     of that commit user are its own, and if they were removed, it has lost them. A user whose
     batches another one has continued, and has a batch here, was judged when that one began, as was
@@ -151,8 +156,8 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
                 yield Finding(_OF_LAST[fate.value], fate.say)
             standing = last.batch_id
         elsewhere = which_elsewhere(evidence, one, given_up, standing)
-        if elsewhere.value is Elsewhere.WRITTEN:
-            yield Finding(OldName.WRITTEN_ELSEWHERE, elsewhere.say)
+        if elsewhere.value is EarlierElsewhere.WRITTEN:
+            yield Finding(OldNameWrote.WRITTEN_ELSEWHERE, elsewhere.say)
 
 
 def _all_of(said: list[Say]) -> Say:
