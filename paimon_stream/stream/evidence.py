@@ -1,4 +1,6 @@
-"""What the first judgement of a run looks at. Nothing here writes, and nothing is judged."""
+"""What a judgement from storage looks at: that of a run's first batch, and of a later one that its
+memory does not decide. Nothing here writes, and nothing is judged.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -49,7 +51,7 @@ def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
+    """What `judge_evidence` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
     user of the query, for a branch from main in which the stream has no register, and

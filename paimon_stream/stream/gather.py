@@ -1,4 +1,4 @@
-"""Gathers the evidence of a run's first judgement from the storage. Nothing here writes."""
+"""Gathers the evidence of a judgement from the storage. Nothing here writes."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,7 +34,7 @@ def gather(
     snapshots: SnapshotStore,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that the first judgement of a run uses. `runs` are those whose claims stood when
+    """Everything that a judgement from storage uses. `runs` are those whose claims stood when
     this one began; if they are not given, those that stand now. Raises `NotFound` if there is no
     table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """

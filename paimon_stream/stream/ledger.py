@@ -17,9 +17,10 @@ from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdic
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 
-def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
-    """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError`
-    that says what cannot be proven, and which option lets an operator decide.
+def judge_evidence(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
+    """Judges a batch from everything that storage holds: the first one of a run, and a later one that
+    the run's memory does not decide. Raises the `ReplayError` that says what cannot be proven, and
+    which option lets an operator decide.
     """
     facts = Facts(evidence, journals=bool(refuse.options.value(JOURNAL)))
     return _verdict(walk(facts, ROWS, refuse), facts)

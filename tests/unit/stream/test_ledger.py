@@ -37,7 +37,7 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.evidence import Evidence, NotedBatches
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import judge_first
+from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next
 from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -213,7 +213,7 @@ class World:
             elsewhere=lambda written_as, missing: None,
             runs=self.runs,
         )
-        return judge_first(evidence, self.refusals(batch_id))
+        return judge_evidence(evidence, self.refusals(batch_id))
 
 
 @pytest.fixture
