@@ -74,7 +74,7 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
     )
 
 
-# -- coming into a table -------------------------------------------------------------------------
+# -- coming into a table --------------------------------------------------------------------------
 def _admit(
     run: StreamRun, standing: Standing, batch: Batch, target: Target, refuse: ReplayErrors
 ) -> _Judgement:

@@ -49,7 +49,7 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
     base = last.newest or last.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
     whole = latest is None or published_after(snapshots, base, latest).complete
-    others = _others_above(snapshots, last, last.batch_id)
+    others = _others_above(snapshots, latest, last, last.batch_id)
     if others and not replaced:
         return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
     if replaced or whole:
@@ -90,10 +90,10 @@ def which_last_above(
     proven = _proven_removal(evidence, lost, last, known)
     if proven is not None:
         return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
-    shown = None if lost is None else _which_in_its_place(evidence.snapshots, lost)
+    shown = None if lost is None else _which_in_its_place(evidence, lost)
     if shown is not None:
         return shown
-    others = _others_above(evidence.snapshots, last, known)
+    others = _others_above(evidence.snapshots, evidence.latest, last, known)
     if last is not None and others:
         return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
     held = f"but the newest snapshot of this stream is {own.id} with batch {own_id}"
@@ -240,13 +240,12 @@ def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
 
 
 def _others_above(
-    snapshots: SnapshotStore, entry: JournalEntry | None, known: int
+    snapshots: SnapshotStore, latest: Snapshot | None, entry: JournalEntry | None, known: int
 ) -> list[Snapshot]:
     """The snapshots of other engines, ascending, if one of them may have replaced that of the known
     batch: the one on which the batch was made still stands, and none above it is missing. Otherwise
     none.
     """
-    latest = snapshots.latest()
     if latest is None or entry is None or entry.batch_id != known:
         return []
     base = entry.newest or entry.base
@@ -275,11 +274,12 @@ def _proven_removal(
     return None if proven is None else judge_notes(removals, proven)
 
 
-def _which_in_its_place(snapshots: SnapshotStore, lost: PreviousBatch) -> Finding[LastHeld] | None:
+def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[LastHeld] | None:
     """A batch that is known to be committed is not in the table's lineage. Why, if the batch's own
     snapshot shows the reason; else None.
     """
-    kept, latest = snapshots.find(lost.snapshot.id), snapshots.latest()
+    snapshots, latest = evidence.snapshots, evidence.latest
+    kept = snapshots.find(lost.snapshot.id)
     if kept is None or latest is None:
         return None
     if kept.nonce == lost.snapshot.nonce:
