@@ -702,10 +702,10 @@ def test_a_rollback_is_recognized_by_the_base_of_the_batch_before(world: World) 
     world.last_entry = entry(7)
     with pytest.raises(TableRolledBack, match="batch 7 was committed") as caught:
         world.judge(8)
-    assert "no rollback" not in str(caught.value)
+    assert "beside the table's line" not in str(caught.value)
 
 
-def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: World) -> None:
+def test_batches_that_a_stale_hint_led_beside_the_line_are_named_as_such(world: World) -> None:
     for number in range(11, 14):
         world.mine(number, number - 11)
     beside = world.mine(6, 3)
@@ -715,7 +715,13 @@ def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: Wo
         TableRolledBack, match="batch 3 of this stream was committed as snapshot 6"
     ) as caught:
         world.judge(4)
-    for part in ("no rollback", "LATEST", "newest snapshot, 13", "repair-hints"):
+    for part in (
+        "beside the table's line",
+        "no part of the table",
+        "LATEST",
+        "newest snapshot, 13",
+        "repair-hints",
+    ):
         assert part in str(caught.value)
 
 
