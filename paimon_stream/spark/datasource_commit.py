@@ -3,7 +3,7 @@ tasks, and the commit after them.
 
 A batch of a stream is judged and committed as by `PaimonSink`. But its rows are written before it
 is judged, so the files of a batch that is not committed are removed. Their names are new, and
-nobody else knows them until the writer has noted them. A batch cannot be written again from here:
+nobody else knows them until the writer has journalled them. A batch cannot be written again from here:
 after a `SequenceConflict` the restart of the query does that.
 """
 

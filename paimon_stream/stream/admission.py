@@ -6,7 +6,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.identity import is_own
-from paimon_stream.stream.noted_batches import noted_batches
+from paimon_stream.stream.missing_batches import noted_batches
 from paimon_stream.stream.verdicts import AlreadyCommitted, Verdict
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.table import Table

@@ -26,8 +26,8 @@ def which_table(
     operator has let the stream continue here.
     """
     registered = evidence.registered
-    noted = (entry, last) if registered is None else (registered,)
-    if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
+    records = (entry, last) if registered is None else (registered,)
+    if all(one is None or one.schema_digest == evidence.schema_digest for one in records):
         return Finding(TableSame.SAME)
     why = "the table's first schema is not the one it had when this stream last wrote here"
     return Finding(TableSame.ANOTHER, lambda refuse: refuse.table_replaced(why))

@@ -16,7 +16,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedBatches:
+class JournalledBatches:
     """What the journal of a stream shows of its batches: the newest that has an entry, and the
     first from which on each that reached its commit has had one. None: there is none, or it is not
     known.
@@ -56,7 +56,7 @@ class Evidence:
     an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
     user of the query, for a branch from main in which the stream has no register, and
     `left_in_main` says of one whether it is certain that the branch does not have it. `registered`
-    is the register of this commit user, `others` those of all others, `noted_by` what the journal
+    is the register of this commit user, `others` those of all others, `journalled_by` what the journal
     of one of these shows, `last_of` its newest entry of an earlier batch, and `entry_of` that of a
     batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot,
     and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
@@ -81,7 +81,7 @@ class Evidence:
     left_in_main: Callable[[str, JournalEntry], bool]
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
-    noted_by: Callable[[RegisteredWriter], NotedBatches]
+    journalled_by: Callable[[RegisteredWriter], JournalledBatches]
     last_of: Callable[[RegisteredWriter], JournalEntry | None]
     entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
     files_live: Callable[[Snapshot, JournalEntry], int]

@@ -44,7 +44,7 @@ from paimon_stream.stream.finding import Finding, Findings
 from paimon_stream.stream.given_up import given_up_as, without_given_up
 from paimon_stream.stream.identity import is_of_query
 from paimon_stream.stream.last_batch import which_last, which_last_above, which_previous
-from paimon_stream.stream.noted_batches import unjournalled, which_elsewhere, which_noted
+from paimon_stream.stream.missing_batches import unjournalled, which_elsewhere, which_noted
 from paimon_stream.stream.old_names import which_old_name
 from paimon_stream.stream.own_history import OwnHistory, walk_down_to_own, which_own, with_rows
 from paimon_stream.stream.prepared_attempt import (

@@ -72,18 +72,18 @@ def which_last_above(
     """
     user, own_id = evidence.identity.user, own.commit_identifier
     previous = None if entry is None else entry.previous
-    noted = -1 if previous is None else previous.batch_id
-    known = max(-1 if last is None else last.batch_id, noted)
+    named = -1 if previous is None else previous.batch_id
+    known = max(-1 if last is None else last.batch_id, named)
     if (
         last is not None
         and own_id < known
-        and noted < known
+        and named < known
         and went_on_without(evidence, user, last)
     ):
         removed = _which_removed(evidence, user, last)
         if removed is not None:
             return removed
-        known = noted
+        known = named
     if own_id >= known:
         return Finding(LastHeld.NONE)
     lost = previous if previous is not None and previous.batch_id == known else None

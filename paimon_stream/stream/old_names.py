@@ -11,7 +11,7 @@ from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted, LastHeld,
 from paimon_stream.stream.finding import Finding, Say
 from paimon_stream.stream.given_up import given_up_as, is_given_up
 from paimon_stream.stream.last_batch import newest_known, noted_fate, which_last
-from paimon_stream.stream.noted_batches import which_elsewhere, which_noted
+from paimon_stream.stream.missing_batches import which_elsewhere, which_noted
 from paimon_stream.stream.own_history import OwnHistory
 from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
@@ -105,10 +105,10 @@ def _may_have_published(evidence: Evidence, history: OwnHistory, other: Register
         return False
     if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
-    noted, batch_id = evidence.noted_by(other), evidence.batch.batch_id
+    journalled, batch_id = evidence.journalled_by(other), evidence.batch.batch_id
     if evidence.registered is not None:
-        return noted.newest is not None and noted.newest >= batch_id
-    return noted.may_have(batch_id)
+        return journalled.newest is not None and journalled.newest >= batch_id
+    return journalled.may_have(batch_id)
 
 
 def _which_lost(

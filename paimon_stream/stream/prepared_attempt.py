@@ -7,7 +7,7 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import BaseHeld, FilesLive, WindowWhole
 from paimon_stream.stream.finding import Finding
-from paimon_stream.stream.noted_batches import unjournalled
+from paimon_stream.stream.missing_batches import unjournalled
 from paimon_stream.table.fate import cut_below, fate_of
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.lineage import published_after

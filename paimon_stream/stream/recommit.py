@@ -160,9 +160,9 @@ class _Recommit:
         if missing and nonce is None:
             return _at(missing[0], place)  # the earliest
         if nonce is not None:
-            noted = next((one for one in entries if one.uuid in nonce), None)
-            if noted is not None:
-                return dataclasses.replace(_at(noted, place), nonce=nonce)
+            entry = next((one for one in entries if one.uuid in nonce), None)
+            if entry is not None:
+                return dataclasses.replace(_at(entry, place), nonce=nonce)
         elif entries:
             return _at(entries[-1], place)
         if None in (user, batch, place, nonce):

@@ -142,7 +142,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     if data is None:
         return None
     body = {
-        "run": None,  # older releases did not note the run
+        "run": None,  # older releases did not record the run
         **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
         **json_text.decode_checksummed("writer", data, path),
     }

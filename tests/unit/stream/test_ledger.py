@@ -35,7 +35,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import ON_TABLE_CHANGE, Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.evidence import Evidence, NotedBatches
+from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next
@@ -58,7 +58,7 @@ ME = WriterIdentity(
 )
 
 
-NOTHING_NOTED = NotedBatches(newest=None, since=None)
+NOTHING_JOURNALLED = JournalledBatches(newest=None, since=None)
 
 
 def message(name: str = "data-x-0.parquet") -> CommitMessage:
@@ -116,7 +116,7 @@ class World:
     last_entry: JournalEntry | None = None
     registered: RegisteredWriter | None = None
     others: tuple[RegisteredWriter, ...] = ()
-    noted: NotedBatches = NOTHING_NOTED
+    journalled: JournalledBatches = NOTHING_JOURNALLED
     last_of: Mapping[str, JournalEntry] = field(default_factory=dict)
     offsets_hash: str | None = "h"
     previous_done_millis: int | None = None
@@ -197,7 +197,7 @@ class World:
             left_in_main=lambda user, entry: True,
             registered=self.registered,
             others=lambda: self.others,
-            noted_by=lambda _: self.noted,
+            journalled_by=lambda _: self.journalled,
             last_of=lambda other: self.last_of.get(other.user),
             entry_of=lambda other, number: (
                 found
@@ -397,7 +397,7 @@ def renamed(world: World, *, newest: int | None, since: int | None = 0) -> None:
     world.identity = SECOND
     world.claimed = False
     world.others = (registered(),)
-    world.noted = NotedBatches(newest=newest, since=since)
+    world.journalled = JournalledBatches(newest=newest, since=since)
     world.publish(8, "java", 7)
     world.publish(9, "java", 8)
 
