@@ -2,15 +2,15 @@
 memory does not decide. Nothing here writes, and nothing is judged.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.identity import WriterIdentity, is_of_query
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.branch_identity import BranchIdentity
 from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.register import RegisteredWriter, is_newest_register, vouched_since
 from paimon_stream.table.removals import Removals
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -32,21 +32,6 @@ class JournalledBatches:
         if self.newest is not None and self.newest >= batch_id:
             return True
         return self.since is None or self.since > batch_id
-
-
-def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
-    """The first batch from which on the journal has each one that reached its commit; None if that
-    is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
-    of the runs after it, which may have had no journal.
-    """
-    if registered is None or not is_newest_register(registered, runs):
-        return None
-    return registered.journal_since
-
-
-def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> bool:
-    """Whether no later run than the register's had begun before these runs."""
-    return registered.run is None or registered.run in runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

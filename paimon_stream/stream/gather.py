@@ -11,16 +11,22 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
-from paimon_stream.stream.claims import Claims, standing_runs
-from paimon_stream.stream.evidence import Evidence, JournalledBatches, vouched_since
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.identity import WriterIdentity, is_own
-from paimon_stream.stream.register import RegisteredWriter, registered_writer, registered_writers
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.branch_identity import BranchIdentity, made_millis, read_identity
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import published_after
+from paimon_stream.table.register import (
+    RegisteredWriter,
+    registered_writer,
+    registered_writers,
+    standing_runs,
+    vouched_since,
+)
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -206,7 +212,7 @@ def journalled_by(storage: Storage, registered: RegisteredWriter) -> JournalledB
     journalled, runs = storage.together(
         [
             Journal(storage, registered.user).batches,
-            partial(standing_runs, storage, registered.user),
+            partial(standing_runs, storage, user_folder(registered.user)),
         ]
     )
     return JournalledBatches(

@@ -11,8 +11,8 @@ from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.given_up import Ranges, is_given_up, last_not_given_up
 from paimon_stream.stream.identity import is_of_query
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.table.fate import Fate, is_before, judge_notes
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 

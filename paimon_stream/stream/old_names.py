@@ -13,12 +13,12 @@ from paimon_stream.stream.given_up import given_up_as, is_given_up
 from paimon_stream.stream.last_batch import newest_known, noted_fate, which_last
 from paimon_stream.stream.missing_batches import which_elsewhere, which_noted
 from paimon_stream.stream.own_history import OwnHistory
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.fate import Fate, is_before
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed
 
 _OF_NOTES: Final = {

@@ -18,11 +18,11 @@ from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import OwnStands
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import WriterIdentity, is_own
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.snapshots import SnapshotStore
 
 

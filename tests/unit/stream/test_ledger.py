@@ -39,10 +39,10 @@ from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 
