@@ -392,6 +392,11 @@ LAWS = (
         )
     ),
     Law(
+        "who lets a rewound checkpoint continue is not asked whether its batch is new",
+        box_of(*NOT_FOUND, LaterPrepared.PREPARED),
+        lambda end: all(row.outcome.is_verdict for row in end.met if row.step is Step.NEW),
+    ),
+    Law(
         "what an operator has let in is written",
         box_of(),
         lambda end: (
