@@ -29,9 +29,11 @@ class JournalledBatches:
         """Whether the stream may have committed the batch or a later one, as far as the journal
         shows.
         """
-        if self.newest is not None and self.newest >= batch_id:
-            return True
-        return self.since is None or self.since > batch_id
+        return self.has(batch_id) or self.since is None or self.since > batch_id
+
+    def has(self, batch_id: int) -> bool:
+        """Whether the journal has an entry of the batch or a later one."""
+        return self.newest is not None and self.newest >= batch_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

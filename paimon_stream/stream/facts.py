@@ -81,7 +81,8 @@ class OldNameWrote(Enum):
     or have lost them, let a name count as old. `NONE` also stands where the batch before this one,
     or a later one, was written under the sink's own name, and where it has a snapshot and no
     register. The first value that holds counts, in the order of `PUBLISHED`, `MAY_HAVE_PUBLISHED`,
-    and then that of the names.
+    and then that of the names. Of a registered sink whose journal is off, what only no journal
+    excludes counts last, as `MAY_HAVE_PUBLISHED`.
     """
 
     NONE = "none, or nothing is missing of it"

@@ -158,7 +158,7 @@ class Facts(Findings):
 
     def _old_name_wrote(self) -> Finding[OldNameWrote]:
         last = _of_this_table(self.evidence.last_entry, self.evidence)
-        return which_old_name(self.evidence, self.history, last)
+        return which_old_name(self.evidence, self.history, last, journals=self.journals)
 
     # -- what is gone -----------------------------------------------------------------------------
     def _notes_asked(self) -> Finding[NotesAsked]:

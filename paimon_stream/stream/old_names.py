@@ -2,11 +2,11 @@
 (exactly-once.md §1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
-from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted, LastHeld, OldNameWrote
 from paimon_stream.stream.finding import Finding, Say
 from paimon_stream.stream.given_up import given_up_as, is_given_up
@@ -34,10 +34,10 @@ _OF_LAST: Final = {
 
 
 def which_old_name(
-    evidence: Evidence, history: OwnHistory, last: JournalEntry | None
+    evidence: Evidence, history: OwnHistory, last: JournalEntry | None, *, journals: bool
 ) -> Finding[OldNameWrote]:
     """What an old name of this sink has, or has lost. `last` is the newest entry of an earlier batch
-    of this stream in this table.
+    of this stream in this table, and `journals` is whether the stream's journal is on.
     """
     if evidence.registered is None and history.own is not None:
         return Finding(OldNameWrote.NONE)
@@ -47,9 +47,12 @@ def which_old_name(
     published = _which_published(evidence, history)
     if published is not None:
         return published
-    if newest + 1 == batch_id:  # the batch before was written under this name
-        return Finding(OldNameWrote.NONE)
-    return _which_lost(evidence, history, newest) or Finding(OldNameWrote.NONE)
+    # If the batch before was written under this name, nothing is lost.
+    lost = None if newest + 1 == batch_id else _which_lost(evidence, history, newest)
+    is_open = lost is None or lost.value is OldNameWrote.UNPROVEN
+    if is_open and not journals and evidence.registered is not None and history.own is None:
+        lost = _which_expired(evidence, history, JournalledBatches.may_have) or lost
+    return lost or Finding(OldNameWrote.NONE)
 
 
 def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldNameWrote] | None:
@@ -67,8 +70,24 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
         return Finding(OldNameWrote.PUBLISHED, _unknown(why))
     if history.own is not None:
         return None  # what was published since stands above it
+    if evidence.registered is None:
+        return _which_expired(evidence, history, JournalledBatches.may_have)
+    # Without an entry, each outage would be a reason to think so.
+    return _which_expired(evidence, history, JournalledBatches.has)
+
+
+def _which_expired(
+    evidence: Evidence,
+    history: OwnHistory,
+    may_have: Callable[[JournalledBatches, int], bool],
+) -> Finding[OldNameWrote] | None:
+    """May this sink have published the batch under another name in a snapshot that has expired since,
+    as far as the journal of that name may have it?
+    """
+    user = evidence.identity.user
+    here = "is new here" if evidence.registered is None else "has not published it"
     for one in evidence.old_names:
-        if _may_have_published(evidence, history, one):
+        if _may_have_published(evidence, history, one, may_have):
             why = (
                 f"this query wrote here as commit user {one.user!r}, and may have published this batch as that user "
                 f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
@@ -93,22 +112,22 @@ def _is_other_sink(evidence: Evidence, sibling: Snapshot) -> bool:
     return not theirs.isdisjoint(evidence.runs_of(evidence.identity.user)) or evidence.claimed(user)
 
 
-def _may_have_published(evidence: Evidence, history: OwnHistory, other: RegisteredWriter) -> bool:
+def _may_have_published(
+    evidence: Evidence,
+    history: OwnHistory,
+    other: RegisteredWriter,
+    may_have: Callable[[JournalledBatches, int], bool],
+) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
     snapshot that has expired since. What still stands is among `history.siblings`. A snapshot of an
-    earlier batch of that user, in the lineage, shows that none of a later one was above it. Of a
-    sink that is registered under its own name, only an entry of the other's journal is a reason to
-    think so, or each outage would be one.
+    earlier batch of that user, in the lineage, shows that none of a later one was above it.
     """
     latest, newest = evidence.latest, history.newest_of.get(other.user)
     if history.complete:
         return False
     if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
-    journalled, batch_id = evidence.journalled_by(other), evidence.batch.batch_id
-    if evidence.registered is not None:
-        return journalled.newest is not None and journalled.newest >= batch_id
-    return journalled.may_have(batch_id)
+    return may_have(evidence.journalled_by(other), evidence.batch.batch_id)
 
 
 def _which_lost(
