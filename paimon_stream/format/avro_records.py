@@ -33,6 +33,8 @@ Holds: TypeAlias = Callable[[bytes], bool] | None
 Blocks: TypeAlias = Callable[[AvroBlock], bool] | None
 _STEPS: Final = [one.split(".") for one in PATHS]
 _END: Final = zigzag(0)
+_WHOLE: Final = "paimon_stream_block"
+_RECORDS: Final = "records"
 _MOST_TEXT: Final = 1 << 20
 """The most characters in the schema of a metadata file. Java's schema of manifests has 2,300."""
 # What fastavro raises on bytes that do not fit their schema.
@@ -120,8 +122,9 @@ def _at(record: Any, names: Sequence[str]) -> Any:
 
 
 class _Schemas(NamedTuple):
-    """The schemas of an array of a file's records: as they were written, and as they are read (None
-    if every field is wanted). `exact` means that the records have the wanted schema and no other.
+    """The schemas of an array of a file's records, each as `_whole` has it: as they were written,
+    and as they are read (None if every field is wanted). `exact` means that the records have the
+    wanted schema and no other.
     """
 
     written: Any
@@ -154,8 +157,19 @@ def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
     if problem:
         return problem
     fewer = _projected(items, meant)  # no memory is spent on fields that are not wanted
-    read = None if fewer == items else parsed_array(fewer, _MOST_EMPTY)
-    return _Schemas(written, read, written == parsed_array(_without(meant), _MOST_EMPTY))
+    read = None if fewer == items else _whole(fewer)
+    exact = written == parsed_array(_without(meant), _MOST_EMPTY)
+    return _Schemas(_whole(items), read, exact)
+
+
+def _whole(items: Any) -> Any:
+    """The parsed schema of a record whose only field is an array of such records. It has the bytes
+    of that array. fastavro parses the schema of an array again in each call, which takes as long as
+    reading a small manifest list, and that of a record only once.
+    """
+    parsed_array(items, _MOST_EMPTY)
+    field = {"name": _RECORDS, "type": {"type": "array", "items": items}}
+    return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]})
 
 
 def _records(
@@ -170,7 +184,8 @@ def _records(
         return
     source = BytesIO(b"".join((zigzag(count), packed, _END)))
     try:
-        records = fastavro.schemaless_reader(source, schemas.written, schemas.read)
+        whole: Any = fastavro.schemaless_reader(source, schemas.written, schemas.read)
+        records = whole[_RECORDS]
     except _BROKEN:
         raise budget.corrupt("its records do not fit the schema in its header") from None
     if not isinstance(records, list) or len(records) != count or source.read(1):

@@ -132,11 +132,11 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
     node: dict[str, Any] = {}
-    for attribute, key, _, always in _FIELDS:
+    for attribute, key, kind, always in _FIELDS:
         value = getattr(snapshot, attribute)
         if isinstance(value, CommitKind):
             value = value.value
-        elif isinstance(value, Mapping):
+        elif kind is dict:
             value = dict(value) or None
         if always or value is not None:
             node[key] = value

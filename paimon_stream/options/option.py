@@ -4,7 +4,8 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from paimon_stream.errors import InvalidOption
@@ -278,7 +279,7 @@ class Options(Mapping[str, str]):
             text = f"Option {option.key!r} is needed, but it is not set."
             raise InvalidOption(text, option=option.key).at(self._location)
         try:
-            return option.parse(raw)
+            return cast("T", _parsed(option.parse, raw))
         except ValueError as why:
             text = f"Option {option.key!r} is {raw!r}: {why}."
             raise InvalidOption(text, option=option.key, value=raw).at(self._location) from None
@@ -309,6 +310,12 @@ class Options(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"Options({', '.join(sorted(self._raw))})"
+
+
+@lru_cache(1024)
+def _parsed(parse: Callable[[str], Any], raw: str) -> Any:
+    """The value of a text, which nobody changes: options are looked up many times in a commit."""
+    return parse(raw)
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
