@@ -21,7 +21,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options.option import duration
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.branch import StorageView
+from paimon_stream.storage.branch import Place, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location
 
 _LOG = logging.getLogger(__name__)
@@ -236,8 +236,8 @@ class LockedStorage(StorageView):
     def __reduce__(self) -> tuple[Any, ...]:
         return LockedStorage, (self.whole, self.options, self.named)
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
-        return self.whole, "", ""
+    def _place(self, path: str) -> Place:
+        return Place(self.whole)
 
     def put_if_absent(
         self,

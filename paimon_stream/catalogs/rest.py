@@ -21,7 +21,7 @@ from paimon_stream.extras import require
 from paimon_stream.options.store_names import store_option
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage
-from paimon_stream.storage.branch import StorageView
+from paimon_stream.storage.branch import Place, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.together import AT_ONCE
@@ -617,9 +617,9 @@ class RestStorage(StorageView):
 
         return checked if name != "together" else call
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
+    def _place(self, path: str) -> Place:
         self._renew()
-        return self.whole, "", ""
+        return Place(self.whole)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
         """Why files are not written or deleted here, by their paths; nothing for those that are.

@@ -1,7 +1,7 @@
 """A branch of a table as a storage: its own metadata, and all other files, which it shares
 (table-kinds.md §6). What opens a table over such a view reads and writes that branch. The folders
-of a branch are in `branch/branch-<name>/`. Besides those of Java that is our own one, so each
-branch has its own streams.
+of a branch are in `branch/branch-<name>/`. There are those of Java and this package's own one, so
+each branch has its own streams.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
 from paimon_stream.errors import InvalidOption, PaimonStreamError
@@ -45,9 +45,31 @@ _LONGEST: Final = 240
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
+class Place(NamedTuple):
+    """Where a file is that a view shows under some path.
+
+    Attributes:
+        storage: the storage that has the file.
+        there: how the path begins in that storage, in place of `here`.
+        here: how the path begins in the view.
+    """
+
+    storage: Storage
+    there: str = ""
+    here: str = ""
+
+    def path_there(self, path: str) -> str:
+        """The path in the storage, of a path in the view."""
+        return self.there + path[len(self.here) :]
+
+    def path_here(self, path: str) -> str:
+        """The path in the view, of a path in the storage."""
+        return self.here + path.removeprefix(self.there)
+
+
 class StorageView:
-    """Shows `whole`, and perhaps other storages, under other paths. The method `_there` of a
-    subclass says in which storage a path is, how it begins there, and how here instead.
+    """Shows `whole`, and perhaps other storages, under other paths. The method `_place` of a
+    subclass says where a path is.
     """
 
     __slots__ = ("whole",)
@@ -59,45 +81,59 @@ class StorageView:
         if name not in BY_PATH:
             return getattr(self.whole, name)
 
-        def call(path: str, *others: Any, **named: Any) -> Any:
-            storage, there, here = self._there(path)
-            found = getattr(storage, name)(there + path[len(here) :], *others, **named)
-            if there == here:
-                return found
-            back = partial(_moved, there, here)
-            return map(back, found) if name == "list_below" else back(found)
+        def call(path: str, *arguments: Any, **named_arguments: Any) -> Any:
+            place = self._place(path)
+            result = getattr(place.storage, name)(
+                place.path_there(path), *arguments, **named_arguments
+            )
+            if place.there == place.here:
+                return result
+            back = partial(_with_path_here, place)
+            return map(back, result) if name == "list_below" else back(result)
 
         return call
 
     def _all(self, name: str, items: Sequence[Any]) -> dict[str, PaimonStreamError]:
         """Calls the method of each storage once, with its paths, or pairs of path and content."""
-        found: dict[str, tuple[Storage, dict[str, str], list[Any]]] = {}
+        groups: dict[str, _Group] = {}
         for item in items:
             path = item if isinstance(item, str) else item[0]
-            storage, there, here = self._there(path)
-            moved = there + path[len(here) :]
-            _, paths, group = found.setdefault(here, (storage, {}, []))
-            paths[moved] = path
-            group.append(moved if item is path else (moved, item[1]))
-        failed = self.whole.together(
-            [partial(getattr(one, name), group) for one, _, group in found.values()]
+            place = self._place(path)
+            path_there = place.path_there(path)
+            group = groups.setdefault(place.here, _Group(place.storage, {}, []))
+            group.paths_here[path_there] = path
+            group.items.append(path_there if item is path else (path_there, item[1]))
+        failures_of_groups = self.whole.together(
+            [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )
-        of_paths = zip(found.values(), failed, strict=True)
-        return {
-            paths[one]: why
-            for (_, paths, _), wrong in of_paths
-            for one, why in (wrong or {}).items()
-        }
+        failed: dict[str, PaimonStreamError] = {}
+        for group, failures in zip(groups.values(), failures_of_groups, strict=True):
+            for path_there, error in (failures or {}).items():
+                failed[group.paths_here[path_there]] = error
+        return failed
 
 
-def _moved(there: str, here: str, found: Any) -> Any:
-    if isinstance(found, list):
-        return [_moved(there, here, one) for one in found]
-    return (
-        replace(found, path=here + found.path.removeprefix(there))
-        if isinstance(found, FileStat)
-        else found
-    )
+class _Group(NamedTuple):
+    """What one storage is asked for at once.
+
+    Attributes:
+        storage: the storage.
+        paths_here: the paths in the view, by those in the storage.
+        items: the paths in the storage, or pairs of path and content.
+    """
+
+    storage: Storage
+    paths_here: dict[str, str]
+    items: list[Any]
+
+
+def _with_path_here(place: Place, result: Any) -> Any:
+    """The result of a storage's method, with the paths of the view in its `FileStat`s."""
+    if isinstance(result, list):
+        return [_with_path_here(place, entry) for entry in result]
+    if isinstance(result, FileStat):
+        return replace(result, path=place.path_here(result.path))
+    return result
 
 
 class BranchStorage(StorageView):
@@ -124,8 +160,9 @@ class BranchStorage(StorageView):
         """Whether the branch is being made or deleted."""
         return is_noted(self.whole, self.branch)
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
-        return self.whole, self.folder if path.partition("/")[0] in _OWN else "", ""
+    def _place(self, path: str) -> Place:
+        is_own = path.partition("/")[0] in _OWN
+        return Place(self.whole, there=self.folder if is_own else "")
 
 
 def branch_storage(whole: Storage, branch: str) -> Storage:
@@ -154,7 +191,7 @@ def branch_folder(branch: str) -> str:
 
 
 def branch_names(storage: Storage) -> list[str]:
-    """The names of all branches but main, of which one may be half made or half deleted."""
+    """The names of all branches but main. One of them may be half made or half deleted."""
     names = whole_of(storage).list_folders(_FOLDER)
     return [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
 
@@ -175,8 +212,8 @@ def notes_of_branch(whole: Storage, branch: str) -> list[str]:
     """The files that say that the branch is being made or deleted, also those of earlier releases.
     Folders of commit users are none. Raises `StorageError`.
     """
-    wanted = (branch_note(branch), older_branch_note(branch))
-    return [one.path for one in whole.list_files(_OWN_FOLDER, _FOLDER) if one.path in wanted]
+    notes = (branch_note(branch), older_branch_note(branch))
+    return [file.path for file in whole.list_files(_OWN_FOLDER, _FOLDER) if file.path in notes]
 
 
 def is_noted(whole: Storage, branch: str) -> bool:
@@ -184,20 +221,27 @@ def is_noted(whole: Storage, branch: str) -> bool:
     return bool(notes_of_branch(whole, branch))
 
 
-def check_is_main(storage: Storage, why: str) -> None:
-    """Raises `InvalidOption` for a branch other than main. `why` ends the message."""
+def check_is_main(storage: Storage, reason: str) -> None:
+    """Raises `InvalidOption` for a branch other than main. `reason` says in the message why main is
+    needed.
+    """
     if branch_of(storage) != MAIN:
-        text = f"{storage.location} is a branch: {why}. Nothing was changed."
-        raise InvalidOption(text, option="branch", table=storage.location)
+        raise InvalidOption(
+            f"{storage.location} is a branch: {reason}. Nothing was changed.",
+            option="branch",
+            table=storage.location,
+        )
 
 
 def check_branch(name: str, location: str) -> None:
     """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
     if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
-        rule = "It is neither empty nor main nor only digits, fits into the name of a file, and has no blank"
-        cure = "and none of / \\ $ ? #. Nothing was changed. Take another name."
-        text = f"the name of the branch is not allowed. {rule} {cure}"
-        raise InvalidOption(text, option="branch").of_table(location)
+        raise InvalidOption(
+            "the name of the branch is not allowed. It is neither empty nor main nor only digits, "
+            "fits into the name of a file, and has no blank and none of / \\ $ ? #. "
+            "Nothing was changed. Take another name.",
+            option="branch",
+        ).of_table(location)
 
 
 def split_location(location: str) -> tuple[str, str | None]:
@@ -217,20 +261,25 @@ def with_branch(location: Any, branch: str | None) -> Any:
     """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another
     branch's location.
     """
-    if (
-        branch is None
-        or not isinstance(location, str | os.PathLike)
-        or not (text := os.fspath(location)).strip()
-    ):
+    if branch is None or not isinstance(location, str | os.PathLike):
+        return location
+    path = os.fspath(location)
+    if not path.strip():
         return location  # `open_storage` judges it
-    shown = shown_location(text)
+    shown = shown_location(path)
     Arguments(shown).text("branch", branch)
-    if split_location(text)[0] != text:
-        if (named := split_location(text)[1] or MAIN) != branch:
-            why = f"{shown} is branch {named!r}, and branch {branch!r} is given. Give one of them."
-            raise InvalidOption(why, option="branch", table=shown)
+    table, branch_in_path = split_location(path)
+    if table != path:
+        if (branch_in_path or MAIN) != branch:
+            raise InvalidOption(
+                f"{shown} is branch {branch_in_path or MAIN!r}, and branch {branch!r} is given. "
+                "Give one of them.",
+                option="branch",
+                table=shown,
+            )
         return location
     if branch == MAIN:
         return location
     check_branch(branch, shown)
-    return f"{text.rstrip('/')}{_MARK}{quote(branch, safe='') if scheme_of(text) == 'file' else branch}"
+    name = quote(branch, safe="") if scheme_of(path) == "file" else branch
+    return f"{path.rstrip('/')}{_MARK}{name}"

@@ -17,6 +17,7 @@ from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import (
+    Place,
     StorageView,
     branch_of,
     branch_storage,
@@ -199,9 +200,9 @@ class ExternalStorage(StorageView):
             {one: self._storage(one) for one in self.roots},
         )
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
+    def _place(self, path: str) -> Place:
         root, _ = split_root(path)
-        return self._storage(root), "", root
+        return Place(self._storage(root), here=root)
 
     def _storage(self, root: str) -> Storage:
         if root not in self._opened:
