@@ -1,5 +1,5 @@
 """New files of the local file system: how they are created, written, synced and closed. And the
-errors of the operating system as this package's errors, with the file and what to do.
+errors of the operating system as this package's errors, which name the file and say what to do.
 """
 
 import contextlib
@@ -25,7 +25,9 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3
 _SYNCED_TOGETHER: Final = 4
+"""How many files are synced at once if the disk is busy."""
 _QUICK_SYNC_SECONDS: Final = 0.001
+"""A sync that takes longer shows that the disk is busy."""
 
 
 class CheckedFile(io.FileIO):
@@ -93,18 +95,20 @@ def close_files(files: Sequence[CheckedFile]) -> None:
     The threads are short-lived, because a pool that is kept would not survive a fork.
     """
     waiting = list(files)
-    clock, together = system().clock, 1
+    clock = system().clock
+    together = 1
     while waiting:
         began = clock.monotonic()
-        some, waiting = waiting[:together], waiting[together:]
+        batch = waiting[:together]
+        waiting = waiting[together:]
         if together == 1:
-            some[0].close()
+            batch[0].close()
         else:
-            with ThreadPoolExecutor(
-                together
-            ) as pool:  # all have ended when the first error is raised
-                list(pool.map(CheckedFile.close, some))
-        together = 1 if clock.monotonic() - began < _QUICK_SYNC_SECONDS else _SYNCED_TOGETHER
+            # All have ended when the pool ends and the first error is raised.
+            with ThreadPoolExecutor(together) as pool:
+                list(pool.map(CheckedFile.close, batch))
+        is_quick = clock.monotonic() - began < _QUICK_SYNC_SECONDS
+        together = 1 if is_quick else _SYNCED_TOGETHER
 
 
 def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
@@ -119,15 +123,17 @@ def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
 
 
 def sync_folder_of(full: str) -> None:
-    """Makes a name durable. The file already exists, so a failure proves nothing: it raises
-    `Unavailable`.
+    """Makes the name of a file durable. The file already exists, so a failure does not prove that
+    nothing was done: it raises `Unavailable`.
     """
     try:
         _sync(os.path.dirname(full))
     except OSError as failed:
-        risk = "it may be lost if the machine stops now. Check the disk."
-        text = f"Created {full}, but its folder could not be synced ({failed.strerror}); {risk}"
-        raise Unavailable(text, path=full) from None
+        raise Unavailable(
+            f"Created {full}, but its folder could not be synced ({failed.strerror}); "
+            "it may be lost if the machine stops now. Check the disk.",
+            path=full,
+        ) from None
 
 
 def _open_new(full: str) -> int:
@@ -155,9 +161,9 @@ def _make_folder(folder: str) -> None:
 
 def write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
     """Writes all of the data, however little the system accepts at a time."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[write(rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[write(unwritten) :]
 
 
 def _sync(folder: str) -> None:
@@ -230,9 +236,10 @@ def translated(failed: OSError, full: str, verb: str) -> StorageError:
     """This package's error for an `OSError`. `verb` says what was done to the file, such as
     "read".
     """
-    text = f"{failed.strerror or failed}. Check the disk or mount and try again"
-    kind, why = _KINDS.get(failed.errno or 0, (Unavailable, text))
-    return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)
+    unexplained = f"{failed.strerror or failed}. Check the disk or mount and try again"
+    kind, reason = _KINDS.get(failed.errno or 0, (Unavailable, unexplained))
+    shown_reason = reason.replace("{file}", _file_above(full))
+    return kind(f"Cannot {verb} {full}: {shown_reason}.", path=full)
 
 
 def _file_above(full: str) -> str:
