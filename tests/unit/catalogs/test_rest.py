@@ -826,7 +826,7 @@ def opened(server: RestDouble) -> Any:
 
 
 def key_of(storage: Any) -> str:
-    storage._there("x")
+    storage._place("x")
     return str(storage.whole.settings.config["access_key_id"])
 
 
