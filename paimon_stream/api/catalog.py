@@ -136,6 +136,6 @@ def catalog(
     arguments = catalog_arguments(given)
     kinds = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
     kind: type[PaimonCatalog] = kinds.get(
-        arguments["storage_options"].get("metastore"), PaimonCatalog
+        arguments["storage_options"].get("metastore", ""), PaimonCatalog
     )
     return kind(**arguments, opened=open_beside_spark)
