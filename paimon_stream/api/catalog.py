@@ -109,7 +109,7 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         with errors.naming(name):
             made = first_schema(described_columns(schema), options=wanted, **described)
             check_definition(table_of(open_beside_spark(f"memory://{quote(name)}"), made))
-        self.post_table(identifier, json.loads(encode_schema(made)), ignored)
+        self.post_table(identifier, json.loads(encode_schema(made)), ignored=ignored)
         return self.get_table(identifier)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:

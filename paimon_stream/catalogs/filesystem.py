@@ -42,27 +42,27 @@ Named = str | tuple[str, str]
 
 
 def names_of(
-    named: Named,
+    identifier: Named,
     *,
     main: bool = False,
 ) -> tuple[str, str]:
     """The database and the table that an identifier names, or a branch as `t$branch_b`.
 
     Args:
-        named: what names the table.
+        identifier: names the table.
         main: whether a branch is refused.
 
     Raises:
         InvalidOption: nothing is named, or a branch that is refused.
         UnsupportedFeature: a system table is named, such as `db.t$snapshots`.
     """
-    parts: object = named
-    match = _NAMED.fullmatch(named) if isinstance(named, str) else None
+    parts: object = identifier
+    match = _NAMED.fullmatch(identifier) if isinstance(identifier, str) else None
     if match is not None:
         parts = tuple(name for name in match.groups() if name)
     if not isinstance(parts, tuple) or len(parts) != 2 or not all(map(_is_name, parts)):
         raise errors.InvalidOption(
-            f"The table is {named!r}. "
+            f"The table is {identifier!r}. "
             "Give it as 'database.table', or, if a name has dots, (database, table).",
             option="identifier",
         )
@@ -71,7 +71,7 @@ def names_of(
     if mark and (main or not is_branch):
         kind = errors.InvalidOption if is_branch else errors.UnsupportedFeature
         raise kind(
-            f"{named!r} is no table, but a branch or a system table. Give {parts[0]}.{table}."
+            f"{identifier!r} is no table, but a branch or a system table. Give {parts[0]}.{table}."
         )
     return parts[0], parts[1]
 
@@ -344,22 +344,27 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
             "storage_options": cleaned | {"metastore": kind},
             "table_defaults": defaults,
         }
-    of_catalog = {}
+    return {
+        "warehouse": warehouse.rstrip("/"),
+        "storage_options": _storage_options(kind, warehouse, cleaned),
+        "table_defaults": defaults,
+    }
+
+
+def _storage_options(kind: str, warehouse: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a catalog's options that its tables need. Warns of those that have no effect."""
+    of_database = {}
     if kind == "jdbc":
-        of_catalog = {key: value for key, value in cleaned.items() if OF_DATABASE.fullmatch(key)}
-    for key in cleaned.keys() & _OF_OTHERS - of_catalog.keys():
+        of_database = {key: value for key, value in options.items() if OF_DATABASE.fullmatch(key)}
+    for key in options.keys() & _OF_OTHERS - of_database.keys():
         _LOG.warning(
             "%s: this catalog takes no lock, and does not use %s.", shown_location(warehouse), key
         )
-    known = {}
+    needed = {}
     if scheme_of(warehouse) in KIND_OF:
-        of_storage = {key: value for key, value in cleaned.items() if key not in _OF_OTHERS}
-        known = options_for(store_location(f"{warehouse}/x"), of_storage)
-    known |= of_catalog
-    if opt.UNSAFE_SINGLE_WRITER.key in cleaned:
-        known[opt.UNSAFE_SINGLE_WRITER.key] = cleaned[opt.UNSAFE_SINGLE_WRITER.key]
-    return {
-        "warehouse": warehouse.rstrip("/"),
-        "storage_options": known,
-        "table_defaults": defaults,
-    }
+        of_store = {key: value for key, value in options.items() if key not in _OF_OTHERS}
+        needed = options_for(store_location(f"{warehouse}/x"), of_store)
+    needed |= of_database
+    if opt.UNSAFE_SINGLE_WRITER.key in options:
+        needed[opt.UNSAFE_SINGLE_WRITER.key] = options[opt.UNSAFE_SINGLE_WRITER.key]
+    return needed

@@ -146,7 +146,7 @@ class JdbcCatalog(FilesystemCatalog):
             self.found(identifier)
             deletes = [f"DELETE FROM {rows} WHERE {_OF_TABLE}" for rows in (_TABLE, _OPTIONS)]
             ask(self.storage_options, *deletes, db=database, t=table)
-            super().drop_table(identifier, True)
+            super().drop_table(identifier, ignore_if_not_exists=True)
 
     def rename_table(
         self,

@@ -241,7 +241,8 @@ class RestClient:
             answer: the JSON of the answer, its text if it is no JSON, or why there was none.
             retry_after: the header of that name, "" without it.
         """
-        message, resource = answer, None
+        message = answer
+        resource = None
         if isinstance(answer, dict):
             message = answer.get("message")
             resource = answer.get("resourceType")
@@ -391,10 +392,18 @@ class RestCatalog(FilesystemCatalog):
         self,
         identifier: Named,
         schema: Mapping[str, Any],
+        *,
         ignored: bool,
     ) -> None:
-        """Lets the server create a table. `schema` is the JSON of its first schema. Raises
-        `AlreadyExists`.
+        """Lets the server create a table.
+
+        Args:
+            identifier: names the table.
+            schema: the JSON of its first schema.
+            ignored: whether nothing is done if there is such a table.
+
+        Raises:
+            AlreadyExists: there is such a table, and that is not ignored.
         """
         database, table = _names(identifier)
         sent = {

@@ -17,8 +17,9 @@ from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+import paimon_stream.options.of_sinks as of_sinks
+import paimon_stream.options.of_tables as of_tables
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_sinks, of_tables
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, duration, lowered
 from paimon_stream.options.store_names import is_secret
 

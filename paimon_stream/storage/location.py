@@ -156,7 +156,7 @@ def _checked_key(kind: str, parts: list[str], shown: str) -> str:
 def _example(scheme: str) -> str:
     if scheme in _AT_ACCOUNT:
         return f"{scheme}://container@account.dfs.core.windows.net/path"
-    return f"{scheme}://{'container' if scheme == 'az' else 'bucket'}/path"
+    return "az://container/path" if scheme == "az" else f"{scheme}://bucket/path"
 
 
 def _invalid(shown: str, problem: str) -> PaimonStreamError:

@@ -35,7 +35,6 @@ class CheckedFile(io.FileIO):
 
     def __init__(self, full: str) -> None:
         self.full = full
-        self.abandoned = False
         super().__init__(_open_new(full), "wb")
 
     def write(self, data: Any, /) -> int:
@@ -44,21 +43,19 @@ class CheckedFile(io.FileIO):
             return super().write(data)
 
     def close(self) -> None:
-        """Syncs the file, unless it is being removed, and closes it."""
+        """Syncs the file and closes it."""
         if self.closed:
             return
         with writing(self.full):
             try:
-                if not self.abandoned:
-                    os.fsync(self.fileno())
+                os.fsync(self.fileno())
             finally:
                 super().close()
 
     def remove(self) -> None:
-        """Closes the file and deletes it, as far as possible."""
-        self.abandoned = True
-        with contextlib.suppress(StorageError):
-            self.close()
+        """Closes the file without a sync and deletes it, as far as possible."""
+        with contextlib.suppress(OSError):
+            super().close()
         with contextlib.suppress(OSError):
             os.unlink(self.full)
 

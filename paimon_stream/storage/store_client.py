@@ -128,16 +128,12 @@ class Client:
             PaimonStreamError: without obstore's error as its context, because obstore's texts hold
                 URLs and answers.
         """
-        small = handle is Handle.CALM or (handle is Handle.LARGE and request.verb == "read")
-        began = runtime.clock.monotonic()
-        tries_left = _TRIES
-        waits = 0
-        renewed = False
+        asking = _Asking(request, runtime, handle, began=runtime.clock.monotonic())
         while True:
-            first = small and not self.answered
+            is_first = asking.is_small and not self.answered
             failure = None
             try:
-                result = effect(self._handle(Handle.ONCE if first else handle))
+                result = effect(self._handle(Handle.ONCE if is_first else handle))
             except BaseException as failed:
                 failure = self._failure(failed)
                 if failure is None:
@@ -149,30 +145,40 @@ class Client:
                     self._say_that_it_ended(runtime)
                 return result
             self.answered = self.answered or failure.answered
-            is_down = failure.rule.kind is Unavailable
-            if small:
-                tries_left -= 1
-            is_dated = self.right and failure.dated
-            if is_dated:
-                self._handles.clear()  # the next ones read the credentials anew
-            may_repeat = (first and is_down) or (request.verb, failure.rule) in _REPEATED
-            if is_dated and not renewed and handle is not Handle.PARTS:
-                renewed = True
-            elif small and tries_left > 0 and may_repeat:
-                runtime.clock.sleep(_WAIT_SECONDS)
-            elif is_down and self.right and handle in _LASTING:
-                took = runtime.clock.monotonic() - began
-                if took * 1000 >= self.settings.max_outage_millis:
-                    if waits == 0:
-                        raise failure.error(request)
-                    raise failure.error(
-                        request, f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})."
-                    )
-                self._say_that_it_lasts(failure.error(request), began, runtime)
-                runtime.clock.sleep(min(2**waits, _LONGEST_WAIT_SECONDS))
-                waits += 1
-            else:
-                raise failure.error(request)
+            self._prepare_repetition(asking, failure, is_first=is_first)
+
+    def _prepare_repetition(
+        self, asking: "_Asking", failure: store_errors.Failure, *, is_first: bool
+    ) -> None:
+        """Waits, or forgets credentials, before a request that failed is sent again. Raises the
+        failure if it is not to be sent again.
+        """
+        request = asking.request
+        clock = asking.runtime.clock
+        is_down = failure.rule.kind is Unavailable
+        if asking.is_small:
+            asking.tries_left -= 1
+        is_dated = self.right and failure.dated
+        if is_dated:
+            self._handles.clear()  # the next ones read the credentials anew
+        may_repeat = (is_first and is_down) or (request.verb, failure.rule) in _REPEATED
+        if is_dated and not asking.renewed and asking.handle is not Handle.PARTS:
+            asking.renewed = True
+        elif asking.is_small and asking.tries_left > 0 and may_repeat:
+            clock.sleep(_WAIT_SECONDS)
+        elif is_down and self.right and asking.handle in _LASTING:
+            took = clock.monotonic() - asking.began
+            if took * 1000 >= self.settings.max_outage_millis:
+                if asking.waits == 0:
+                    raise failure.error(request)
+                raise failure.error(
+                    request, f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})."
+                )
+            self._say_that_it_lasts(failure.error(request), asking.began, asking.runtime)
+            clock.sleep(min(2**asking.waits, _LONGEST_WAIT_SECONDS))
+            asking.waits += 1
+        else:
+            raise failure.error(request)
 
     def _failure(self, failed: BaseException) -> store_errors.Failure | None:
         """What a failed request says; None for an error that is not the store's."""
@@ -233,6 +239,35 @@ class Client:
             return open_store(self.settings, max_retries=round(seconds), seconds=seconds, bulk=True)
         is_bulk = handle in (Handle.LARGE, Handle.PARTS)
         return open_store(self.settings, max_retries=max_retries, bulk=is_bulk)
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One request, and how often it was repeated.
+
+    Attributes:
+        request: what is asked, for messages.
+        runtime: waits.
+        handle: which connection serves the request.
+        began: when it was first sent, in seconds of the clock.
+        tries_left: how many more tries it has within about a second, if it is small.
+        waits: how often it has waited for an outage.
+        renewed: whether the credentials were read again for it.
+    """
+
+    request: store_errors.Request
+    runtime: Runtime
+    handle: Handle
+    began: float
+    tries_left: int = _TRIES
+    waits: int = 0
+    renewed: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is repeated soon if the store has not answered yet."""
+        is_large = self.handle is Handle.LARGE
+        return self.handle is Handle.CALM or (is_large and self.request.verb == "read")
 
 
 _CLIENTS: Final[dict[StoreSettings, Client]] = {}

@@ -66,6 +66,7 @@ class StoreSetup:
         profile: the AWS profile whose credentials boto3 finds.
         role: the arguments of the role that boto3 assumes; {} for none.
         login: whether the options name any credentials.
+        allow_http: whether an endpoint may have no TLS.
     """
 
     config: dict[str, str] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class StoreSetup:
     profile: str | None = None
     role: dict[str, str] = field(default_factory=dict)
     login: bool = True
+    allow_http: bool = False
 
 
 def apply_rules(
@@ -90,23 +92,23 @@ def apply_rules(
         InvalidOption: a value cannot be used, or contradicts another one.
         UnsupportedFeature: a value asks for what is not supported.
     """
-    setup = StoreSetup()
+    setup = StoreSetup(allow_http=allow_http)
     _proxy(values, setup)
     _root_certificate(values, setup)
     match place.kind:
         case "s3":
-            _s3_endpoint(place, values, setup, allow_http)
-            _s3_login(values, setup, web_identity)
-            _url(values, "aws_endpoint_url_sts", setup, allow_http=allow_http)
+            _s3_endpoint(place, values, setup)
+            _s3_login(values, setup, web_identity=web_identity)
+            _url(values, "aws_endpoint_url_sts", setup)
             _s3_encryption(values, setup)
             setup.config |= values.of("metadata_endpoint", "checksum_algorithm")
             for switch in ("imdsv1_fallback", "request_payer", "unsigned_payload"):
                 if values.switch(switch):
                     setup.config[switch] = "true"
         case "gcs":
-            _gcs(values, setup, allow_http)
+            _gcs(values, setup)
         case _:
-            _azure(place, values, setup, allow_http)
+            _azure(place, values, setup)
     return setup
 
 
@@ -147,9 +149,7 @@ def _root_certificate(values: StoreValues, setup: StoreSetup) -> None:
     setup.client["root_certificate"] = trusted
 
 
-def _url(
-    values: StoreValues, key: str, setup: StoreSetup, *, allow_http: bool, tls: bool = True
-) -> str | None:
+def _url(values: StoreValues, key: str, setup: StoreSetup, *, tls: bool = True) -> str | None:
     """An endpoint with its scheme, without a slash at its end; None if it is not given. `tls` says
     whether it is https if it has no scheme.
     """
@@ -157,7 +157,7 @@ def _url(
     if url is None:
         return None
     if "://" not in url:
-        url = f"{'https' if tls else 'http'}://{url}"
+        url = f"https://{url}" if tls else f"http://{url}"
     url = url.rstrip("/")
     parts = _parts(values, key, url)
     if (
@@ -167,7 +167,7 @@ def _url(
         or "@" in parts.netloc
     ):
         raise values.wrong(key, "is not a URL such as https://host:port, without user and query.")
-    _check_tls(values, key, url, setup, allow_http=allow_http)
+    _check_tls(values, key, url, setup)
     return url
 
 
@@ -178,12 +178,10 @@ def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
         raise values.wrong(key, "is not a URL such as https://host:port.") from None
 
 
-def _check_tls(
-    values: StoreValues, key: str, url: str, setup: StoreSetup, *, allow_http: bool
-) -> None:
+def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> None:
     if not url.startswith("http://"):
         return
-    if not (allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
+    if not (setup.allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
         raise values.wrong(
             key,
             "has no TLS: rows and tokens would go over the network in the clear. "
@@ -199,12 +197,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _s3_endpoint(
-    place: StoreLocation, values: StoreValues, setup: StoreSetup, allow_http: bool
-) -> None:
-    url = _url(
-        values, "endpoint", setup, allow_http=allow_http, tls=values.switch("ssl") is not False
-    )
+def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
+    url = _url(values, "endpoint", setup, tls=values.switch("ssl") is not False)
     region = values.text("region")
     path_style = values.switch("path_style")
     if url == "https://s3.amazonaws.com":
@@ -240,7 +234,7 @@ def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
     return None if match is None else match[1]
 
 
-def _s3_login(values: StoreValues, setup: StoreSetup, web_identity: bool) -> None:
+def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> None:
     classes = _classes(values, "credentials_provider", _CHAIN)
     if values.switch("skip_signature") or classes & _ANONYMOUS:
         setup.config["skip_signature"] = "true"
@@ -260,7 +254,12 @@ def _s3_login(values: StoreValues, setup: StoreSetup, web_identity: bool) -> Non
     if "ProfileCredentialsProvider" in classes and not keys and setup.profile is None:
         setup.profile = "default"
     setup.config |= keys
-    _s3_role(values, setup, web_identity, needed="AssumedRoleCredentialProvider" in classes)
+    _s3_role(
+        values,
+        setup,
+        web_identity=web_identity,
+        needed="AssumedRoleCredentialProvider" in classes,
+    )
     container = values.of(
         "container_credentials_relative_uri",
         "container_credentials_full_uri",
@@ -272,7 +271,7 @@ def _s3_login(values: StoreValues, setup: StoreSetup, web_identity: bool) -> Non
     )
 
 
-def _s3_role(values: StoreValues, setup: StoreSetup, web_identity: bool, *, needed: bool) -> None:
+def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, needed: bool) -> None:
     """The role to assume. obstore does it with a web identity, boto3 with any other credentials."""
     role = values.of(
         "role_arn",
@@ -281,8 +280,8 @@ def _s3_role(values: StoreValues, setup: StoreSetup, web_identity: bool, *, need
         "aws_endpoint_url_sts",
         "web_identity_token_file",
     )
-    only_of_web_identity = web_identity or role.keys() == {"aws_endpoint_url_sts"}
-    if role and "role_arn" not in role and not only_of_web_identity:
+    may_lack_role = web_identity or role.keys() == {"aws_endpoint_url_sts"}
+    if role and "role_arn" not in role and not may_lack_role:
         raise values.wrong(
             next(iter(role)), "says nothing without a role. Give 's3.role-arn', too."
         )
@@ -341,7 +340,7 @@ def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
     return names
 
 
-def _gcs(values: StoreValues, setup: StoreSetup, allow_http: bool) -> None:
+def _gcs(values: StoreValues, setup: StoreSetup) -> None:
     word = (values.text("auth_type") or "APPLICATION_DEFAULT").upper()
     if word not in _LOGINS_OF_GCS:
         raise values.unsupported("auth_type", f"is none of {', '.join(sorted(_LOGINS_OF_GCS))}.")
@@ -362,13 +361,13 @@ def _gcs(values: StoreValues, setup: StoreSetup, allow_http: bool) -> None:
             raise values.wrong(
                 "service_account_key", "is not the JSON text of a service account."
             ) from None
-        _check_tls(values, "service_account_key", str(base), setup, allow_http=allow_http)
-    url = _url(values, "base_url", setup, allow_http=allow_http)
+        _check_tls(values, "service_account_key", str(base), setup)
+    url = _url(values, "base_url", setup)
     if url is not None:
         setup.config["base_url"] = url
 
 
-def _azure(place: StoreLocation, values: StoreValues, setup: StoreSetup, allow_http: bool) -> None:
+def _azure(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
     word = (values.text("auth_type") or "sas").lower()
     if word not in _LOGINS_OF_AZURE:
         raise values.unsupported(
@@ -405,7 +404,7 @@ def _azure(place: StoreLocation, values: StoreValues, setup: StoreSetup, allow_h
     for switch in ("use_azure_cli", "skip_signature"):
         if values.switch(switch):
             setup.config[switch] = "true"
-    url = _url(values, "endpoint", setup, allow_http=allow_http)
+    url = _url(values, "endpoint", setup)
     if url is None and "." in place.host and not place.host.endswith(".core.windows.net"):
         url = f"https://{place.host.replace('.dfs.', '.blob.', 1)}"
     if url is not None:

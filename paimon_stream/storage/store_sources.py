@@ -19,7 +19,7 @@ from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
 from paimon_stream.storage.store_open import StoreSettings
-from paimon_stream.storage.store_rules import apply_rules
+from paimon_stream.storage.store_rules import StoreSetup, apply_rules
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
 _LOG = logging.getLogger(__name__)
@@ -60,14 +60,7 @@ def settings_of(
     sources = [Source(CALL, theirs)]
     if spark is not None and ours.value(opt.STORE_FROM_SPARK):
         sources.append(Source("Spark's configuration", spark()))
-    # obstore itself reads other variables, such as the files of a pod, in each process.
-    names = [
-        name
-        for option in STORE_OPTIONS[place.kind]
-        for name in option.environment
-        if name in environment
-    ]
-    sources.append(Source(ENVIRONMENT, {name: environment[name] for name in names}))
+    sources.append(Source(ENVIRONMENT, _variables(place.kind, environment)))
     place = _with_account(place, sources)
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
@@ -75,15 +68,8 @@ def settings_of(
     setup = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
     if place.kind == "s3" and not setup.login and _has_default_profile(environment):
         setup.profile = "default"
-    if (
-        "root_certificate" in setup.client
-        and values.from_environment("root_certificate")
-        and _is_old()
-    ):
-        del setup.client["root_certificate"]
-        _LOG.warning(
-            "%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown
-        )
+    if "root_certificate" in setup.client and values.from_environment("root_certificate"):
+        _drop_unknown_certificate(place, setup)
     if setup.profile is not None:
         require("boto3", "aws", f"AWS profile {setup.profile!r} for {place.shown}")
     elif setup.role:
@@ -104,6 +90,23 @@ def settings_of(
         max_outage_millis=ours.value(opt.STORE_MAX_OUTAGE),
         role=setup.role,
     )
+
+
+def _variables(kind: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are options of a kind of store. obstore itself reads other variables, such
+    as the files of a pod, in each process.
+    """
+    names = [name for option in STORE_OPTIONS[kind] for name in option.environment]
+    return {name: environment[name] for name in names if name in environment}
+
+
+def _drop_unknown_certificate(place: StoreLocation, setup: StoreSetup) -> None:
+    """Drops the certificate that a variable names if the installed obstore knows none."""
+    if _is_old():
+        del setup.client["root_certificate"]
+        _LOG.warning(
+            "%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown
+        )
 
 
 def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, str]:

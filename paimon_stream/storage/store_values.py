@@ -9,12 +9,13 @@ from typing import Final
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.options import boolean, did_you_mean
 from paimon_stream.options.store_names import (
+    KnownName,
     is_of_another,
     recommended_names,
     refusal_of,
     store_option,
 )
-from paimon_stream.options.store_options import STORE_OPTIONS, StoreOption
+from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
 
 CALL: Final = "storage_options"
@@ -141,7 +142,7 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Setting]:
         if known is None:
             _refuse(place, source, name, value, refusal_of(place.kind, name, owners))
         elif value.strip():
-            parsed = _parsed(known.option, value, known.inverse, name, place)
+            parsed = _parsed(known, value, name, place)
             setting = _Setting(parsed, name, source.name, known.rank)
             key = known.option.key
             if key not in settings or setting.rank < settings[key].rank:
@@ -163,9 +164,9 @@ def owners_of(place: StoreLocation) -> tuple[str, ...]:
     return (*(f"{place.bucket}.{host}" for host in hosts), *hosts, place.account)
 
 
-def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: StoreLocation) -> str:
+def _parsed(known: KnownName, value: str, name: str, place: StoreLocation) -> str:
     """The value as text. Raises `InvalidOption` for a switch that is neither true nor false."""
-    if not option.switch:
+    if not known.option.switch:
         return value.strip()
     word = value.strip().lower()
     word = {"1": "true", "0": "false"}.get(word, word)
@@ -175,7 +176,7 @@ def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: St
             option=name,
             location=place.shown,
         )
-    if inverse:
+    if known.inverse:
         return "false" if word == "true" else "true"
     return word
 
