@@ -1,7 +1,7 @@
 """The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
 
 The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md
-    draws the tree.
+draws the tree.
 
 Every message says what happened, where (table, snapshot, batch, column, file), and what to do about
 it. Programs read `context`, a mapping of those names to values; the texts are not API.
@@ -60,7 +60,7 @@ class PaimonStreamError(Exception):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Makes this package's errors that are raised inside name the table."""
+    """A context whose errors, if they are of this package, name the table."""
     try:
         yield
     except PaimonStreamError as error:

@@ -66,8 +66,8 @@ def size(bytes_: int, least: str = "B") -> str:
 
 
 def iso(millis: int | None) -> str | None:
-    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and beyond
-    the calendar.
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and for
+    a time beyond the calendar.
     """
     if millis is None:
         return None

@@ -129,8 +129,8 @@ class FilesystemCatalog:
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database, which a file keeps: stores have no empty folders. Raises
-        `AlreadyExists`.
+        """Creates an empty database. A hidden file keeps its folder, because stores have no empty
+        folders. Raises `AlreadyExists`.
         """
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         if not self._has(name):
@@ -308,9 +308,9 @@ class CatalogArguments(TypedDict):
 
 
 def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
-    """The arguments of the catalog that has these options, which are Paimon's, with those of the
-    warehouse's store. A REST catalog takes all. Raises `InvalidOption`, `UnsupportedFeature` for a
-    `metastore` that is not supported.
+    """The arguments of the catalog that Paimon's options describe. Its storage options are those
+    that the warehouse's store needs. Those of a REST catalog are all options. Raises
+    `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported.
     """
     cleaned = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind = cleaned.get("metastore", "filesystem").lower()

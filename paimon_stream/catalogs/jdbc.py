@@ -32,10 +32,13 @@ _NAME: Final = "VARCHAR(255) NOT NULL"
 _ROW: Final = f"catalog_key {_NAME}, database_name {_NAME}"
 _VALUE: Final = "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name"
 _TABLES: Final = {
-    "paimon_tables": f"{_ROW}, table_name {_NAME}, PRIMARY KEY (catalog_key, database_name, table_name)",
+    "paimon_tables": f"{_ROW}, table_name {_NAME}, "
+    "PRIMARY KEY (catalog_key, database_name, table_name)",
     "paimon_database_properties": f"{_ROW}, property_key VARCHAR(255), {_VALUE}, property_key)",
-    "paimon_table_properties": f"{_ROW}, table_name {_NAME}, property_key {_NAME}, {_VALUE}, table_name, property_key)",
-    "paimon_distributed_locks": f"lock_id {_NAME}, acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
+    "paimon_table_properties": f"{_ROW}, table_name {_NAME}, property_key {_NAME}, "
+    f"{_VALUE}, table_name, property_key)",
+    "paimon_distributed_locks": f"lock_id {_NAME}, "
+    "acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
     "expire_time_seconds BIGINT DEFAULT 0 NOT NULL, PRIMARY KEY (lock_id)",
 }
 _LOCKS: Final = "paimon_distributed_locks WHERE lock_id = :lock"
@@ -85,9 +88,9 @@ _LAST_SECONDS: Final = 60  # a put may take as long, so a lock that expires soon
 
 
 class JdbcCatalog(FilesystemCatalog):
-    """The tables of a warehouse that are in a database. Also raises `Unavailable` if the database
-    fails, other `StorageError`s if there is no connection, `MissingExtra` without SQLAlchemy or the
-    driver.
+    """The databases and tables of a warehouse that a database lists. Methods raise the errors of
+    `FilesystemCatalog`, `Unavailable` if the database fails, other `StorageError`s if there is no
+    connection, and `MissingExtra` without SQLAlchemy or the driver.
     """
 
     def list_databases(self) -> list[str]:
@@ -284,8 +287,8 @@ class LockedStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if the lock
-        stays another's.
+        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if another
+        writer keeps the lock.
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
@@ -308,7 +311,7 @@ class LockedStorage(StorageView):
                 )
 
     def _taken(self, lock: str) -> Any:
-        """Takes the lock as Java does. Returns the time at which the database says that this was.
+        """Takes the lock as Java does. Returns when that was, by the clock of the database.
         Raises `CommitContended`.
         """
         clock = self.runtime.clock
@@ -357,7 +360,7 @@ def ask(
         options: those of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
         then: is called in the transaction, after the statements.
-        values: what stands in the statements with a colon.
+        values: the values of the names that stand in the statements with a colon.
 
     Raises:
         AlreadyExists: a row is there.
@@ -409,7 +412,9 @@ def ask(
 
 
 def _codes(failed: Exception) -> str:
-    """The kind of an error of SQLAlchemy, and the codes of the driver. The text may hold values."""
+    """The kind of an error of SQLAlchemy, and the codes of the driver. Its text is left out,
+    because it may hold values.
+    """
     cause = getattr(failed, "orig", None)
     codes = [
         type(failed).__name__,

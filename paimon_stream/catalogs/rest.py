@@ -94,8 +94,8 @@ class RestClient:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "RestClient":
-        """Raises `InvalidOption`, and `UnsupportedFeature` for a login other than by a bearer
-        token.
+        """The server that the options of a catalog name. Raises `InvalidOption`, and
+        `UnsupportedFeature` for a login other than by a bearer token.
         """
         uri = options.get("uri", "")
         provider = options.get("token.provider", "bear")
@@ -233,7 +233,7 @@ class RestClient:
     def _failure(
         self, request: str, status: int, answer: Any, retry_after: str
     ) -> errors.PaimonStreamError:
-        """The error for an answer that is none.
+        """The error of a request that failed.
 
         Args:
             request: the verb and the path.
@@ -283,9 +283,7 @@ class RestCatalog(FilesystemCatalog):
 
     @property
     def _options(self) -> Mapping[str, str]:
-        """The options in force. The server's defaults give way to the catalog's options, and those
-        to the server's overrides.
-        """
+        """The options in force (`_negotiated`). The server is asked for its own ones."""
         return _negotiated(self.warehouse, tuple(sorted(self.storage_options.items())))
 
     @property
@@ -443,7 +441,9 @@ class RestCatalog(FilesystemCatalog):
 
 
 def change_json(change: SchemaChange) -> dict[str, Any]:
-    """A change as Paimon's REST API has it. Raises `IncompatibleSchema` for a type that is none."""
+    """A change as Paimon's REST API has it. Raises `IncompatibleSchema` for a type that does not
+    exist.
+    """
     action = change.action
     value: Any = change.value
     if action in ("addColumn", "updateColumnType"):
@@ -464,7 +464,9 @@ def change_json(change: SchemaChange) -> dict[str, Any]:
 
 @lru_cache
 def _negotiated(warehouse: str, options: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """The catalog's options between the defaults and the overrides that the server gives."""
+    """The options in force: the server's defaults, the catalog's options over them, and the
+    server's overrides over both.
+    """
     answer = RestClient.of({**dict(options), "prefix": ""}).ask(
         "GET", f"config?{urlencode({'warehouse': warehouse})}"
     )
@@ -522,7 +524,7 @@ def open_table(
         opened: opens the store, by a location and the options of a store.
 
     Raises:
-        InvalidOption: the options are others.
+        InvalidOption: the options are not of that kind.
     """
     if f"{_CATALOG}table-id" not in options:
         raise errors.InvalidOption(
@@ -631,8 +633,8 @@ class RestStorage(StorageView):
         return Place(self.whole)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
-        """Why files are not written or deleted here, by their paths; nothing for those that are.
-        Each of the items is a path, or a pair of a path and its content.
+        """The errors of those files that are not written or deleted here, by path. Each of the
+        items is a path, or a pair of a path and its content.
         """
         paths = [item if isinstance(item, str) else item[0] for item in items]
         return {path: self._refusal(path) for path in paths if _OWNED.match(path)}
@@ -682,8 +684,8 @@ class RestStorage(StorageView):
         path: str,
         limit: int = MOST_BYTES,
     ) -> bytes:
-        """As of a storage. Of a snapshot that this process has sent, its own bytes: the server
-        writes others.
+        """See `Storage.read`. For a snapshot that this process has sent, these are the bytes that
+        were sent: the server writes other ones.
         """
         version = _version_at(path)
         if version is None:
@@ -701,7 +703,7 @@ class RestStorage(StorageView):
         return json.dumps(snapshot).encode() if sent is None else sent[0]
 
     def exists(self, path: str) -> bool:
-        """As of a storage."""
+        """See `Storage.exists`."""
         version = _version_at(path)
         if version is None:
             return bool(self.__getattr__("exists")(path))
@@ -712,8 +714,8 @@ class RestStorage(StorageView):
         folder: str,
         prefix: str = "",
     ) -> list[FileStat]:
-        """As of a storage. No snapshot is above the latest one of the server, and that one is
-        there.
+        """See `Storage.list_files`. Snapshots above the latest one of the server are not shown, and
+        that one always is.
         """
         files = cast(list[FileStat], self.__getattr__("list_files")(folder, prefix))
         if folder != SNAPSHOT_FOLDER:
@@ -734,7 +736,7 @@ class RestStorage(StorageView):
         folder: str,
         prefix: str = "",
     ) -> list[str]:
-        """As of a storage."""
+        """See `Storage.list_names`."""
         if folder != SNAPSHOT_FOLDER:
             return cast(list[str], self.__getattr__("list_names")(folder, prefix))
         return [file.name for file in self.list_files(folder, prefix)]
@@ -776,8 +778,8 @@ class RestStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """As of a storage. For a snapshot, EXISTS is no proof, as everywhere: the caller reads who
-        holds the id.
+        """See `Storage.put_if_absent`. For a snapshot, EXISTS is no proof, as everywhere: the
+        caller reads who holds the id.
         """
         version = _version_at(path)
         if version is None or not version.isdecimal():
@@ -846,7 +848,7 @@ def _version_at(path: str) -> str | None:
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """In place, because other threads remember, too."""
+    """Adds a value in place, because other threads add theirs, too. Forgets the oldest ones."""
     known[key] = value
     for old in list(known)[:-_REMEMBERED]:
         known.pop(old, None)

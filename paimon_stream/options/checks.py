@@ -1,7 +1,9 @@
-"""Checks what users give, before anything is done. Options: values that do not parse are refused,
-unknown keys are reported. Arguments of public calls: one error names the table, the argument and
-what it may be. Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
-`2026-11-01T12:00Z`.
+"""Checks what users give, before anything is done.
+
+- Options: a value that does not parse is refused, and an unknown key is reported.
+- Arguments of public calls: the error names the table, the argument, and what it may be.
+- Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
+  `2026-11-01T12:00Z`.
 """
 
 import datetime as dt
@@ -126,14 +128,14 @@ def store_options() -> tuple[Option[Any], ...]:
 
 
 def of_table(stored: Mapping[str, str]) -> dict[str, str]:
-    """The options in a table's schema without those that begin as sink options do: these count only
-    if a writer is given them.
+    """The options in a table's schema without those that have the prefix of sink options.
+    These count only if they are given to a writer.
     """
     return {key: value for key, value in stored.items() if not _is_of_sinks(key)}
 
 
 def sink_options_among(stored: Mapping[str, str]) -> list[str]:
-    """The keys in a table's schema that begin as sink options do, sorted."""
+    """The keys in a table's schema that have the prefix of sink options, sorted."""
     return sorted(filter(_is_of_sinks, stored))
 
 
@@ -302,8 +304,8 @@ class Arguments:
     def mapping(
         self, name: str, value: Any, example: str, *, texts: bool = False
     ) -> dict[str, Any]:
-        """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values
-        (secrets).
+        """A mapping, as a dict; {} for None. Its keys must be text, and with `texts` also its
+        values. Messages hide the values, because they may be secrets.
         """
         if value is None:
             return {}
@@ -353,8 +355,8 @@ def _allowed(kind: str, *, optional: bool) -> str:
 
 
 def integer_of(value: object) -> int | None:
-    """The value as an `int`; None if it is no whole number. True and False are none. Takes
-    those of numpy, too.
+    """The value as an `int`; None if it is no whole number. True and False do not count as
+    numbers, and the whole numbers of numpy do.
     """
     if isinstance(value, bool | np.bool_):
         return None

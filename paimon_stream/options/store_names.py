@@ -69,8 +69,8 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> KnownName 
 
 
 def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
-    """Why a name is refused, and what to do; None if it is not known to be. `owners` are as for
-    `store_option`.
+    """What to do instead of using a name that is refused; None for any other name. `owners` are as
+    for `store_option`.
     """
     return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
 
@@ -106,7 +106,7 @@ def is_secret(name: str) -> bool:
 
 
 def _is_declared_secret(kind: str, plain: str) -> bool:
-    """Whether a folded name is that of a secret option, or that with an owner before or after it."""
+    """Whether a folded name is a secret option's, perhaps with an owner before or after it."""
     return any(
         plain == known or plain.startswith(f"{known}.") or plain.endswith(f".{known}")
         for known, option in _BY_NAME[kind].items()

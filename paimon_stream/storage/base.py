@@ -162,8 +162,8 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a
-        folder that is not empty. Of a symbolic link to a file it deletes the link itself; a link to
-        a folder stays. A path through a link below the root is refused (`StorageError`), because
+        folder that is not empty. If the file is a symbolic link, the link itself is deleted. A link
+        to a folder stays. A path through a link below the root is refused (`StorageError`), because
         what is there may belong to others.
         """
 
@@ -191,8 +191,8 @@ class Storage(Protocol):
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of functions that use this storage and do not depend on each other, in their
         order. Where answers take long, as in an object store, all are under way at once, in several
-        threads, and the first error is raised when all have ended. Elsewhere they run one after the
-        other, and none begins after one has failed.
+        threads. The first error is then raised when all have ended. Elsewhere they run one after
+        the other, and none begins after one has failed.
         """
         return in_turn(requests)
 

@@ -1,7 +1,7 @@
 """A branch of a table as a storage: its own metadata, and all other files, which it shares
-(table-kinds.md §6). What opens a table over such a view reads and writes that branch. The folders
-of a branch are in `branch/branch-<name>/`. There are those of Java and this package's own one, so
-each branch has its own streams.
+(table-kinds.md §6). A table that is opened over such a view reads and writes that branch. The
+folders of a branch are in `branch/branch-<name>/`: those that Java has there, and this package's
+own one. So each branch has its own streams.
 """
 
 import os
@@ -204,13 +204,13 @@ def branch_note(branch: str) -> str:
 
 
 def older_branch_note(branch: str) -> str:
-    """Where releases up to 0.1.0 wrote that file; commit user `branch-<name>` has a folder there."""
+    """Where releases up to 0.1.0 wrote it; commit user `branch-<name>` has a folder there."""
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 
 
 def notes_of_branch(whole: Storage, branch: str) -> list[str]:
     """The files that say that the branch is being made or deleted, also those of earlier releases.
-    Folders of commit users are none. Raises `StorageError`.
+    Folders of commit users are not among them. Raises `StorageError`.
     """
     notes = (branch_note(branch), older_branch_note(branch))
     return [file.path for file in whole.list_files(_OWN_FOLDER, _FOLDER) if file.path in notes]

@@ -40,9 +40,9 @@ class LocalStorage(Storage):
     """A folder of the local file system. It need not exist: reads find nothing, and the first write
     creates it. Raises `InvalidOption` for an empty root.
 
-    With `unsafe_single_writer`, files get their final names at once where hard links are
-    unsupported, instead of `NotAtomic`. Readers, and a kill, may then find half a file, so this is
-    safe only for one writer at a time.
+    Where hard links are not supported, `put_if_absent` raises `NotAtomic`. With
+    `unsafe_single_writer`, files get their final names at once there. Readers may then find half a
+    file, and a kill may leave one. So this is safe only for one writer at a time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
     '/tmp/warehouse/db.db/orders'
@@ -228,7 +228,7 @@ class LocalStorage(Storage):
                 os.unlink(temporary)
 
     def _judge_link(self, refused: OSError, full: str, data: bytes) -> PutResult:
-        """What a put has come to whose link was refused."""
+        """The result of a put after its hard link was refused."""
         if isinstance(refused, FileExistsError):
             return PutResult.EXISTS
         if refused.errno not in _NO_LINKS:
@@ -320,9 +320,9 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOE
 
 
 def delete_below(root: str, path: str) -> None:
-    """Deletes the file at the path below the root, or an empty folder. Of a symbolic link to a file
-    it deletes the link, never what the link points to. Does nothing for a folder that is not empty,
-    and for a link to a folder. Raises `StorageError` for a path through a symbolic link, and
+    """Deletes the file at the path below the root, or an empty folder. For a symbolic link to a
+    file it deletes the link, never what the link points to. Does nothing for a folder that is not
+    empty, and for a link to a folder. Raises `StorageError` for a path through a symbolic link, and
     `OSError`.
     """
     *folders, name = path.split("/")

@@ -1,4 +1,4 @@
-"""Locations in object stores as users write them, and what of a location may be shown."""
+"""Locations in object stores as users write them, and the part of a location that may be shown."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ KIND_OF: Final = {
 
 SUPPORTED: Final = (
     "a local path, file:///path, s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
-    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or oss://bucket/path"
+    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path "
+    "or oss://bucket/path"
 )
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

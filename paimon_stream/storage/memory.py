@@ -50,7 +50,7 @@ _PRIVATE: Final = "private-"
 
 
 def _shared_store(name: str, clock: Clock | None) -> _Store:
-    """The files of that name. Without any yet, new ones whose times the clock gives."""
+    """The store of that name. If there is none yet, it is made with this clock."""
     with _REGISTRY_LOCK:
         store = _ALIVE.get(name)
         if store is None:
@@ -229,7 +229,7 @@ class MemoryStorage(Storage):
 
 
 class _Stream(io.BytesIO):
-    """Keeps its content when it is closed, by whomever."""
+    """Keeps its content when it is closed, whoever closes it."""
 
     content: bytes = b""
 

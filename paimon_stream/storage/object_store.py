@@ -344,7 +344,9 @@ class ObjectStorage(Storage):
     def get(
         self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
     ) -> T:
-        """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
+        """Calls `use` with the answer, whose body has not been read yet. Returns what it returns.
+        Raises `NotFound`.
+        """
         key = self.key(path)
         return self.ask(
             "read",
@@ -365,7 +367,7 @@ class ObjectStorage(Storage):
         return facts
 
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
-        """What all keys of a folder begin with, and what obstore finds directly in it."""
+        """How all keys in a folder begin, and obstore's listing of what is directly in it."""
         key = self.key(folder) if folder else self.settings.prefix
         return f"{key}/", self.ask(
             "list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key)

@@ -31,7 +31,9 @@ _QUICK_SYNC_SECONDS: Final = 0.001
 
 
 class CheckedFile(io.FileIO):
-    """A new file that raises this package's errors and is synced when it is closed, by whomever."""
+    """A new file that raises this package's errors and is synced when it is closed, whoever closes
+    it.
+    """
 
     def __init__(self, full: str) -> None:
         self.full = full
@@ -61,8 +63,8 @@ class CheckedFile(io.FileIO):
 
 
 class Output:
-    """The context of `open_output`. A generator that is dropped half-way, as by a kill, would
-    change the file.
+    """The context of `open_output`. It is no generator, because a generator that is dropped
+    half-way, as by a kill, would change the file.
     """
 
     def __init__(self, full: str) -> None:
@@ -174,7 +176,10 @@ def _sync(folder: str) -> None:
 _NO_FOLDER: Final = (
     "{file} is a file, where a folder is needed. Remove that file, or use another location"
 )
-_TOO_MANY: Final = "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again"
+_TOO_MANY: Final = (
+    "this process has too many files open. "
+    "Raise its limit (ulimit -n), or close files, and try again"
+)
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
     errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),

@@ -49,8 +49,8 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
 
 
 class Ahead(Generic[T]):
-    """Fetches what is expected next along with what is wanted now. With a storage that answers at
-    once, nothing is fetched ahead (`helps`). Not for several threads.
+    """Fetches the files that are expected next along with the one that is wanted now. With a
+    storage that answers at once, nothing is fetched ahead (`helps`). Not for several threads.
     """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:

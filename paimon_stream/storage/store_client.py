@@ -5,17 +5,17 @@ same bucket and settings. obstore is imported then. A child that is forked after
 because the client would hang there. Spark's daemon forks its workers before any use.
 
 Four connections serve one store (`Handle`). The *calm* one repeats what failed. The *large* one
-does, too, and gives large bodies more time. The *parts* one, for the parts of a file, goes on until
-an outage counts as one. The *once* one repeats nothing: whether a conditional create took effect is
-unknown after a repetition.
+does, too, and gives large bodies more time. The *parts* one serves the parts of a file, and repeats
+them for as long as an outage is waited for. The *once* one repeats nothing: whether a conditional
+create took effect is unknown after a repetition.
 
-The outage of a store that has answered once (the driver, for executors) is waited for, up to
-`max_outage_millis`.
+If a store has answered once, its outage is waited for, up to `max_outage_millis`. For executors it
+is enough that the store has answered the driver.
 
-Here is also the check that a storage creates files atomically, at the start of a stream and before
-a process's first commit to a store. Some gateways and mounts accept a conditional create and then
-overwrite the file: two commits could take the same id, and one be lost silently (semantics.md
-R2.3).
+This module also checks that a storage creates files atomically. This is done at the start of a
+stream, and before a process's first commit to a store. Some gateways and mounts accept a
+conditional create and then overwrite the file: two commits could take the same id, and one be lost
+silently (semantics.md R2.3).
 """
 
 import logging
@@ -307,7 +307,7 @@ def shared_settings(settings: StoreSettings) -> StoreSettings:
 
 
 def is_right(settings: StoreSettings) -> bool:
-    """Whether the store has answered what this process, or the one that it works for, asked it."""
+    """Whether the store has done what this process, or its driver, asked of it."""
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     return shared in _RIGHT if client is None else client.right

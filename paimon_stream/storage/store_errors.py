@@ -3,8 +3,8 @@
 The first rule that fits decides: the error code in the store's answer, the HTTP status, and,
 without an answer, what the client says of the connection. Only `Unavailable` and `AlreadyExists`
 leave open whether the operation took effect; every other error proves that it did not (stores.md
-§5). Messages name the verb, location, path, status, code and cure, never a URL, headers, a body or
-a setting, because those may hold secrets.
+§5). Messages name the verb, location, path, status, code and advice, never a URL, headers, a body
+or a setting, because those may hold secrets.
 """
 
 import re

@@ -71,7 +71,7 @@ class StoreSettings:
         config: keys of obstore's configuration.
         client: obstore's client options.
         profile: the AWS profile whose credentials boto3 finds and refreshes.
-        max_retries: how often a request is repeated that may be.
+        max_retries: the most repetitions of a request that may be repeated.
         max_outage_millis: how long a store that is down is waited for after it has answered once.
         role: the arguments of the role to assume with those credentials, if any.
     """
@@ -142,7 +142,7 @@ def open_store(
                     settings.bucket, config={**config, _ENDPOINT: config["endpoint"]}, **arguments
                 )
         return kind(settings.bucket, config=config, **arguments)
-    except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values, so none may escape
+    except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values
         raise _in_our_words(settings, config, refused) from None
 
 
@@ -307,14 +307,14 @@ def _check_credentials(provider: _Boto3) -> None:
     """Raises `PermissionDenied` if boto3 gives no credentials now."""
     try:
         provider()
-    except Exception as failed:  # noqa: BLE001 - botocore has many errors, and their texts hold values
+    except Exception as failed:  # noqa: BLE001 - texts of botocore hold values
         login = f"profile {provider.profile!r}" if provider.profile else "the given key"
         if provider.role:
             login = f"the role by {login}"
         raise PermissionDenied(
             f"{provider.location}: boto3 gives no credentials for {login} "
-            f"({type(failed).__name__}). Try 'aws sts get-caller-identity' with it on this machine, "
-            "and log in again if it fails.",
+            f"({type(failed).__name__}). "
+            "Try 'aws sts get-caller-identity' with it on this machine, and log in again if it fails.",
             path=provider.location,
         ) from None
 

@@ -47,7 +47,7 @@ class _Setting:
         value: the value.
         name: the name that the option has there.
         source: the name of the source.
-        rank: how far down that name is in the list of the option's names.
+        rank: of several names of an option in one source, the lowest rank counts.
     """
 
     value: str

@@ -1,5 +1,5 @@
-"""Independent requests: one after the other, or in flight at once. And how many of each kind there
-were.
+"""Independent requests: one after the other, or in flight at once. This module also counts how many
+of each kind there were.
 
 A *trip* is a request, or several that are in flight at once. Trips are counted in each thread.
 Requests that are sent together begin in the trip after the last one of the thread that sends them.
