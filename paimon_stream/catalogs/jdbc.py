@@ -293,7 +293,8 @@ class LockedStorage(StorageView):
         published = _PUBLISHED.fullmatch(path)
         if published is None:
             return self.whole.put_if_absent(path, data)
-        lock = self.lock_name + (f"$branch_{published[1]}" if published[1] else "")
+        branch = published[1]
+        lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         taken = self._taken(lock)
         try:
             return self.whole.put_if_absent(path, data)

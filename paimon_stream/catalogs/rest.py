@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
 from paimon_stream import errors
@@ -48,6 +48,11 @@ _OWNED: Final = re.compile(
     r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/(branch|removed)\."
 )
 _REMEMBERED: Final = 64
+"""How many snapshots a process remembers that it has sent, or that the server has shown."""
+_RENEWED_BEFORE_MILLIS: Final = 3_600_000
+"""How long before its end a data token is renewed."""
+_ASKED_EVERY_MILLIS: Final = 60_000
+"""How often the server is asked for a data token at most."""
 COMMIT_SECONDS: Final = 60.0
 _TRIES: Final = 5
 _POOLS: Final[dict[int, Any]] = {}
@@ -347,7 +352,8 @@ class RestCatalog(FilesystemCatalog):
         with_tables = arguments.flag("cascade", cascade)
         if ignored and name not in self.list_databases():
             return
-        if not with_tables and (tables := self.list_tables(name)):
+        tables = [] if with_tables else self.list_tables(name)
+        if tables:
             raise errors.InvalidOption(
                 f"Database {name!r} has {len(tables):,} tables. "
                 "Drop them first, or pass cascade=True.",
@@ -536,6 +542,18 @@ def open_table(
     return cast(Storage, RestStorage(location.rstrip("/"), options, opened))
 
 
+class _Token(NamedTuple):
+    """The times of the last data token.
+
+    Attributes:
+        ends: when it ends, in epoch milliseconds; 0 before the first one.
+        asked: when the server was last asked for one, in epoch milliseconds.
+    """
+
+    ends: int
+    asked: int
+
+
 class RestStorage(StorageView):
     """The files of a table, whose snapshots are those that the server shows. To create one is to
     ask the server for it. Callers see it as a `Storage`. If the server gives data tokens, the store
@@ -547,14 +565,13 @@ class RestStorage(StorageView):
     """
 
     __slots__ = (
-        "_asked",
         "_client",
         "_id",
         "_opened",
         "_options",
         "_path",
         "_posted",
-        "_until",
+        "_token",
         "_uuids",
         "location",
     )
@@ -583,17 +600,14 @@ class RestStorage(StorageView):
         # The UUIDs of the snapshots that the server has shown, by their ids.
         self._uuids: dict[int, Any] = {}
         _ANSWERED.add(self._client.uri)  # only a server gives a table's id
-        # When a token was last asked for in vain, or got; and when the last one ends. Both are
-        # epoch milliseconds. The end is None if the server gives no tokens, and 0 before the first.
-        self._asked = 0
-        self._until: int | None = None
+        self._token: _Token | None = None  # if the server gives none
         if of_catalog.get("data-token.enabled", "").lower() == "true":
-            self._until = 0
+            self._token = _Token(ends=0, asked=0)
         else:
             self.whole = opened(location, _of_store(location, options))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._until is None:
+        if self._token is None:
             return _reopened, (self.location, self._options, self.whole)
         opened = self._opened
         spark = getattr(opened, "keywords", {}).get("spark")
@@ -606,7 +620,7 @@ class RestStorage(StorageView):
             self._renew()
             return self.whole
         call = super().__getattr__(name)
-        if name not in _CHANGING and (self._until is None or not callable(call)):
+        if name not in _CHANGING and (self._token is None or not callable(call)):
             return call
 
         def checked(target: Any, *others: Any, **named: Any) -> Any:
@@ -655,28 +669,30 @@ class RestStorage(StorageView):
         Threads that need a token at once may all ask: a lock would add up their waits. Within a
         minute the server is not asked again.
         """
-        now = system().clock.now_millis()
-        until = self._until
-        if until is None or (refused is None and until - now > 3_600_000):
+        last = self._token
+        if last is None:
             return False
-        if until and now - self._asked < 60_000:
+        now = system().clock.now_millis()
+        has_ended = last.ends <= now
+        if refused is None and last.ends - now > _RENEWED_BEFORE_MILLIS:
+            return False
+        if last.ends and now - last.asked < _ASKED_EVERY_MILLIS:
             # Another thread may have opened the store anew.
             return refused is not None and refused is not self.whole
         try:
             answer = self._client.ask(
-                "GET", f"{self._path}/token", patient=refused is not None or until <= now
+                "GET", f"{self._path}/token", patient=refused is not None or has_ended
             )
         except errors.Unavailable:
-            self._asked = now
-            if until <= now:
+            self._token = last._replace(asked=now)
+            if has_ended:
                 raise
             return False  # the last one still opens the store
         options = {key.removeprefix(_CATALOG): value for key, value in self._options.items()}
-        token = _texts(answer, "token")
-        self.whole = self._opened(self.location, _of_store(self.location, options, token))
+        login = _texts(answer, "token")
+        self.whole = self._opened(self.location, _of_store(self.location, options, login))
         # The times come last: other threads that read them take the store to be open.
-        self._until = int(answer.get("expiresAtMillis") or now)
-        self._asked = now
+        self._token = _Token(ends=int(answer.get("expiresAtMillis") or now), asked=now)
         return True
 
     def read(

@@ -96,8 +96,12 @@ def store_location(location: str) -> StoreLocation:
     if not address.startswith("//"):
         raise _invalid(shown, f"A location of {scheme} has two slashes: {_example(scheme)}.")
     netloc, _, path = address[2:].partition("/")
-    bucket, at, host = netloc.partition("@") if scheme in _AT_ACCOUNT else (netloc, "", "")
-    if "@" in (host if at else bucket) or ":" in netloc:
+    at_account = scheme in _AT_ACCOUNT and "@" in netloc
+    bucket = netloc
+    host = ""
+    if at_account:
+        bucket, _, host = netloc.partition("@")
+    if "@" in bucket or "@" in host or ":" in netloc:
         raise _invalid(
             shown,
             "A location holds no user, password or port. "
@@ -107,7 +111,7 @@ def store_location(location: str) -> StoreLocation:
         raise _invalid(
             shown, "A location holds no query and no '#'. Give credentials as storage options."
         )
-    if not _BUCKET.fullmatch(bucket) or (at and not _HOST.fullmatch(host)):
+    if not _BUCKET.fullmatch(bucket) or (at_account and not _HOST.fullmatch(host)):
         raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}.")
     if bucket.endswith("--x-s3"):
         raise UnsupportedFeature(

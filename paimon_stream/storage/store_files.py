@@ -164,7 +164,8 @@ def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:
         return 0, 0, b""
     size = int(store.head(path)["size"])
     start = max(0, size - _LEAST_READ)
-    return size, start, store.ranged(path, start, size) if size else b""
+    tail = store.ranged(path, start, size) if size else b""
+    return size, start, tail
 
 
 def _facts_of_tail(answer: Any) -> tuple[int, int, bytes]:
