@@ -38,7 +38,7 @@ class _Thread(threading.local):
 _HERE: Final = _Thread()
 
 
-class Outcome(NamedTuple):
+class EndedRequest(NamedTuple):
     """What came of a request that has ended.
 
     Attributes:
@@ -117,26 +117,26 @@ def in_turn(requests: Sequence[Request]) -> list[Any]:
     return [request() for request in requests]
 
 
-def each_from_here(requests: Sequence[Request]) -> list[Callable[[], Outcome]]:
+def each_from_here(requests: Sequence[Request]) -> list[Callable[[], EndedRequest]]:
     """The same requests, as functions that return their outcomes. Each begins in the trip after
     this thread's last one, in whichever thread it runs.
     """
     start = _HERE.trip
 
-    def outcome(request: Request) -> Outcome:
+    def outcome(request: Request) -> EndedRequest:
         before = _HERE.trip
         _HERE.trip = start
         try:
-            return Outcome(request(), None, _HERE.trip)
+            return EndedRequest(request(), None, _HERE.trip)
         except BaseException as failed:  # noqa: BLE001  it is raised when all have ended
-            return Outcome(None, failed, _HERE.trip)
+            return EndedRequest(None, failed, _HERE.trip)
         finally:
             _HERE.trip = before
 
     return [partial(outcome, request) for request in requests]
 
 
-def ended(outcomes: Sequence[Outcome]) -> list[Any]:
+def ended(outcomes: Sequence[EndedRequest]) -> list[Any]:
     """The results of requests of `each_from_here` that have all ended. Raises the first error."""
     _HERE.trip = max([_HERE.trip, *(outcome.trip for outcome in outcomes)])
     for outcome in outcomes:
