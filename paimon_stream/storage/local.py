@@ -148,12 +148,16 @@ class LocalStorage(Storage):
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files that `list_files` finds, sorted."""
         return sorted(
-            entry.name for entry in self._entries(folder, prefix) if _is(entry.is_file, entry)
+            entry.name
+            for entry in self._entries(folder, prefix)
+            if _is_of_kind(entry, entry.is_file)
         )
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
-        return sorted(entry.name for entry in self._entries(folder, "") if _is(entry.is_dir, entry))
+        return sorted(
+            entry.name for entry in self._entries(folder, "") if _is_of_kind(entry, entry.is_dir)
+        )
 
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a
@@ -260,10 +264,10 @@ def _regular(full: str, status: os.stat_result) -> os.stat_result:
     return status
 
 
-def _is(kind: Callable[[], bool], entry: os.DirEntry[str]) -> bool:
-    """What `kind` says of an entry; False for a link that leads nowhere."""
+def _is_of_kind(entry: os.DirEntry[str], is_kind: Callable[[], bool]) -> bool:
+    """What a method of the entry says, such as `is_file`; False for a link that leads nowhere."""
     try:
-        return kind()
+        return is_kind()
     except OSError as failed:
         if failed.errno in NO_SUCH_FILE:
             return False
@@ -326,23 +330,23 @@ def delete_below(root: str, path: str) -> None:
     `OSError`.
     """
     *folders, name = path.split("/")
-    at = os.open(root, _FOLDER)
+    parent = os.open(root, _FOLDER)
     try:
         for folder in folders:
-            inner = _inner(at, folder, f"{root}/{path}")
-            os.close(at)
-            at = inner
-        _delete(at, name)
+            inner = _inner(parent, folder, f"{root}/{path}")
+            os.close(parent)
+            parent = inner
+        _delete(parent, name)
     finally:
-        os.close(at)
+        os.close(parent)
 
 
-def _inner(at: int, folder: str, full: str) -> int:
-    """Opens a folder inside an open one. Raises `StorageError` for a symbolic link."""
+def _inner(parent: int, folder: str, full: str) -> int:
+    """Opens a folder inside the open folder `parent`. Raises `StorageError` for a symbolic link."""
     try:
-        return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+        return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     except OSError as failed:
-        if failed.errno in NO_SUCH_FILE and stat.S_ISLNK(_mode(at, folder)):
+        if failed.errno in NO_SUCH_FILE and stat.S_ISLNK(_mode(parent, folder)):
             raise StorageError(
                 f"Cannot delete {full}: its folder {folder} is a symbolic link, "
                 "and nothing is deleted through links. "
@@ -352,18 +356,19 @@ def _inner(at: int, folder: str, full: str) -> int:
         raise
 
 
-def _delete(at: int, name: str) -> None:
-    mode = _mode(at, name)
+def _delete(parent: int, name: str) -> None:
+    """Deletes a file, or an empty folder, in the open folder `parent`."""
+    mode = _mode(parent, name)
     if stat.S_ISDIR(mode):
         with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=at)
-    elif not (stat.S_ISLNK(mode) and stat.S_ISDIR(_mode(at, name, follow=True))):
-        os.unlink(name, dir_fd=at)
+            os.rmdir(name, dir_fd=parent)
+    elif not (stat.S_ISLNK(mode) and stat.S_ISDIR(_mode(parent, name, follow=True))):
+        os.unlink(name, dir_fd=parent)
 
 
-def _mode(at: int, name: str, *, follow: bool = False) -> int:
-    """The type and rights of a file; 0 if they are not known."""
+def _mode(parent: int, name: str, *, follow: bool = False) -> int:
+    """The type and rights of a file in the open folder `parent`; 0 if they are not known."""
     try:
-        return os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
+        return os.stat(name, dir_fd=parent, follow_symlinks=follow).st_mode
     except OSError:
         return 0

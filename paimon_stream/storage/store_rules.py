@@ -1,5 +1,5 @@
 """The configuration of obstore that the options of a store ask for, by the rules of each kind of
-store.
+store. Each rule reads the values that concern it, and sets its part of a `StoreSetup`.
 """
 
 import base64
@@ -172,6 +172,7 @@ def _url(values: StoreValues, key: str, setup: StoreSetup, *, tls: bool = True) 
 
 
 def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
+    """The parts of a URL; empty ones for None."""
     try:
         return urlsplit(url or "")
     except ValueError:
@@ -179,6 +180,9 @@ def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
 
 
 def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> None:
+    """Raises `InvalidOption` for an address without TLS, unless that is allowed or the address is
+    this machine's. The client must be told that it may use it.
+    """
     if not url.startswith("http://"):
         return
     if not (setup.allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
@@ -198,6 +202,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
+    """The endpoint, the region, and where in a request the bucket is named."""
     url = _url(values, "endpoint", setup, tls=values.switch("ssl") is not False)
     region = values.text("region")
     path_style = values.switch("path_style")
@@ -230,11 +235,13 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -
 
 
 def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
+    """What the first group of the pattern matches in the URL; None if there is no match."""
     match = pattern.search(url)
     return None if match is None else match[1]
 
 
 def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> None:
+    """The credentials: none, a key, a profile, a role, or those of a container."""
     classes = _classes(values, "credentials_provider", _CHAIN)
     if values.switch("skip_signature") or classes & _ANONYMOUS:
         setup.config["skip_signature"] = "true"
@@ -300,6 +307,7 @@ def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, need
 
 
 def _s3_encryption(values: StoreValues, setup: StoreSetup) -> None:
+    """By what the store encrypts new files."""
     word = values.text("server_side_encryption")
     key = values.text("encryption_key")
     if word is None:
