@@ -255,7 +255,7 @@ class LockedStorage(StorageView):
     the lock.
 
     Attributes:
-        whole: the storage of the files.
+        base: the storage of the files.
         options: those of the catalog.
         lock_name: the name of the lock of branch main.
         runtime: the clock by which the lock is waited for.
@@ -266,21 +266,21 @@ class LockedStorage(StorageView):
 
     def __init__(
         self,
-        whole: Storage,
+        base: Storage,
         options: Mapping[str, str],
         lock_name: str,
         runtime: Runtime | None = None,
     ) -> None:
-        self.whole = whole
+        self.base = base
         self.options = options
         self.lock_name = lock_name
         self.runtime = runtime or system()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LockedStorage, (self.whole, self.options, self.lock_name)
+        return LockedStorage, (self.base, self.options, self.lock_name)
 
     def _place(self, path: str) -> Place:
-        return Place(self.whole)
+        return Place(self.base)
 
     def put_if_absent(
         self,
@@ -292,12 +292,12 @@ class LockedStorage(StorageView):
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
-            return self.whole.put_if_absent(path, data)
+            return self.base.put_if_absent(path, data)
         branch = published[1]
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         taken = self._taken(lock)
         try:
-            return self.whole.put_if_absent(path, data)
+            return self.base.put_if_absent(path, data)
         finally:
             # Only our own row is deleted: it may have expired, and the lock be another's.
             release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"

@@ -561,7 +561,7 @@ class RestStorage(StorageView):
 
     Attributes:
         location: the table's folder.
-        whole: the store. It is unset before the first token.
+        base: the store. It is unset before the first token.
     """
 
     __slots__ = (
@@ -604,11 +604,11 @@ class RestStorage(StorageView):
         if of_catalog.get("data-token.enabled", "").lower() == "true":
             self._token = _Token(ends=0, asked=0)
         else:
-            self.whole = opened(location, _of_store(location, options))
+            self.base = opened(location, _of_store(location, options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._token is None:
-            return _reopened, (self.location, self._options, self.whole)
+            return _reopened, (self.location, self._options, self.base)
         opened = self._opened
         spark = getattr(opened, "keywords", {}).get("spark")
         if spark is not None:
@@ -616,9 +616,9 @@ class RestStorage(StorageView):
         return RestStorage, (self.location, self._options, opened)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "whole":  # the slot is empty before the first token
+        if name == "base":  # the slot is empty before the first token
             self._renew()
-            return self.whole
+            return self.base
         call = super().__getattr__(name)
         if name not in _CHANGING and (self._token is None or not callable(call)):
             return call
@@ -632,7 +632,7 @@ class RestStorage(StorageView):
                     raise refusal
                 if isinstance(target, str) and target.startswith("snapshot/"):
                     return None  # hints are the server's
-            used = self.whole
+            used = self.base
             try:
                 return call(target, *others, **named)
             except errors.PermissionDenied:
@@ -644,7 +644,7 @@ class RestStorage(StorageView):
 
     def _place(self, path: str) -> Place:
         self._renew()
-        return Place(self.whole)
+        return Place(self.base)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
         """The errors of those files that are not written or deleted here, by path. Each of the
@@ -678,7 +678,7 @@ class RestStorage(StorageView):
             return False
         if last.ends and now - last.asked < _ASKED_EVERY_MILLIS:
             # Another thread may have opened the store anew.
-            return refused is not None and refused is not self.whole
+            return refused is not None and refused is not self.base
         try:
             answer = self._client.ask(
                 "GET", f"{self._path}/token", patient=refused is not None or has_ended
@@ -690,7 +690,7 @@ class RestStorage(StorageView):
             return False  # the last one still opens the store
         options = {key.removeprefix(_CATALOG): value for key, value in self._options.items()}
         login = _texts(answer, "token")
-        self.whole = self._opened(self.location, _of_store(self.location, options, login))
+        self.base = self._opened(self.location, _of_store(self.location, options, login))
         # The times come last: other threads that read them take the store to be open.
         self._token = _Token(ends=int(answer.get("expiresAtMillis") or now), asked=now)
         return True

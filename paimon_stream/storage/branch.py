@@ -68,18 +68,18 @@ class Place(NamedTuple):
 
 
 class StorageView:
-    """Shows `whole`, and perhaps other storages, under other paths. The method `_place` of a
+    """Shows `base`, and perhaps other storages, under other paths. The method `_place` of a
     subclass says where a path is.
     """
 
-    __slots__ = ("whole",)
-    whole: Storage
+    __slots__ = ("base",)
+    base: Storage
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write_all", "delete_all"):
             return partial(self._all, name)
         if name not in BY_PATH:
-            return getattr(self.whole, name)
+            return getattr(self.base, name)
 
         def call(path: str, *arguments: Any, **named_arguments: Any) -> Any:
             place = self._place(path)
@@ -103,7 +103,7 @@ class StorageView:
             group = groups.setdefault(place.here, _Group(place.storage, {}, []))
             group.paths_here[path_there] = path
             group.items.append(path_there if item is path else (path_there, item[1]))
-        failures_of_groups = self.whole.together(
+        failures_of_groups = self.base.together(
             [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )
         failed: dict[str, PaimonStreamError] = {}
@@ -137,37 +137,37 @@ def _with_path_here(place: Place, result: Any) -> Any:
 
 
 class BranchStorage(StorageView):
-    """The files of one branch of the table in `whole`. Callers see it as a `Storage`
+    """The files of one branch of the table in `base`. Callers see it as a `Storage`
     (`branch_storage`).
     """
 
     __slots__ = ("branch", "folder")
 
-    def __init__(self, whole: Storage, branch: str) -> None:
-        self.whole = whole
+    def __init__(self, base: Storage, branch: str) -> None:
+        self.base = base
         self.branch = branch
         self.folder = branch_folder(branch)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BranchStorage, (self.whole, self.branch)
+        return BranchStorage, (self.base, self.branch)
 
     @property
     def location(self) -> str:
         """The location that opens the branch."""
-        return f"{self.whole.location}{_MARK}{self.branch}"
+        return f"{self.base.location}{_MARK}{self.branch}"
 
     def is_noted(self) -> bool:
         """Whether the branch is being made or deleted."""
-        return is_noted(self.whole, self.branch)
+        return is_noted(self.base, self.branch)
 
     def _place(self, path: str) -> Place:
         is_own = path.partition("/")[0] in _OWN
-        return Place(self.whole, there=self.folder if is_own else "")
+        return Place(self.base, there=self.folder if is_own else "")
 
 
-def branch_storage(whole: Storage, branch: str) -> Storage:
-    """The branch of the table in `whole`."""
-    return cast(Storage, BranchStorage(whole, branch))
+def branch_storage(table: Storage, branch: str) -> Storage:
+    """The branch of the table in `table`."""
+    return cast(Storage, BranchStorage(table, branch))
 
 
 def branch_of(storage: Storage) -> str:
@@ -177,7 +177,7 @@ def branch_of(storage: Storage) -> str:
 
 def whole_of(storage: Storage) -> Storage:
     """The table's folder with all branches, whichever of them the storage shows."""
-    return storage.whole if isinstance(storage, BranchStorage) else storage
+    return storage.base if isinstance(storage, BranchStorage) else storage
 
 
 def is_served(storage: Storage) -> bool:
@@ -208,17 +208,17 @@ def older_branch_note(branch: str) -> str:
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 
 
-def notes_of_branch(whole: Storage, branch: str) -> list[str]:
+def notes_of_branch(table: Storage, branch: str) -> list[str]:
     """The files that say that the branch is being made or deleted, also those of earlier releases.
     Folders of commit users are not among them. Raises `StorageError`.
     """
     notes = (branch_note(branch), older_branch_note(branch))
-    return [file.path for file in whole.list_files(_OWN_FOLDER, _FOLDER) if file.path in notes]
+    return [file.path for file in table.list_files(_OWN_FOLDER, _FOLDER) if file.path in notes]
 
 
-def is_noted(whole: Storage, branch: str) -> bool:
+def is_noted(table: Storage, branch: str) -> bool:
     """Whether the branch is being made or deleted. One request. Raises `StorageError`."""
-    return bool(notes_of_branch(whole, branch))
+    return bool(notes_of_branch(table, branch))
 
 
 def check_is_main(storage: Storage, reason: str) -> None:

@@ -146,7 +146,7 @@ def open_beside(storage: Storage, location: str) -> Storage:
     storage if both are in stores of one kind and account, and else those of the environment. Raises
     what `open_folder` raises.
     """
-    storage = getattr(storage, "whole", storage)
+    storage = getattr(storage, "base", storage)
     if scheme_of(location) == "file":
         # As in Java, nothing is percent-encoded.
         return open_folder("/" + location.partition(":")[2].lstrip("/"))
@@ -214,23 +214,23 @@ class ExternalStorage(StorageView):
     Roots that are not among `roots` are opened when they are first used.
 
     Attributes:
-        whole: the storage of the table's folder.
+        base: the storage of the table's folder.
         roots: the external roots, each as the folder as which it is shown.
     """
 
     __slots__ = ("_opened", "roots")
 
     def __init__(
-        self, whole: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
+        self, base: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
     ) -> None:
-        self.whole = whole
+        self.base = base
         self.roots = roots
-        self._opened = {"": whole, **(opened or {})}
+        self._opened = {"": base, **(opened or {})}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may have no settings for stores of another kind than the table's.
         opened = {root: self._storage(root) for root in self.roots}
-        return ExternalStorage, (self.whole, self.roots, opened)
+        return ExternalStorage, (self.base, self.roots, opened)
 
     def _place(self, path: str) -> Place:
         root, _ = split_root(path)
@@ -238,7 +238,7 @@ class ExternalStorage(StorageView):
 
     def _storage(self, root: str) -> Storage:
         if root not in self._opened:
-            self._opened[root] = open_beside(self.whole, unquote(root[len(_SHOWN) : -1]))
+            self._opened[root] = open_beside(self.base, unquote(root[len(_SHOWN) : -1]))
         return self._opened[root]
 
 
@@ -249,7 +249,7 @@ def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
     table = whole_of(storage)
     if getattr(table, "roots", None) == roots:
         return storage
-    folder = table.whole if isinstance(table, ExternalStorage) else table
+    folder = table.base if isinstance(table, ExternalStorage) else table
     view = cast(Storage, ExternalStorage(folder, roots))
     return view if table is storage else branch_storage(view, branch_of(storage))
 
