@@ -130,7 +130,14 @@ class FilesystemCatalog:
         ignore_if_exists: bool = False,
     ) -> None:
         """Creates an empty database. A hidden file keeps its folder, because stores have no empty
-        folders. Raises `AlreadyExists`.
+        folders.
+
+        Args:
+            name: of the database.
+            ignore_if_exists: do nothing if there is such a database.
+
+        Raises:
+            AlreadyExists: there is such a database.
         """
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         if not self._has(name):
@@ -148,8 +155,16 @@ class FilesystemCatalog:
         ignore_if_not_exists: bool = False,
         cascade: bool = False,
     ) -> None:
-        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if
-        it has tables.
+        """Deletes a database.
+
+        Args:
+            name: of the database.
+            ignore_if_not_exists: do nothing if there is no such database.
+            cascade: delete its tables, too.
+
+        Raises:
+            NotFound: there is no such database.
+            InvalidOption: it has tables, and `cascade` is false.
         """
         arguments = opt.Arguments(self.warehouse)
         ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
@@ -193,8 +208,14 @@ class FilesystemCatalog:
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table with its external paths. If that is cut short, it can be repeated. Raises
-        `NotFound`.
+        """Deletes a table with its external paths. If that is cut short, it can be repeated.
+
+        Args:
+            identifier: names the table.
+            ignore_if_not_exists: do nothing if there is no such table.
+
+        Raises:
+            NotFound: there is no such database or table.
         """
         folder = self._table_folder(identifier)
         location = self.location(identifier)
@@ -220,9 +241,16 @@ class FilesystemCatalog:
         source: Named,
         target: Named,
     ) -> None:
-        """Renames the folder of a table, in one step. Raises `StorageError` if it is missing or the
-        target exists, and `UnsupportedFeature` in a store, where each file would be copied and
-        others could see half a table.
+        """Renames the folder of a table, in one step.
+
+        Args:
+            source: names the table.
+            target: its new name, perhaps in another database.
+
+        Raises:
+            StorageError: the table is missing, or the target exists.
+            UnsupportedFeature: the warehouse is in a store, where each file would be copied, and
+                others could see half a table.
         """
         storage = self._storage
         old_folder = self._table_folder(source)
