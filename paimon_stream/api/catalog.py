@@ -109,7 +109,7 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         with errors.naming(name):
             made = first_schema(described_columns(schema), options=wanted, **described)
             check_definition(table_of(open_beside_spark(f"memory://{quote(name)}"), made))
-        self.post_table(identifier, json.loads(encode_schema(made)), ignored)
+        self.post_table(identifier, json.loads(encode_schema(made)), ignored=ignored)
         return self.get_table(identifier)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
@@ -136,6 +136,6 @@ def catalog(
     arguments = catalog_arguments(given)
     kinds = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
     kind: type[PaimonCatalog] = kinds.get(
-        arguments["storage_options"].get("metastore"), PaimonCatalog
+        arguments["storage_options"].get("metastore", ""), PaimonCatalog
     )
     return kind(**arguments, opened=open_beside_spark)

@@ -154,7 +154,7 @@ def divided(
         for key, value in given.items()
         if key not in storage or key.startswith(opt.SINK_PREFIX)
     }
-    opt.check_sink_options(table, beside=known)
+    opt.check_sink_options(table, additional=known)
     return SourceOptions(
         location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage
     )

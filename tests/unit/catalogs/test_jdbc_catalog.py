@@ -508,7 +508,7 @@ def test_the_options_of_a_catalog_travel_with_its_tables_and_ask_nothing(shop: S
     assert made.storage_options == shop.options
     storage = open_folder(made.location("db.t"), made.storage_options)
     again = pickle.loads(pickle.dumps(storage))
-    assert (again.location, again.named, again.options) == (
+    assert (again.location, again.lock_name, again.options) == (
         storage.location,
         "jdbc.db.t",
         shop.options,
@@ -517,7 +517,7 @@ def test_the_options_of_a_catalog_travel_with_its_tables_and_ask_nothing(shop: S
         ("s3a://other/x/my.db.db/t/", "jdbc.my.db.t"),
         (f"file:{shop.folder}/wh/db.db/t", "jdbc.db.t"),
     ):
-        assert open_table(location, shop.options, lambda *_: storage).named == named  # type: ignore[attr-defined]
+        assert open_table(location, shop.options, lambda *_: storage).lock_name == named  # type: ignore[attr-defined]
     assert isinstance(open_folder(made.warehouse, shop.options), LocalStorage)
     with pytest.raises(errors.InvalidOption, match="no table of a JDBC catalog"):
         open_folder(f"{shop.folder}/elsewhere", shop.options)
