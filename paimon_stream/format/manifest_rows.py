@@ -51,9 +51,6 @@ _RUN: Final = 64
 _CHEAPER: Final = 8
 """Null counts that are read at once count as this part of their bytes."""
 
-_MATCHES_NOTHING: Final = b"\xff" * 20
-"""No field begins with these bytes: a number of them is too long."""
-
 
 def read_entries(
     data: bytes,
@@ -168,17 +165,19 @@ def read_entries(
         return counts
 
     rows = []
-    # The fields that rarely change, as values and as bytes.
+    # The fields that rarely change, as values and as bytes. The first entry matches none of them,
+    # whatever it holds, because nothing in the block is as long.
+    unmatched = bytes(len(data) + 1)
     place: tuple[Any, ...] = ()
-    place_bytes = _MATCHES_NOTHING
+    place_bytes = unmatched
     keys: tuple[Any, ...] = ()
-    key_bytes = _MATCHES_NOTHING
+    key_bytes = unmatched
     value_nulls: list[int | None] | None = None
-    value_null_bytes = _MATCHES_NOTHING
+    value_null_bytes = unmatched
     schema_and_level: tuple[Any, ...] = ()
-    schema_and_level_bytes = _MATCHES_NOTHING
+    schema_and_level_bytes = unmatched
     tail: tuple[Any, ...] = ()
-    tail_bytes = _MATCHES_NOTHING
+    tail_bytes = unmatched
     for _ in range(count):
         if data.startswith(place_bytes, at):
             at += len(place_bytes)
