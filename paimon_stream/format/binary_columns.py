@@ -77,7 +77,7 @@ def is_reserved(type_: DataType) -> bool:
     return type_.is_timestamp and type_.precision > COMPACT_TIMESTAMP
 
 
-class _Text(NamedTuple):
+class _Texts(NamedTuple):
     """The texts of a column.
 
     Attributes:
@@ -100,13 +100,13 @@ class _Part(NamedTuple):
         slot: the slot of each row. Offsets into the variable part are still missing.
         null: which rows are NULL; None if none is.
         tail: the words that every row has in the variable part.
-        text: what rows have in the variable part if it is text or bytes.
+        texts: what rows have in the variable part if the column is text or bytes.
     """
 
     slot: Words
     null: Flags | None
     tail: tuple[Words, ...] = ()
-    text: _Text | None = None
+    texts: _Texts | None = None
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
@@ -129,9 +129,9 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
         rows.put(i, word)
     for i, (part, offset) in enumerate(zip(parts, offsets_in_row, strict=True), start=len(header)):
         pointer = np.asarray(offset, np.uint64) << np.uint64(32)
-        if part.text is not None:
-            rows.put(i, np.where(part.text.lengths > INLINE, part.slot | pointer, part.slot))
-            rows.put_text(offset // 8, part.text)
+        if part.texts is not None:
+            rows.put(i, np.where(part.texts.lengths > INLINE, part.slot | pointer, part.slot))
+            rows.put_texts(offset // 8, part.texts)
         elif part.tail:
             rows.put(i, part.slot | pointer)
             for k, tail in enumerate(part.tail):
@@ -150,10 +150,10 @@ def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints
     end: int | Ints = start
     for part in parts:
         offsets.append(end)
-        if part.text is None:
+        if part.texts is None:
             end = end + 8 * len(part.tail)
         else:
-            end = end + np.where(part.text.lengths > INLINE, part.text.lengths + 7 & -8, 0)
+            end = end + np.where(part.texts.lengths > INLINE, part.texts.lengths + 7 & -8, 0)
     return offsets, end
 
 
@@ -184,11 +184,11 @@ class _RowWords:
         else:
             self.words[self._starts + position] = column
 
-    def put_text(self, position: int | Ints, text: _Text) -> None:
+    def put_texts(self, position: int | Ints, texts: _Texts) -> None:
         """Writes the texts that do not fit into a slot, from this position on. Rows with text
         differ in size.
         """
-        _scatter(self.words, self._starts + position, text)
+        _scatter(self.words, self._starts + position, texts)
 
 
 def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
@@ -202,16 +202,16 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
     return header
 
 
-def _scatter(words: Words, targets: Ints, text: _Text) -> None:
+def _scatter(words: Words, targets: Ints, texts: _Texts) -> None:
     """Writes the texts that do not fit into a slot, word by word, for all rows that have such a
     word.
     """
-    rows = np.flatnonzero(text.lengths > INLINE)
-    sources = text.starts[rows]
+    rows = np.flatnonzero(texts.lengths > INLINE)
+    sources = texts.starts[rows]
     targets = targets[rows]
-    remaining = text.lengths[rows]
+    remaining = texts.lengths[rows]
     while len(remaining) >= FEW_ROWS:
-        words[targets] = text.near[sources] & _LOW_BYTES[np.minimum(remaining, 8)]
+        words[targets] = texts.near[sources] & _LOW_BYTES[np.minimum(remaining, 8)]
         sources = sources + 8
         targets = targets + 1
         remaining = remaining - 8
@@ -224,7 +224,7 @@ def _scatter(words: Words, targets: Ints, text: _Text) -> None:
     for source, target, length in zip(
         sources.tolist(), targets.tolist(), remaining.tolist(), strict=True
     ):
-        data[8 * target : 8 * target + length] = text.raw[source : source + length]
+        data[8 * target : 8 * target + length] = texts.raw[source : source + length]
 
 
 # -- columns to words
@@ -326,14 +326,14 @@ def _byte_length(low: Words, high: Words) -> Ints:
 
 
 def _text_part(column: pa.Array, null: Flags | None) -> _Part:
-    text = _text(column, null)
-    inline_lengths = np.minimum(text.lengths, INLINE)
-    inline = text.near[text.starts] & _LOW_BYTES[inline_lengths] | _SHORT_TEXT[inline_lengths]
-    slot = np.where(text.lengths <= INLINE, inline, text.lengths.view(np.uint64))
-    return _Part(slot=_zeroed(slot, null), null=null, text=text)
+    texts = _texts(column, null)
+    inline_lengths = np.minimum(texts.lengths, INLINE)
+    inline = texts.near[texts.starts] & _LOW_BYTES[inline_lengths] | _SHORT_TEXT[inline_lengths]
+    slot = np.where(texts.lengths <= INLINE, inline, texts.lengths.view(np.uint64))
+    return _Part(slot=_zeroed(slot, null), null=null, texts=texts)
 
 
-def _text(column: pa.Array, null: Flags | None) -> _Text:
+def _texts(column: pa.Array, null: Flags | None) -> _Texts:
     bounds = _text_bounds(column)
     start = int(bounds[0])
     end = int(bounds[-1])
@@ -344,7 +344,7 @@ def _text(column: pa.Array, null: Flags | None) -> _Text:
     lengths = np.diff(bounds).astype(np.int64)
     if null is not None:
         lengths[null] = 0
-    return _Text(raw=raw, near=near, starts=bounds[:-1].astype(np.int64) - start, lengths=lengths)
+    return _Texts(raw=raw, near=near, starts=bounds[:-1].astype(np.int64) - start, lengths=lengths)
 
 
 def _text_bounds(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:

@@ -123,8 +123,8 @@ def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[
         return deserialize(types, partition)
     except FormatError as error:
         raise FormatError(
-            f"The partition {partition[:_SHOWN].hex()} of an entry is not one of the table: {error} "
-            "Its writer was wrong. "
+            f"The partition {partition[:_SHOWN].hex()} of an entry "
+            f"is not one of the table: {error} Its writer was wrong. "
             "Run verify, which names such entries, and roll the table back to before them.",
             partition=partition.hex(),
         ) from None

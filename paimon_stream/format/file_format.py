@@ -128,7 +128,8 @@ def check_columns(
                 problem = _ORC_LTZ_PROBLEM if options.value(ORC_LTZ_LEGACY) else None
             if problem:
                 raise UnsupportedFeature(
-                    f"Column {column.name!r} of {table or 'the table'} is {column.type}: {problem}.",
+                    f"Column {column.name!r} of {table or 'the table'} "
+                    f"is {column.type}: {problem}.",
                     table=table,
                     column=column.name,
                     type=str(column.type),

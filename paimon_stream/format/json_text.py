@@ -202,14 +202,23 @@ next number, and only its own kind is then unknown to them. Older numbers stay r
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 
 _ADVICE: Final[Mapping[str, str]] = {
-    "journal": "Nothing was written. Move it away, and the file 'writer' beside it, which vouches for the journal; "
-    "the batch is then judged by the table's snapshots alone.",
-    "rollbacks": "It says which snapshots rollbacks have removed. Restore it from a backup; or look for the rows of "
-    "all streams in the table, and move it away.",
-    "removal": "It says which snapshots a rollback or fast forward has removed. Restore it from a backup; or look for "
-    "the rows of all streams in the table, and move it away.",
-    "branch": "It says when the branch was made. Restore it from a backup; or look for the rows of the branch's "
-    "streams, and move it away.",
+    "journal": (
+        "Nothing was written. "
+        "Move it away, and the file 'writer' beside it, which vouches for the journal; "
+        "the batch is then judged by the table's snapshots alone."
+    ),
+    "rollbacks": (
+        "It says which snapshots rollbacks have removed. Restore it from a backup; "
+        "or look for the rows of all streams in the table, and move it away."
+    ),
+    "removal": (
+        "It says which snapshots a rollback or fast forward has removed. Restore it from a backup; "
+        "or look for the rows of all streams in the table, and move it away."
+    ),
+    "branch": (
+        "It says when the branch was made. Restore it from a backup; "
+        "or look for the rows of the branch's streams, and move it away."
+    ),
 }
 """What to do about a file of each kind that cannot be trusted."""
 

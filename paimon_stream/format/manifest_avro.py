@@ -76,10 +76,12 @@ def _stats_record(name: str) -> dict[str, Any]:
 
 _FILE: Final = _record(
     "record__FILE",
-    "_FILE_NAME string, _FILE_SIZE long, _ROW_COUNT long, _MIN_KEY bytes, _MAX_KEY bytes, _KEY_STATS keys, "
-    "_VALUE_STATS values, _MIN_SEQUENCE_NUMBER long, _MAX_SEQUENCE_NUMBER long, _SCHEMA_ID long, _LEVEL int, "
-    "_EXTRA_FILES strings, _CREATION_TIME millis?, _DELETE_ROW_COUNT long?, _EMBEDDED_FILE_INDEX bytes?, "
-    "_FILE_SOURCE int?, _VALUE_STATS_COLS strings?, _EXTERNAL_PATH string?, _FIRST_ROW_ID long?, _WRITE_COLS strings?",
+    "_FILE_NAME string, _FILE_SIZE long, _ROW_COUNT long, "
+    "_MIN_KEY bytes, _MAX_KEY bytes, _KEY_STATS keys, _VALUE_STATS values, "
+    "_MIN_SEQUENCE_NUMBER long, _MAX_SEQUENCE_NUMBER long, _SCHEMA_ID long, _LEVEL int, "
+    "_EXTRA_FILES strings, _CREATION_TIME millis?, "
+    "_DELETE_ROW_COUNT long?, _EMBEDDED_FILE_INDEX bytes?, _FILE_SOURCE int?, "
+    "_VALUE_STATS_COLS strings?, _EXTERNAL_PATH string?, _FIRST_ROW_ID long?, _WRITE_COLS strings?",
     keys=_stats_record("record__FILE__KEY_STATS"),
     values=_stats_record("record__FILE__VALUE_STATS"),
 )
@@ -93,8 +95,9 @@ MANIFEST_SCHEMA: Final = _record(
 
 MANIFEST_LIST_SCHEMA: Final = _record(
     "record",
-    "_VERSION int, _FILE_NAME string, _FILE_SIZE long, _NUM_ADDED_FILES long, _NUM_DELETED_FILES long, "
-    "_PARTITION_STATS stats, _SCHEMA_ID long, _MIN_BUCKET int?, _MAX_BUCKET int?, _MIN_LEVEL int?, _MAX_LEVEL int?, "
+    "_VERSION int, _FILE_NAME string, _FILE_SIZE long, "
+    "_NUM_ADDED_FILES long, _NUM_DELETED_FILES long, _PARTITION_STATS stats, _SCHEMA_ID long, "
+    "_MIN_BUCKET int?, _MAX_BUCKET int?, _MIN_LEVEL int?, _MAX_LEVEL int?, "
     "_MIN_ROW_ID long?, _MAX_ROW_ID long?",
     stats=_stats_record("record__PARTITION_STATS"),
 )
@@ -105,13 +108,15 @@ _DELETIONS: Final = _record(
 )
 _GLOBAL_INDEX: Final = _record(
     "record__GLOBAL_INDEX",
-    "_ROW_RANGE_START long, _ROW_RANGE_END long, _INDEX_FIELD_ID int, _EXTRA_FIELD_IDS ints?, _INDEX_META bytes?",
+    "_ROW_RANGE_START long, _ROW_RANGE_END long, _INDEX_FIELD_ID int, "
+    "_EXTRA_FIELD_IDS ints?, _INDEX_META bytes?",
 )
 
 INDEX_MANIFEST_SCHEMA: Final = _record(
     "record",
-    "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _INDEX_TYPE string, _FILE_NAME string, _FILE_SIZE long, "
-    "_ROW_COUNT long, _DELETIONS_VECTORS_RANGES ranges?, _EXTERNAL_PATH string?, _GLOBAL_INDEX global_index?",
+    "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, "
+    "_INDEX_TYPE string, _FILE_NAME string, _FILE_SIZE long, _ROW_COUNT long, "
+    "_DELETIONS_VECTORS_RANGES ranges?, _EXTERNAL_PATH string?, _GLOBAL_INDEX global_index?",
     ranges=_array_of(["null", _DELETIONS]),
     global_index=_GLOBAL_INDEX,
 )
@@ -304,11 +309,11 @@ def _array(items: Sequence[bytes]) -> bytes:
 
 
 def _texts(texts: Sequence[str]) -> bytes:
-    return _array([_text_bytes(text) for text in texts])
+    return _array(list(map(_text_bytes, texts)))
 
 
-def _text_bytes(text: str) -> bytes:
-    return _bytes(text.encode())
+def _text_bytes(value: str) -> bytes:
+    return _bytes(value.encode())
 
 
 def _bytes(data: bytes) -> bytes:
