@@ -21,11 +21,11 @@ MOST_PLAIN: Final = 16 << 20
 package after 8 MiB at the latest; only the last record can be beyond that.
 """
 
-_MOST_WHOLE: Final = 256 << 20
-_RATIO: Final = 2048
-"""The most plain bytes in all blocks of a metadata file are `_MOST_WHOLE`, and `_RATIO` for each of
-its own bytes. Statistics of 5,000 columns compress 300 to 1 if 20 have values, and 2,600 to 1 if
-none has.
+_MOST_PLAIN_IN_FILE: Final = 256 << 20
+_PLAIN_PER_BYTE: Final = 2048
+"""The most plain bytes in all blocks of a metadata file are `_MOST_PLAIN_IN_FILE`, and
+`_PLAIN_PER_BYTE` for each of its own bytes. Statistics of 5,000 columns compress 300 to 1 if 20
+have values, and 2,600 to 1 if none has.
 """
 
 _MOST_DATA: Final = 1 << 30
@@ -35,7 +35,7 @@ Arrow.
 
 _MOST_RECORDS: Final = 100_000
 """The most records in a metadata file, and one more for each of its bytes. Java writes some hundred
-in a block; the names in them make each take several bytes, however well they compress.
+in a block. Each takes several bytes, however well it compresses, because of the names in it.
 """
 
 _MAGIC: Final = b"Obj\x01"
@@ -61,16 +61,27 @@ class AvroBlock(NamedTuple):
 
 
 class Compressor(NamedTuple):
-    """The function that compresses blocks, and the codec's name in the header."""
+    """A way to compress blocks.
+
+    Attributes:
+        codec: its name in the header of a file.
+        compress: compresses the bytes of a block.
+    """
 
     codec: str
     compress: Callable[[bytes], bytes]
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`: `zstd` (Avro's `zstandard`, of this
-    `level`) or Avro's own name. Raises `InvalidOption` for names that Java cannot read, among them
-    `none` and `lz4` (format.md §4.1).
+    """The compressor for a value of `manifest.compression`.
+
+    Args:
+        compression: `zstd` (Avro's `zstandard`) or the name of another codec of Avro.
+        level: the level of zstd.
+
+    Raises:
+        InvalidOption: Java cannot read files of such a name, as of `none` and `lz4` (format.md
+            §4.1).
     """
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
@@ -226,7 +237,7 @@ def _opened(source: Any, path: str) -> _OpenedFile:
 def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
     """The plain blocks of a metadata file, within the limits above."""
     cursor = file.cursor
-    remaining_bytes = _MOST_WHOLE + _RATIO * cursor.size
+    remaining_bytes = _MOST_PLAIN_IN_FILE + _PLAIN_PER_BYTE * cursor.size
     remaining_records = _MOST_RECORDS + cursor.size
     for block in _packed(file):
         remaining_records -= block.records

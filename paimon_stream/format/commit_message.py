@@ -205,16 +205,21 @@ class _Input(ByteCursor):
 
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
+
+# The encoders of the lists of files of an increment.
 _ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
     *[encode_data_file] * 3,
     *[encode_index_file] * 2,
 )
 _EMPTY_INCREMENT: Final = bytes(4 * len(_ENCODERS))
+"""An increment is the lists of files of a write or of a compaction. Here all are empty."""
+
 _Increment = tuple[tuple[Any, ...], ...]
 _NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
 
 
 def _read(source: _Input) -> "CommitMessage":
+    """The next message."""
     start = source.at
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:

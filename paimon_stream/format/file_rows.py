@@ -88,8 +88,11 @@ def encode_data_file(file: entries.DataFileMeta) -> bytes:
 
 
 def _put_names(row: _Row, names: tuple[str, ...]) -> None:
-    """Puts an array of texts: the variable part of a row that has nothing but this array."""
-    row.piece(encode_row((_ARRAY_OF_NAMES,), (names,))[16:] if names else bytes(8))
+    """Puts an array of texts. Its bytes are the variable part of a row with one such column."""
+    if names:
+        row.piece(encode_row((_ARRAY_OF_NAMES,), (names,))[16:])
+    else:
+        row.piece(bytes(8))
 
 
 def _narrow(value: int, bits: int) -> int:
@@ -147,6 +150,7 @@ def _signed(slot: int, bits: int) -> int:
 
 
 def _piece(data: bytes, slot: int) -> bytes:
+    """A value of which the slot has the size and the offset."""
     length = slot & _LOW_WORD
     offset = slot >> 32
     if offset < 0 or offset + length > len(data):
@@ -157,6 +161,7 @@ def _piece(data: bytes, slot: int) -> bytes:
 
 
 def _bytes(data: bytes, slot: int) -> bytes:
+    """A value that is in its slot if it is short."""
     if slot >= 0:
         return _piece(data, slot)
     length = slot >> _MARK_SHIFT & 0x7F
@@ -223,34 +228,36 @@ _DATA: Final[_Form] = _Row.data, _bytes
 _TEXT: Final[_Form] = (lambda row, value: row.data(value.encode()), _text)
 _STATS: Final[_Form] = (lambda row, value: row.piece(_stats_row(value)), _stats)
 _TEXTS: Final[_Form] = _put_names, _names
-_FORMS: Final = (
-    _TEXT,
-    _LONG,
-    _LONG,
-    _DATA,
-    _DATA,
-    _STATS,
-    _STATS,
-    _LONG,
-    _LONG,
-    _LONG,
-    _INT,
-    _TEXTS,
-    _LONG,
-    _LONG,
-    _DATA,
-    _BYTE,
-    _TEXTS,
-    _TEXT,
-    _LONG,
-    _TEXTS,
-)
-"""How each field of a `DataFileMeta`, in their order, is written and read."""
+_FORMS: Final[dict[str, _Form]] = {
+    "file_name": _TEXT,
+    "file_size": _LONG,
+    "row_count": _LONG,
+    "min_key": _DATA,
+    "max_key": _DATA,
+    "key_stats": _STATS,
+    "value_stats": _STATS,
+    "min_sequence_number": _LONG,
+    "max_sequence_number": _LONG,
+    "schema_id": _LONG,
+    "level": _INT,
+    "extra_files": _TEXTS,
+    "creation_time": _LONG,
+    "delete_row_count": _LONG,
+    "embedded_file_index": _DATA,
+    "file_source": _BYTE,
+    "value_stats_cols": _TEXTS,
+    "external_path": _TEXT,
+    "first_row_id": _LONG,
+    "write_cols": _TEXTS,
+}
+"""How each attribute of a `DataFileMeta` is written and read."""
+
 _COLUMNS: Final = [
-    (field.name, 1 << 8 + i, *form)
-    for i, (field, form) in enumerate(zip(fields(entries.DataFileMeta), _FORMS, strict=True))
+    (attribute.name, 1 << 8 + i, *_FORMS[attribute.name])
+    for i, attribute in enumerate(fields(entries.DataFileMeta))
 ]
-"""The name of each field, its null bit, and how it is written and read."""
+"""The name of each attribute, its null bit, and how it is written and read."""
+
 _VALUES: Final = attrgetter(*(name for name, *_ in _COLUMNS))
 
 
@@ -278,6 +285,7 @@ def encode_index_file(file: entries.IndexFileMeta) -> bytes:
 
 def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
     """The values that `index_file_of` takes, without the source metadata of a global index."""
+    global_index = None if file.global_index is None else file.global_index[:-1]
     return (
         file.index_type,
         file.file_name,
@@ -285,7 +293,7 @@ def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
         file.row_count,
         file.deletions,
         file.external_path,
-        None if file.global_index is None else file.global_index[:-1],
+        global_index,
     )
 
 
@@ -324,14 +332,16 @@ def index_file_of(
         ValueError: a value that must not be NULL is None.
     """
     _require("index file", index_type, name, size, rows)
+    ranges = None if deletions is None else tuple(map(_deletion_range, deletions))
+    index = None if global_index is None else _global_index(global_index)
     return entries.IndexFileMeta(
         index_type=index_type,
         file_name=name,
         file_size=size,
         row_count=rows,
-        deletions=None if deletions is None else tuple(map(_deletion_range, deletions)),
+        deletions=ranges,
         external_path=path,
-        global_index=None if global_index is None else _global_index(global_index),
+        global_index=index,
     )
 
 

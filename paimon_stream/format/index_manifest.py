@@ -113,15 +113,13 @@ def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
     if record["_KIND"] != FileKind.ADD:
         raise ValueError(f"kind {record['_KIND']}")
     index_type, name, size, rows, deletions, path, global_index = map(record.get, _FILE_FIELDS)
-    file = index_file_of(
-        index_type,
-        name,
-        size,
-        rows,
-        None if deletions is None else [_values_of_range(place) for place in deletions],
-        path,
-        None if global_index is None else [*map(global_index.get, _GLOBAL_INDEX_FIELDS)],
-    )
+    ranges: list[list[Any] | None] | None = None
+    if deletions is not None:
+        ranges = [_values_of_range(place) for place in deletions]
+    index: list[Any] | None = None
+    if global_index is not None:
+        index = [*map(global_index.get, _GLOBAL_INDEX_FIELDS)]
+    file = index_file_of(index_type, name, size, rows, ranges, path, index)
     return IndexManifestEntry(partition=record["_PARTITION"], bucket=record["_BUCKET"], file=file)
 
 

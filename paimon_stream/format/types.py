@@ -125,7 +125,8 @@ class DataType:
         if self.key is not None:
             node["key"] = self.key.to_json()
         if self.element is not None:
-            node["value" if self.root is TypeRoot.MAP else "element"] = self.element.to_json()
+            name = "value" if self.root is TypeRoot.MAP else "element"
+            node[name] = self.element.to_json()
         if self.root is TypeRoot.ROW:
             node["fields"] = [field.to_json() for field in self.fields]
         return node
