@@ -578,7 +578,7 @@ _ROWS: Final[dict[str, Decoder]] = {
         partial(file_rows.decode_index_file, version=12),
         [
             encode_row(
-                file_rows._INDEX[12],
+                file_rows._INDEX_TYPES[12],
                 (*file_rows.index_values(_ENTRY.file)[:-1], (0, 1, 2, [1], b"x", b"y")),
             )
         ],
