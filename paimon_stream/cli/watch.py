@@ -81,9 +81,11 @@ _NAMES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\n": "enter", b"\r": "ent
 _KEYS: Final = "↑ ↓ choose, Enter opens, Esc closes, s sorts, q ends"
 
 
-def _age(one: StreamState) -> int | None:
+def _age(state: StreamState) -> int | None:
     return (
-        None if one.last_millis is None else max(0, system().clock.now_millis() - one.last_millis)
+        None
+        if state.last_millis is None
+        else max(0, system().clock.now_millis() - state.last_millis)
     )
 
 
@@ -101,34 +103,38 @@ def _number(
     key: str, value: Callable[[StreamState], Any], title: str = "", shown: Any = None, **how: bool
 ) -> Column[StreamState]:
     """A column of numbers, with their text for people."""
-    text = None if shown is None else lambda one: None if value(one) is None else shown(value(one))
+    text = (
+        None
+        if shown is None
+        else lambda state: None if value(state) is None else shown(value(state))
+    )
     return Column(key, value, title, text=text, number=True, **how)
 
 
 COLUMNS: Final[tuple[Column[StreamState], ...]] = (
     Column(
         "table",
-        lambda one: one.location,
-        text=lambda one: "/".join(one.location.rsplit("/", 2)[-2:]),
+        lambda state: state.location,
+        text=lambda state: "/".join(state.location.rsplit("/", 2)[-2:]),
     ),
-    Column("state", lambda one: one.state),
-    Column("batch", lambda one: one.batch, ident=True),
+    Column("state", lambda state: state.state),
+    Column("batch", lambda state: state.batch, ident=True),
     _number("age", _age, shown=_span),
-    _number("interval", lambda one: one.interval, "every", _span),
-    _number("running", lambda one: one.running, shown=_span),
-    _number("rows", lambda one: one.story.rows),
-    _number("rows_per_second", lambda one: one.rows_per_second, "rows/s", "{:,.0f}".format),
-    _number("bytes", lambda one: one.story.bytes, "size", size, extra=True),
-    _number("files", lambda one: one.story.files, extra=True),
-    _number("write_millis", lambda one: one.story.write_millis, "write", _span),
-    _number("commit_millis", lambda one: one.commit_millis, "commit", _span),
-    _number("attempts", lambda one: one.previous.get("attempts"), "tries"),
-    Column("previous", lambda one: dict(one.previous), extra=True),
-    Column("time", lambda one: iso(one.last_millis), extra=True),
-    Column("snapshot", lambda one: one.snapshot, ident=True, extra=True),
-    Column("user", lambda one: one.user, extra=True),
-    Column("query", lambda one: one.query_name, extra=True),
-    Column("why", lambda one: one.why or None, prose=True, extra=True),
+    _number("interval", lambda state: state.interval, "every", _span),
+    _number("running", lambda state: state.running, shown=_span),
+    _number("rows", lambda state: state.story.rows),
+    _number("rows_per_second", lambda state: state.rows_per_second, "rows/s", "{:,.0f}".format),
+    _number("bytes", lambda state: state.story.bytes, "size", size, extra=True),
+    _number("files", lambda state: state.story.files, extra=True),
+    _number("write_millis", lambda state: state.story.write_millis, "write", _span),
+    _number("commit_millis", lambda state: state.commit_millis, "commit", _span),
+    _number("attempts", lambda state: state.previous.get("attempts"), "tries"),
+    Column("previous", lambda state: dict(state.previous), extra=True),
+    Column("time", lambda state: iso(state.last_millis), extra=True),
+    Column("snapshot", lambda state: state.snapshot, ident=True, extra=True),
+    Column("user", lambda state: state.user, extra=True),
+    Column("query", lambda state: state.query_name, extra=True),
+    Column("why", lambda state: state.why or None, prose=True, extra=True),
 )
 
 
@@ -206,10 +212,10 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
     (`_SORTS`).
     """
     keys: dict[str, Callable[[StreamState], Any]] = {
-        "state": lambda one: (STATES.index(one.state), one.location),
-        "table": lambda one: one.location,
-        "age": lambda one: -(_age(one) or 0),
-        "rows": lambda one: -(one.story.rows or 0),
+        "state": lambda state: (STATES.index(state.state), state.location),
+        "table": lambda state: state.location,
+        "age": lambda state: -(_age(state) or 0),
+        "rows": lambda state: -(state.story.rows or 0),
     }
     return sorted(states, key=keys[by])
 
