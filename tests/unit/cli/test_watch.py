@@ -335,7 +335,7 @@ def test_a_servers_outage_is_shown_and_not_waited_for(
         lines = "".join(f'"{key}" = "{value}"\n' for key, value in options)
         (tmp_path / "catalogs.toml").write_text(f"[catalog.prod]\n{lines}")
         (tmp_path / "catalogs.toml").chmod(0o600)
-        context.params = {"named": "prod"}
+        context.params = {"catalog_name": "prod"}
         watched = Watched(Session("", catalog_options=server.options()), [place])
         assert [one.state for one in watched.look(0)] == ["no stream"]
         [(session, _)] = watched._opened.values()
