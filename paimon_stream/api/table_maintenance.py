@@ -135,7 +135,9 @@ class TableMaintenance(LoadedTable):
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
         """
-        return create_automatic_tags(self._newest(), dry_run=self._arguments.flag("dry_run", dry_run))
+        return create_automatic_tags(
+            self._newest(), dry_run=self._arguments.flag("dry_run", dry_run)
+        )
 
     def delete_tag(self, name: str) -> TagReport:
         """Deletes a tag, and the files that only it needed. Of a tag that cannot be read
