@@ -167,6 +167,35 @@ class _Others:
     apart: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restart:
+    """The restart of one sink, and what is known of its stream.
+
+    Attributes:
+        checkpoint: of the query.
+        kind: of the checkpoint.
+        query_id: in the checkpoint; None if it has none.
+        identity: of the restarted sink.
+        batch: that Spark asks for first.
+        is_replay: whether Spark has planned that batch before.
+        done: the newest batch that the query has done; None if it has done none.
+        last: the stream's newest snapshot; None if none is left.
+        owner: the query that has written as the sink's commit user; None if none is known.
+        is_stranger: whether the query has done batches, and the table holds nothing of it.
+    """
+
+    checkpoint: Checkpoint
+    kind: Kind
+    query_id: str | None
+    identity: WriterIdentity
+    batch: Batch
+    is_replay: bool
+    done: int | None
+    last: Snapshot | None
+    owner: str | None
+    is_stranger: bool
+
+
 class _Doctor:
     """Judges the sinks that write to one table.
 
@@ -285,87 +314,119 @@ class _Doctor:
     # -- one sink ---------------------------------------------------------------------------------
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: _Others) -> Diagnosis:
         """The sink's answer, and what the doctor knows beyond it."""
+        restart = self._restart(checkpoint, kind, user)
+        diagnosis = replace(
+            _of_last(user, checkpoint.root, restart.last),
+            query_id=restart.query_id,
+            batch=restart.batch.batch_id,
+            replayed=restart.is_replay,
+            other_users=self._other_users(restart.identity),
+            history=removals_in_words(self._removals, user),
+        )
+        refusals = self._refusals(restart)
+        diagnosis = self._judged(diagnosis, restart, others, refusals)
+        return self._concluded(diagnosis, restart, tuple(refusals.noted))
+
+    def _restart(self, checkpoint: Checkpoint, kind: Kind, user: str) -> _Restart:
         batch, is_replay = _next_batch(checkpoint)
-        query_id = checkpoint.query_id() or _NEW_QUERY
         identity = WriterIdentity(
             user=user,
             token="doctor",
-            query_id=query_id,
+            query_id=checkpoint.query_id() or _NEW_QUERY,
             run_id=f"restart-{self._runtime.ids.uuid()}",
             checkpoint=checkpoint.root,
             query_name=self._query_name,
         )
         last = self._last_of(identity)
-        diagnosis = replace(
-            _of_last(user, checkpoint.root, last),
-            query_id=checkpoint.query_id(),
-            batch=batch.batch_id,
-            replayed=is_replay,
-            other_users=self._other_users(query_id, user),
-            history=removals_in_words(self._removals, user),
-        )
-        owner = self._owner_of(user, last)
+        query_id = checkpoint.query_id()
         done = checkpoint.done_batch() if kind is Kind.QUERY else None
-        is_stranger = done is not None and self._is_stranger(identity)
-        refusals = self._refusals(user, batch)
+        return _Restart(
+            checkpoint=checkpoint,
+            kind=kind,
+            query_id=query_id,
+            identity=identity,
+            batch=batch,
+            is_replay=is_replay,
+            done=done,
+            last=last,
+            owner=self._owner_of(user, last),
+            is_stranger=done is not None and self._is_stranger(identity),
+        )
+
+    def _judged(
+        self,
+        diagnosis: Diagnosis,
+        restart: _Restart,
+        others: _Others,
+        refusals: _NotingReplayErrors,
+    ) -> Diagnosis:
+        """The diagnosis with what the sink would do, or with the error that it would raise. The
+        refusals note what is passed over.
+        """
+        batch = restart.batch
         try:
-            verdict = self._judge(identity, batch, others.users, refusals)
-            name, explanation = in_words(verdict, batch.batch_id, is_replay)
-            explanation += self._without_apart(identity, batch, others)
+            verdict = self._judge(restart, others.users, refusals)
+            name, explanation = in_words(verdict, batch.batch_id, restart.is_replay)
+            explanation += self._without_apart(restart, others)
             history = (*diagnosis.history, *refusals.history)
             diagnosis = replace(diagnosis, verdict=name, explanation=explanation, history=history)
-            if not is_stranger and kind is Kind.QUERY:
-                refusals.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
+            if restart.kind is Kind.QUERY and not restart.is_stranger:
+                done_millis = batch.previous_done_millis
+                refusals.noted.extend(judge_columns(self._table, restart.last, done_millis))
         except PaimonStreamError as error:
             # Only a commit user that is new here can be a new name of a sink.
-            earlier_names = diagnosis.other_users if owner is None else ()
-            known_checkpoint = self._known_checkpoint(user, last)
+            earlier_names = diagnosis.other_users if restart.owner is None else ()
+            known_checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
             diagnosis = replace(
                 diagnosis,
                 verdict=type(error).__name__,
                 explanation=error.message,
-                cure=cure_of(error, checkpoint.root, known_checkpoint, earlier_names),
+                cure=cure_of(error, restart.checkpoint.root, known_checkpoint, earlier_names),
                 option=error.context.get("option"),
             )
-        notes = tuple(refusals.noted)
-        if is_stranger:
-            return self._stranger(diagnosis, done, last, notes)
+        return diagnosis
+
+    def _concluded(
+        self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
+    ) -> Diagnosis:
+        """The diagnosis with what the doctor knows beyond the sink's answer."""
+        if restart.is_stranger:
+            return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__
-        is_of_other_query = owner not in (None, query_id)
-        if is_reset and done is not None and diagnosis.other_users and is_of_other_query:
-            return self._two_streams(diagnosis, owner, last)
-        if kind is not Kind.QUERY:
-            return self._beginner(diagnosis, kind)
+        is_of_other_query = restart.owner not in (None, restart.identity.query_id)
+        is_of_two = is_reset and bool(diagnosis.other_users) and is_of_other_query
+        if is_of_two and restart.done is not None:
+            return self._two_streams(diagnosis, restart)
+        if restart.kind is not Kind.QUERY:
+            return self._beginner(diagnosis, restart.kind)
         if diagnosis.cure is not None or notes:
-            return replace(diagnosis, notes=notes, known=self._known(user))
+            return replace(diagnosis, notes=notes, known=self._known(diagnosis.user))
         return replace(diagnosis, safe=True)
 
-    def _refusals(self, user: str, batch: Batch) -> _NotingReplayErrors:
+    def _refusals(self, restart: _Restart) -> _NotingReplayErrors:
         return _NotingReplayErrors(
             location=self._storage.location,
-            user=user,
-            batch_id=batch.batch_id,
+            user=restart.identity.user,
+            batch_id=restart.batch.batch_id,
             options=self._table.options,
         )
 
-    def _other_users(self, query_id: str, user: str) -> tuple[str, ...]:
+    def _other_users(self, identity: WriterIdentity) -> tuple[str, ...]:
         """The other commit users under which the query is registered."""
-        return tuple(
-            sorted(
-                writer.user
-                for writer in self._registered
-                if writer.query_id == query_id and writer.user != user
-            )
-        )
+        users = [
+            writer.user
+            for writer in self._registered
+            if writer.query_id == identity.query_id and writer.user != identity.user
+        ]
+        return tuple(sorted(users))
 
-    def _without_apart(self, identity: WriterIdentity, batch: Batch, others: _Others) -> str:
+    def _without_apart(self, restart: _Restart, others: _Others) -> str:
         """What the sink raises if the query has no sinks as the users that are `apart`, as a
         sentence; empty if nothing.
         """
-        refusals = self._refusals(identity.user, batch)
         try:
             if others.apart:
-                self._judge(identity, batch, others.users - others.apart, refusals)
+                self._judge(restart, others.users - others.apart, self._refusals(restart))
         except PaimonStreamError as error:
             users = " or ".join(map(repr, sorted(others.apart)))
             return (
@@ -374,19 +435,13 @@ class _Doctor:
             )
         return ""
 
-    def _judge(
-        self,
-        identity: WriterIdentity,
-        batch: Batch,
-        others: frozenset[str],
-        refusals: ReplayErrors,
-    ) -> Verdict:
+    def _judge(self, restart: _Restart, others: frozenset[str], refusals: ReplayErrors) -> Verdict:
         """What the sink would decide on the batch, if `others` were sinks of the same run. Raises
         what the sink would raise.
         """
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
-        evidence = gather(self._table, identity, batch, snapshots=self._snapshots)
+        evidence = gather(self._table, restart.identity, restart.batch, snapshots=self._snapshots)
         evidence = replace(evidence, claimed=others.__contains__)
         return judge(
             self._table, evidence, refusals, self._runtime, overwrites=self._settings.overwrites
@@ -408,19 +463,19 @@ class _Doctor:
         )
 
     def _stranger(
-        self, diagnosis: Diagnosis, done: int | None, last: Snapshot | None, notes: tuple[str, ...]
+        self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
         """The query has done batches, but none of them is known in this table. If snapshots have
         expired, it may have done them here.
         """
         known = self._known(diagnosis.user)
         trace = (
-            f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {done} "
+            f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {restart.done} "
             "and has left no trace in this table"
         )
         if diagnosis.verdict == TableReplaced.__name__:
             return replace(diagnosis, known=known, notes=(*notes, f"{trace}."))
-        checkpoint = self._known_checkpoint(diagnosis.user, last)
+        checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
         hint = ""
         if checkpoint is not None:
             hint = f" (for commit user {diagnosis.user!r} give {checkpoint})"
@@ -452,14 +507,10 @@ class _Doctor:
             "Do not let it continue: rows of another stream would come into this table.",
         )
 
-    def _two_streams(
-        self, diagnosis: Diagnosis, owner: str | None, last: Snapshot | None
-    ) -> Diagnosis:
-        """The checkpoint is of one stream of this table, and the commit user of another one.
-        `owner` is the query of that one.
-        """
+    def _two_streams(self, diagnosis: Diagnosis, restart: _Restart) -> Diagnosis:
+        """The checkpoint is of one stream of this table, and the commit user of another one."""
         users_of_query = listed(diagnosis.other_users)
-        checkpoint = self._known_checkpoint(diagnosis.user, last)
+        checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
         right_checkpoint = "its own checkpoint"
         if checkpoint is not None:
             right_checkpoint = f"its checkpoint: give {checkpoint}"
@@ -468,7 +519,7 @@ class _Doctor:
             option=None,
             known=self._known(diagnosis.user),
             explanation=f"The checkpoint is of query {diagnosis.query_id}, which writes here as commit user "
-            f"{users_of_query}. Commit user {diagnosis.user!r} is that of query {owner}.",
+            f"{users_of_query}. Commit user {diagnosis.user!r} is that of query {restart.owner}.",
             cure=f"For commit user {diagnosis.user!r} take {right_checkpoint}. For this checkpoint take commit user "
             f"{users_of_query}; a new sink of its query needs a name that nobody has had here. Do not let it "
             "continue: the rows of one stream would be taken for those of the other.",

@@ -109,12 +109,14 @@ class Session:
     catalog_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def where(self) -> Any:
-        """The location of the table or its branch, or, in a catalog, the names of database and
-        table.
-        """
-        if not self.catalog_options:
-            return with_branch(self.location, self.branch)
+    def folder(self) -> str:
+        """The location of the table, or of its branch."""
+        folder: str = with_branch(self.location, self.branch)
+        return folder
+
+    @property
+    def identifier(self) -> tuple[str, str]:
+        """The names of the database and the table, or its branch, in the catalog."""
         database, table = names_of(self.location)
         return database, with_branch(table, self.branch)
 
@@ -124,8 +126,8 @@ class Session:
         `NotFound`.
         """
         if self.catalog_options:
-            return self.catalog.get_table(self.where)
-        storage = open_storage(self.where, self.storage_options)
+            return self.catalog.get_table(self.identifier)
+        storage = open_storage(self.folder, self.storage_options)
         try:
             return PaimonTable(load_table(storage))
         except NotFound:

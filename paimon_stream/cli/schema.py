@@ -218,7 +218,7 @@ def create(
     set_options = pairs_of(options, "--option")
     if session.catalog_options:
         session.catalog.create_table(
-            session.where,
+            session.identifier,
             columns,
             if_not_exists,
             set_options,
@@ -228,7 +228,7 @@ def create(
         )
     else:
         PaimonTable.create(
-            session.where,
+            session.folder,
             columns,
             primary_keys=primary_keys,
             partition_keys=partition_keys,
@@ -303,7 +303,7 @@ def alter(session: Session, yes: bool, **typed: Texts) -> Answer:
         has_snapshots = SnapshotStore(storage).latest_id() is not None
         new = altered(old, changes, used=has_snapshots, time_millis=0)
     if yes and session.catalog_options:
-        session.catalog.alter_table(session.where, changes)
+        session.catalog.alter_table(session.identifier, changes)
     elif yes:
         alter_table(storage, changes)
     columns = [json_of(_FIELDS, column) for column in new.fields]
