@@ -275,7 +275,9 @@ def _of_series(series: Any, type_: pa.DataType) -> pa.Array:
     """
     is_float_for_integer = pa.types.is_integer(type_) and series.dtype.kind == "f"
     needs_type = pa.types.is_nested(type_) or is_float_for_integer
-    return pa.Array.from_pandas(series, type=type_ if needs_type else None)
+    if not needs_type:
+        return pa.Array.from_pandas(series)
+    return pa.Array.from_pandas(series, type=type_)
 
 
 def _completed(

@@ -100,8 +100,9 @@ class _Commands(click.Group):
         instruction = os.environ.get(_COMPLETE)
         if instruction:
             sys.exit(self._complete(instruction))
+        words = sys.argv[1:] if args is None else args
         try:
-            code = self._run(list(sys.argv[1:] if args is None else args))
+            code = self._run(list(words))
         except KeyboardInterrupt:
             ctrl_c_is_handled()
             say(

@@ -181,8 +181,8 @@ def _table(
     def line(cells: Sequence[str]) -> str:
         aligned = []
         for column, cell, width in zip(columns, cells, widths, strict=True):
-            is_right = column.number or column.ident
-            aligned.append(_right(cell, width) if is_right else _left(cell, width))
+            align = _right if column.number or column.ident else _left
+            aligned.append(align(cell, width))
         return _GAP.join(aligned).rstrip()
 
     yield Text(line([column.name for column in columns]), style="bold")

@@ -186,10 +186,10 @@ def _json_lines(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
 
 
 def _listing(batches: list[pa.RecordBatch], *, is_filtered: bool) -> Listing[Sequence[Any]]:
+    if not batches and is_filtered:
+        return Listing((), (), "No row fulfils the condition.")
     if not batches:
-        return Listing(
-            (), (), "No row fulfils the condition." if is_filtered else "There are no rows."
-        )
+        return Listing((), (), "There are no rows.")
     rows = pa.Table.from_batches(batches)
     columns = [_column(place, rows.schema.field(place)) for place in range(rows.num_columns)]
     values = [_printable(column).to_pylist() for column in rows.columns]

@@ -204,14 +204,30 @@ _PROTECT: Final = "Keep the last snapshot of streams that were active within a d
         YES,
     ),
 )
-def expire(session: Session, older_than: str | None, yes: bool, **limits: Any) -> Answer:
+def expire(
+    session: Session,
+    retain_max: int | None,
+    retain_min: int | None,
+    older_than: str | None,
+    max_deletes: int | None,
+    protect_streams: bool,
+    yes: bool,
+) -> Answer:
     """Expires old snapshots, and deletes the files that only they need. For limits that are not
     given, the table's options apply. Tags, consumers and active streams keep what they need.
     Without --yes it only shows what would expire.
     """
-    limits["older_than"] = None if older_than is None else _moment(older_than)
+    since = None if older_than is None else _moment(older_than)
     with progress() as reporter:
-        report = session.table.expire_snapshots(**limits, dry_run=not yes, progress=reporter)
+        report = session.table.expire_snapshots(
+            retain_max,
+            retain_min,
+            since,
+            max_deletes,
+            dry_run=not yes,
+            protect_streams=protect_streams,
+            progress=reporter,
+        )
     something = bool(report.snapshots or report.changelogs)
     parts = _expiry_parts(report, done=yes)
     return changed_answer(report.to_json(), parts, done=yes, something=something)
@@ -341,22 +357,31 @@ def query(session: Session, user: str | None) -> Answer:
         YES,
     ),
 )
-def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
+def recommit(
+    session: Session,
+    commit_user: str | None,
+    batch: int | None,
+    snapshot: int | None,
+    delta_list: str | None,
+    yes: bool,
+) -> Answer:
     """Commits the files of a batch again whose snapshot another engine replaced. The error
     CommitLost gives the whole command. Without --snapshot and --delta-list the journal of the
     stream names the files. It can be run twice: a batch that is in the table is left as it is. Then
     start the stream again. Without --yes it only shows what it would commit.
     """
-    report = session.table.recommit(**lost, dry_run=not yes)
+    report = session.table.recommit(
+        commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=not yes
+    )
     files = count(report.files, "file")
     rows = count(report.rows, "row")
-    batch = f"Batch {report.batch} of commit user {report.user}"
+    which = f"Batch {report.batch} of commit user {report.user}"
     if report.found:
         where = "" if report.snapshot is None else f", in snapshot {report.snapshot}"
-        parts = [f"{batch} is in the table{where}. There is nothing to do."]
+        parts = [f"{which} is in the table{where}. There is nothing to do."]
         return changed_answer(report.to_json(), parts, done=yes, something=False)
     parts = [
-        f"{batch} was snapshot {report.replaced}. A snapshot of user {report.by} has replaced it."
+        f"{which} was snapshot {report.replaced}. A snapshot of user {report.by} has replaced it."
     ]
     if yes:
         parts.append(f"{files} with {rows} are in the table again, in snapshot {report.snapshot}.")

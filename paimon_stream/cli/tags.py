@@ -137,13 +137,13 @@ def rollback(session: Session, target: str, is_tag: bool, take_over: bool, yes: 
     same command; until then nothing expires. Without --yes it only shows what would be removed.
     """
     is_id = target.isascii() and target.isdigit() and not is_tag
-    report = session.table.rollback_to(
-        int(target) if is_id else target, dry_run=not yes, take_over=take_over
-    )
+    snapshot_or_tag = int(target) if is_id else target
+    report = session.table.rollback_to(snapshot_or_tag, dry_run=not yes, take_over=take_over)
     verb = "is" if yes else "would be"
+    removed = "removed" if yes else "would be removed"
     parts = [f"Snapshot {report.snapshot} {verb} the newest."]
     if report.snapshots:
-        parts.append(_snapshots_changed(report.snapshots, "removed" if yes else "would be removed"))
+        parts.append(_snapshots_changed(report.snapshots, removed))
     parts += _lost_parts(report, done=yes)
     something = bool(report.snapshots or report.tags or report.changelogs)
     return changed_answer(report.to_json(), parts, done=yes, something=something)
@@ -228,10 +228,12 @@ def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool)
     report = session.table.fast_forward(name, dry_run=not yes, take_over=take_over)
     verb = "is" if yes else "would be"
     parts = [f"Snapshot {report.snapshot} of branch {name} {verb} the newest of the table."]
+    removed = "removed" if yes else "would be removed"
+    added = "added" if yes else "would be added"
     if report.removed:
-        parts.append(_snapshots_changed(report.removed, "removed" if yes else "would be removed"))
+        parts.append(_snapshots_changed(report.removed, removed))
     if report.added:
-        parts.append(_snapshots_changed(report.added, "added" if yes else "would be added"))
+        parts.append(_snapshots_changed(report.added, added))
     parts += _lost_parts(report, done=yes)
     something = bool(report.added or report.removed)
     return changed_answer(report.to_json(), parts, done=yes, something=something)

@@ -241,8 +241,9 @@ def report_to_all(
             reporter(report)
             failing.discard(id(reporter))
         except Exception:  # noqa: BLE001
+            level = logging.DEBUG if id(reporter) in failing else logging.WARNING
             _LOG.log(
-                logging.DEBUG if id(reporter) in failing else logging.WARNING,
+                level,
                 "%s: reporter %r failed on batch %d; the commit is not affected. It is called again next time.",
                 report.location,
                 reporter,

@@ -88,11 +88,9 @@ class PrometheusCollector:
         families: dict[str, Any] = {}
         for metric in METRICS:
             name, _, part = metric.partition(".")
-            kind = (
-                self._metrics.CounterMetricFamily
-                if name in COUNTERS
-                else self._metrics.GaugeMetricFamily
-            )
+            kind = self._metrics.GaugeMetricFamily
+            if name in COUNTERS:
+                kind = self._metrics.CounterMetricFamily
             labels = ["table", "name", "part"] if part else ["table", "name"]
             families[name] = kind(f"paimon_stream_{snake_case(name)}", name, labels=labels)
         return families
