@@ -26,7 +26,7 @@ BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
     Column(
         "partition",
         lambda bucket: bucket.partition,
-        text=lambda bucket: partition_text(bucket.partition),
+        for_people=lambda bucket: partition_text(bucket.partition),
     ),
     Column("bucket", lambda bucket: bucket.bucket, number=True),
     Column("files", lambda bucket: bucket.files, number=True),
@@ -35,7 +35,7 @@ BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
         "bytes",
         lambda bucket: bucket.bytes,
         "size",
-        text=lambda bucket: size(bucket.bytes),
+        for_people=lambda bucket: size(bucket.bytes),
         number=True,
     ),
     Column("reads_before", lambda bucket: bucket.reads_before, "read now", number=True),

@@ -33,7 +33,7 @@ _KNOWN: Final[tuple[Column[Writer], ...]] = (
         "last_time",
         lambda writer: iso(writer.last_millis),
         "time",
-        text=lambda writer: moment(writer.last_millis),
+        for_people=lambda writer: moment(writer.last_millis),
     ),
     Column("checkpoint", lambda writer: writer.checkpoint),
 )

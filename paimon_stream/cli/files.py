@@ -24,7 +24,9 @@ _PARTITION: Final = (
 
 _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column(
-        "partition", lambda file: file.partition, text=lambda file: partition_text(file.partition)
+        "partition",
+        lambda file: file.partition,
+        for_people=lambda file: partition_text(file.partition),
     ),
     Column("bucket", lambda file: file.bucket, ident=True),
     Column("level", lambda file: file.meta.level, ident=True),
@@ -34,7 +36,7 @@ _FILES: Final[tuple[Column[TableFile], ...]] = (
         "bytes",
         lambda file: file.file_size,
         "size",
-        text=lambda file: size(file.file_size),
+        for_people=lambda file: size(file.file_size),
         number=True,
     ),
     Column("schema_id", lambda file: file.meta.schema_id, "schema", ident=True, extra=True),
@@ -57,7 +59,7 @@ _MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
         "bytes",
         lambda listed: listed[1].file_size,
         "size",
-        text=lambda listed: size(listed[1].file_size),
+        for_people=lambda listed: size(listed[1].file_size),
         number=True,
     ),
     Column("name", lambda listed: listed[1].file_name, "manifest"),
@@ -68,7 +70,7 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
     Column(
         "partition",
         lambda partition: partition.values,
-        text=lambda partition: partition_text(partition.values),
+        for_people=lambda partition: partition_text(partition.values),
     ),
     Column("path", lambda partition: partition.path, extra=True),
     Column("buckets", lambda partition: partition.buckets, number=True),
@@ -78,7 +80,7 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
         "bytes",
         lambda partition: partition.bytes,
         "size",
-        text=lambda partition: size(partition.bytes),
+        for_people=lambda partition: size(partition.bytes),
         number=True,
     ),
 )

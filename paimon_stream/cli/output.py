@@ -33,7 +33,7 @@ class Column(Generic[T]):
         key: the column's name in the JSON.
         value: returns the value in the JSON.
         title: the name for people, by default the key.
-        text: returns what people see, by default the value.
+        for_people: returns what people see, by default the value.
         number: whether it is aligned to the right and has commas.
         ident: whether it is a number that names something, such as a snapshot. It has no commas.
         prose: whether it may be broken into lines.
@@ -43,7 +43,7 @@ class Column(Generic[T]):
     key: str
     value: Callable[[T], Any]
     title: str = ""
-    text: Callable[[T], object] | None = None
+    for_people: Callable[[T], object] | None = None
     number: bool = False
     ident: bool = False
     prose: bool = False
@@ -56,7 +56,8 @@ class Column(Generic[T]):
 
     def cell(self, thing: T) -> object:
         """What people see in this column for one thing."""
-        content = self.value(thing) if self.text is None else self.text(thing)
+        read = self.for_people or self.value
+        content = read(thing)
         return str(content) if self.ident and content is not None else content
 
 
@@ -233,21 +234,21 @@ class Answer:
         document: for programs. It becomes JSON.
         parts: for people.
         code: the exit code.
-        text: in pieces, in place of `document` and `parts`.
+        pieces: a text in pieces, in place of `document` and `parts`.
     """
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
     code: int = 0
-    text: Iterable[str] | None = None
+    pieces: Iterable[str] | None = None
 
 
 def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Writes the answer to standard output, as a JSON document or as text with the columns of these
     names.
     """
-    if answer.text is not None:
-        for piece in answer.text:
+    if answer.pieces is not None:
+        for piece in answer.pieces:
             if sys.stdout.isatty():
                 piece = "\n".join(map(plain, piece.split("\n")))
             sys.stdout.write(piece)

@@ -121,10 +121,10 @@ def head(
     batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     form = _form(form, is_document=is_document, is_cat=is_cat)
     if form == "csv":
-        return Answer(document={}, text=_csv(scan, batches))
+        return Answer(document={}, pieces=_csv(scan, batches))
     if form == "json":
-        text = _json_document(scan, batches) if is_document else _json_lines(scan, batches)
-        return Answer(document={}, text=text)
+        pieces = _json_document(scan, batches) if is_document else _json_lines(scan, batches)
+        return Answer(document={}, pieces=pieces)
     return session.listing("rows", _listing(list(batches), is_filtered=where is not None))
 
 
@@ -210,14 +210,16 @@ def _flat(column: Any) -> Any:
 def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
     """The column at this place of the rows."""
 
-    def text(row: Sequence[Any]) -> str:
+    def words(row: Sequence[Any]) -> str:
         value = jsonable(row[place])
         if value is None:
             return "NULL"
         return value if isinstance(value, str) else json.dumps(value)
 
     is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-    return Column(field.name, itemgetter(place), title=field.name, text=text, ident=is_number)
+    return Column(
+        field.name, itemgetter(place), title=field.name, for_people=words, ident=is_number
+    )
 
 
 def _printable(column: Any) -> Any:

@@ -51,7 +51,7 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
     Column(
         "description",
         lambda column: column.description,
-        text=lambda column: column.description or "",
+        for_people=lambda column: column.description or "",
         prose=True,
     ),
 )
@@ -66,7 +66,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
         "doc",
         lambda setting: setting.doc,
         "meaning",
-        text=lambda setting: setting.doc or "not known to this package",
+        for_people=lambda setting: setting.doc or "not known to this package",
         prose=True,
     ),
 )

@@ -62,7 +62,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column(
         "time",
         lambda snapshot: iso(snapshot.time_millis),
-        text=lambda snapshot: moment(snapshot.time_millis),
+        for_people=lambda snapshot: moment(snapshot.time_millis),
     ),
     Column("time_millis", lambda snapshot: snapshot.time_millis, ident=True, extra=True),
     Column("kind", lambda snapshot: snapshot.commit_kind.value),
@@ -95,11 +95,13 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column(
         "watermark",
         lambda snapshot: snapshot.watermark,
-        text=lambda snapshot: moment(snapshot.watermark),
+        for_people=lambda snapshot: moment(snapshot.watermark),
         extra=True,
     ),
     Column("statistics", lambda snapshot: snapshot.statistics, extra=True),
-    Column("properties", lambda snapshot: dict(snapshot.properties), text=_properties, extra=True),
+    Column(
+        "properties", lambda snapshot: dict(snapshot.properties), for_people=_properties, extra=True
+    ),
 )
 """The columns of a snapshot, the same in all commands."""
 
@@ -125,13 +127,13 @@ def named_columns(title: str) -> tuple[Column[NamedSnapshot], ...]:
         Column(
             "snapshot",
             _of_snapshot(lambda snapshot: json_of(COLUMNS, snapshot)),
-            text=_of_snapshot(lambda snapshot: snapshot.id),
+            for_people=_of_snapshot(lambda snapshot: snapshot.id),
             ident=True,
         ),
         Column(
             "time",
             _of_snapshot(lambda snapshot: iso(snapshot.time_millis)),
-            text=_of_snapshot(lambda snapshot: moment(snapshot.time_millis)),
+            for_people=_of_snapshot(lambda snapshot: moment(snapshot.time_millis)),
         ),
         Column("rows", _of_snapshot(lambda snapshot: snapshot.total_record_count), number=True),
     )
@@ -283,12 +285,14 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
         "last_time",
         lambda writer: iso(writer.last_millis),
         "time",
-        text=lambda writer: moment(writer.last_millis),
+        for_people=lambda writer: moment(writer.last_millis),
     ),
     Column("last_time_millis", lambda writer: writer.last_millis, ident=True, extra=True),
     Column("last_snapshot", lambda writer: writer.last_snapshot, "snapshot", ident=True),
     Column("last_rows", lambda writer: writer.last_story.rows, "rows", number=True),
-    Column("last_bytes", lambda writer: writer.last_story.bytes, "size", text=_bytes, number=True),
+    Column(
+        "last_bytes", lambda writer: writer.last_story.bytes, "size", for_people=_bytes, number=True
+    ),
     Column("last_files", lambda writer: writer.last_story.files, "files", number=True, extra=True),
     Column(
         "last_partitions",
@@ -304,16 +308,18 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
         "last_write_millis",
         lambda writer: writer.last_story.write_millis,
         "write",
-        text=_seconds,
+        for_people=_seconds,
         number=True,
     ),
     Column("batches", lambda writer: writer.batches, number=True),
-    Column("gaps", lambda writer: writer.gaps, text=lambda writer: ranges(writer.gaps) or None),
+    Column(
+        "gaps", lambda writer: writer.gaps, for_people=lambda writer: ranges(writer.gaps) or None
+    ),
     Column(
         "query_name",
         lambda writer: writer.query_name,
         "query",
-        text=lambda writer: writer.query_name or writer.query_id,
+        for_people=lambda writer: writer.query_name or writer.query_id,
     ),
     Column("query_id", lambda writer: writer.query_id, extra=True),
     Column("checkpoint", lambda writer: writer.checkpoint),
@@ -323,7 +329,7 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
     Column(
         "watermark",
         lambda writer: writer.watermark,
-        text=lambda writer: moment(writer.watermark),
+        for_people=lambda writer: moment(writer.watermark),
         extra=True,
     ),
 )

@@ -101,33 +101,33 @@ def _number(
     key: str,
     value: Callable[[StreamState], Any],
     title: str = "",
-    words: Callable[[Any], str] | None = None,
+    with_unit: Callable[[Any], str] | None = None,
     *,
     extra: bool = False,
 ) -> Column[StreamState]:
-    """A column of numbers. `words` makes the text for people from a number."""
-    if words is None:
+    """A column of numbers. `with_unit` makes of a number what people see."""
+    if with_unit is None:
         return Column(key, value, title, number=True, extra=extra)
-    in_words = words
+    write = with_unit
 
-    def text(state: StreamState) -> str | None:
+    def for_people(state: StreamState) -> str | None:
         number = value(state)
-        return None if number is None else in_words(number)
+        return None if number is None else write(number)
 
-    return Column(key, value, title, text, number=True, extra=extra)
+    return Column(key, value, title, for_people, number=True, extra=extra)
 
 
 COLUMNS: Final[tuple[Column[StreamState], ...]] = (
     Column(
         "table",
         lambda state: state.location,
-        text=lambda state: "/".join(state.location.rsplit("/", 2)[-2:]),
+        for_people=lambda state: "/".join(state.location.rsplit("/", 2)[-2:]),
     ),
     Column("state", lambda state: state.state),
     Column("batch", lambda state: state.batch, ident=True),
-    _number("age", _age, words=_span),
+    _number("age", _age, with_unit=_span),
     _number("interval", lambda state: state.interval, "every", _span),
-    _number("running", lambda state: state.running, words=_span),
+    _number("running", lambda state: state.running, with_unit=_span),
     _number("rows", lambda state: state.story.rows),
     _number("rows_per_second", lambda state: state.rows_per_second, "rows/s", "{:,.0f}".format),
     _number("bytes", lambda state: state.story.bytes, "size", size, extra=True),
@@ -292,12 +292,12 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     shown = context.params["shown_columns"]
     names = None if shown is None else shown.split(",")
     if context.params["as_json"]:
-        return Answer(document={}, text=_rounds(watched, numbers, interval, _json_lines))
+        return Answer(document={}, pieces=_rounds(watched, numbers, interval, _json_lines))
     if not is_live:
         lines = partial(_table_lines, names=names)
-        return Answer(document={}, text=_rounds(watched, numbers, interval, lines))
+        return Answer(document={}, pieces=_rounds(watched, numbers, interval, lines))
     _Screen(watched, console, names).run(numbers, interval)
-    return Answer(document={}, text=())
+    return Answer(document={}, pieces=())
 
 
 def _round_numbers(rounds: int | None, *, endlessly: bool) -> Iterable[int]:
