@@ -373,7 +373,7 @@ class _Screen:
         if step is not None and self._open is not None:
             self._top = max(self._top + 5 * step, 0)
         elif step is not None:
-            self._place = min(max(self._place + step, 0), len(self._states) - 1)
+            self._place = max(min(self._place + step, len(self._states) - 1), 0)
         elif key == "s":
             self._sort = (self._sort + 1) % len(_SORTS)
         elif key == "enter" and self._states:
@@ -420,8 +420,7 @@ class _Screen:
         first = min(max(self._place - room // 2, 0), max(len(rows) - room, 0))
         sick = sum(state.state not in ("well", "no stream") for state in states)
         summary = f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}"
-        chosen = states[self._place : self._place + 1]  # none without tables
-        reason = chosen[0].why if chosen else ""
+        reason = states[self._place].why if states else ""
         return [
             Text(summary, style="bold"),
             titles,
