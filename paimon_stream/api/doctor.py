@@ -42,12 +42,12 @@ from paimon_stream.spark.sink import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.register import RegisteredWriter, registered_writers
 from paimon_stream.stream.replay_errors import ReplayErrors, gap_in_words
 from paimon_stream.stream.reuse import judge
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
+from paimon_stream.table.register import RegisteredWriter, registered_writers
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table

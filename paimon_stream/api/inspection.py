@@ -20,11 +20,11 @@ from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, previous_of
-from paimon_stream.stream.register import RegisteredWriter, registered_writers
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
+from paimon_stream.table.register import RegisteredWriter, registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

@@ -13,7 +13,7 @@ from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, phases_of, previous_of
-from paimon_stream.stream.register import registered_writers
+from paimon_stream.table.register import registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
 
 State = Literal["unreadable", "stuck", "contended", "silent", "well", "no stream"]

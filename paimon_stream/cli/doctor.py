@@ -22,7 +22,7 @@ from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.runtime import system
-from paimon_stream.stream.register import registered_writers
+from paimon_stream.table.register import registered_writers
 
 _KNOWN: Final[tuple[Column[Writer], ...]] = (
     Column("user", lambda writer: writer.user),

@@ -452,7 +452,7 @@ class Committer:
         long.
         """
         snapshot = staged.snapshot
-        self._snapshots.note(snapshot, staged.content)
+        self._snapshots.believe(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)
         self._cache.advance(staged.base, published, staged.changes.entries)
         self._checker.published(staged.changes)

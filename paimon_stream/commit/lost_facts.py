@@ -37,7 +37,7 @@ class LostFacts:
         which: tuple[str, ...] = (),
     ) -> "LostFacts":
         """The facts of a commit that had added these files. `which` are the options that say where
-        they are noted, if they are not in a journal.
+        they are named, if they are not in a journal.
         """
         return cls(
             files=None if added is None else len(added),

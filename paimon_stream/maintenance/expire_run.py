@@ -14,11 +14,12 @@ order:
 3. The snapshots' own files are deleted, one after the other. From then on nobody can tag one of
    them.
 4. The tags and the other branches are read.
-5. The data files go that the snapshots after the group's first, and the one that follows the group,
-   deleted. Then the changelog files go, unless changelogs outlive their snapshots.
-6. The manifests and index files go that neither the following snapshot nor a tag or branch uses.
-   Then the lists and index manifests that named them go, and the statistics.
-7. The notes go.
+5. Data files are deleted: those that the group's snapshots after the first, and the one that
+   follows the group, removed from the table. Then the changelog files, unless changelogs outlive
+   their snapshots.
+6. Manifests and index files are deleted if neither the following snapshot nor a tag or branch uses
+   them. Then the lists and index manifests that named them, and the statistics.
+7. The notes are removed.
 
 At the end of the run EARLIEST is set (`expire.py`). What lies below a gap in the ids is beside the
 lineage. It goes, but not the data files that it replaced, because these may be live (`_linked`).

@@ -2,24 +2,22 @@
 the claims and the register of the branch, and what main's register says of the same query.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import replace
 
 from paimon_stream.errors import FormatError
-from paimon_stream.format.json_text import (
-    MOST_JSON,
-    decode_checksummed,
-    encode_checksummed,
-    integer,
-    understanding,
-)
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.layout import id_in_name
-
-_REGISTER: Final = "writer"
-_CLAIM: Final = "claim-"
-_CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
+from paimon_stream.table.register import (
+    RegisteredWriter,
+    decode_register,
+    encode_register,
+    register_path,
+    standing_runs,
+    vouched_since,
+)
 
 
 def ask_notes(
@@ -33,13 +31,13 @@ def ask_notes(
     `taken` is as in `copy_stream`, which alone records that these notes are asked: a stream may go
     on in what a killed run has left, and is asked when the run is completed. Raises `StorageError`.
     """
-    path = f"{folder}/{_REGISTER}"
+    path = register_path(folder)
     registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
-    theirs, mine = [None if one is None else _body(one, path) for one in registers]
-    if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
+    theirs, mine = [None if one is None else _readable(one, path) for one in registers]
+    if theirs is None or mine is None or theirs.query_id != mine.query_id:
         return
-    if not mine.get("asksNotes") and not _notes_of(theirs, taken) <= set(mine["askedNotes"]):
-        main.write(path, encode_checksummed(_REGISTER, {**mine, "asksNotes": True}))
+    if not mine.asks_notes and not _notes_of(theirs, taken) <= set(mine.asked_notes):
+        main.write(path, encode_register(replace(mine, asks_notes=True)))
 
 
 def copy_stream(
@@ -55,38 +53,29 @@ def copy_stream(
     before is no reason to ask again. The register comes last, because it vouches for the rest.
     Raises `StorageError`.
     """
-    path = f"{folder}/{_REGISTER}"
+    path = register_path(folder)
     register = read_if_there(branch.read, path, MOST_JSON)
     if register is None:
         return
     present = read_if_there(main.read, path, MOST_JSON)
-    theirs, mine = _body(register, path), None
+    theirs, mine = _readable(register, path), None
     if present is not None:
-        mine = _body(present, path)
-        if theirs is None or mine is None or theirs.get("queryId") != mine.get("queryId"):
+        mine = _readable(present, path)
+        if theirs is None or mine is None or theirs.query_id != mine.query_id:
             return
     if theirs is not None:
-        written_here = set() if mine is None else _runs(mine) - set(mine["forwardedRuns"])
-        theirs["forwardedRuns"] = sorted(_runs(theirs) - written_here)
-    if theirs is not None and mine is not None:
-        theirs["journalSince"] = _later_since(
-            _vouched_since(theirs, branch, folder), _vouched_since(mine, main, folder)
-        )
-        given_up = {*map(tuple, theirs["givenUp"]), *map(tuple, mine["givenUp"])}
-        theirs["givenUp"] = sorted(map(list, given_up))
-        notes = _notes_of(theirs, taken)
-        asked = set(mine["askedNotes"])
-        if mine.get("asksNotes") or not notes <= asked:
-            theirs["asksNotes"] = True
-        theirs["askedNotes"] = sorted(asked | notes)
-        # Two users that shared a run are two sinks, wherever they have run together.
-        runs = dict.fromkeys((*theirs["earlierRuns"], mine.get("run"), *mine["earlierRuns"]))
-        theirs["earlierRuns"] = [run for run in runs if run not in (None, theirs.get("run"))]
-    if theirs is not None:
-        register = encode_checksummed(_REGISTER, theirs)
+        written_here = frozenset() if mine is None else mine.runs - set(mine.forwarded_runs)
+        theirs = replace(theirs, forwarded_runs=tuple(sorted(theirs.runs - written_here)))
+        if mine is not None:
+            since = _later_since(
+                vouched_since(theirs, standing_runs(branch, folder)),
+                vouched_since(mine, standing_runs(main, folder)),
+            )
+            theirs = _of_both(theirs, mine, since, _notes_of(theirs, taken))
+        register = encode_register(theirs)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
-        if data is None or stat.name == _REGISTER:
+        if data is None or stat.path == path:
             continue
         if id_in_name(stat.name, "") is None:
             main.put_if_absent(stat.path, data)
@@ -95,41 +84,36 @@ def copy_stream(
     main.write(path, register)
 
 
-def _body(register: bytes, path: str) -> dict[str, Any] | None:
+def _readable(register: bytes, path: str) -> RegisteredWriter | None:
     """None for a register that cannot be read, which is of no query."""
     with suppress(FormatError):
-        body = decode_checksummed(_REGISTER, register, path)
-        with understanding(path, len(register), "a register of a stream", _CURE):
-            since, given_up = body["journalSince"], body.get("givenUp", ())
-            body["journalSince"] = None if since is None else integer(since)
-            body["givenUp"] = [[integer(first), integer(last)] for first, last in given_up]
-            for key in ("earlierRuns", "forwardedRuns", "askedNotes"):
-                body[key] = list(map(str, body.get(key, ())))
-        return body
+        return decode_register(register, path)
     return None
 
 
-def _notes_of(register: Mapping[str, Any], taken: Collection[tuple[str | None, str]]) -> set[str]:
-    """The names of the notes that concern the query of a register."""
-    return {note for query, note in taken if query in (None, register.get("queryId"))}
-
-
-def _runs(register: Mapping[str, Any]) -> set[str]:
-    """The runs that a register names."""
-    return {str(run) for run in (register.get("run"), *register["earlierRuns"]) if run is not None}
-
-
-def _vouched_since(register: Mapping[str, Any], storage: Storage, folder: str) -> int | None:
-    """The batch from which on the journal is whole; None if a later run has begun since, which may
-    have had none.
+def _of_both(
+    theirs: RegisteredWriter, mine: RegisteredWriter, since: int | None, notes: Collection[str]
+) -> RegisteredWriter:
+    """The branch's register with what main's says of the same query. The journal vouches from batch
+    `since` on, and `notes` name what main has lost.
     """
-    run = register.get("run")
-    if run is not None:
-        claims = {one.name for one in storage.list_files(folder, _CLAIM)}
-        if f"{_CLAIM}{run}" not in claims:
-            return None
-    since: int | None = register["journalSince"]
-    return since
+    # Two users that shared a run are two sinks, wherever they have run together.
+    runs = dict.fromkeys((*theirs.earlier_runs, mine.run, *mine.earlier_runs))
+    return replace(
+        theirs,
+        journal_since=since,
+        given_up=tuple(sorted({*theirs.given_up, *mine.given_up})),
+        asks_notes=theirs.asks_notes or mine.asks_notes or not set(notes) <= set(mine.asked_notes),
+        asked_notes=tuple(sorted({*mine.asked_notes, *notes})),
+        earlier_runs=tuple(run for run in runs if run is not None and run != theirs.run),
+    )
+
+
+def _notes_of(
+    register: RegisteredWriter, taken: Collection[tuple[str | None, str]]
+) -> frozenset[str]:
+    """The names of the notes that concern the query of a register."""
+    return frozenset(note for query, note in taken if query in (None, register.query_id))
 
 
 def _later_since(*since: int | None) -> int | None:

@@ -1,9 +1,11 @@
 """Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full
 merge of every commit, with its thresholds at one.
 
-Invariants: the live files are the same before and after. If nothing would change, nothing is
-published. The snapshot is under a user that nobody else has: with that of a stream, all of its
-batches would seem to be committed (R1.2).
+Invariants: the live files are the same before and after. Nothing is deleted; expiry removes the old
+manifests. If nothing would change, nothing is published. The snapshot is under a user that nobody
+else has: with that of a stream, all of its batches would seem to be committed (R1.2). It keeps the
+properties of its base, as in Java, but for those in which a stream identifies itself and describes
+its batch.
 """
 
 from dataclasses import dataclass, field

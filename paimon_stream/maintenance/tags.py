@@ -1,7 +1,16 @@
 """Tags: a snapshot under a name, whose files stay after it has expired (semantics.md §11). A tag is
-a copy of the snapshot's file under `tag/`. Deleting it deletes the files that are neither in the
-tag before it, nor in what comes after it (the next tag or the oldest snapshot), nor in a branch or
-a journal.
+a copy of the snapshot's file under `tag/`.
+
+Invariants:
+
+- A tag is whole or taken back. After it was written, its creator looks whether the snapshot still
+  exists. If not, an earlier tag must still keep all its files, and no expiry may be unfinished. An
+  expiry deletes the snapshot's own file first, and reads the tags after that (`expire_run.py`). So
+  one of the two sees the other.
+- To delete a tag, its file goes first, so a kill leaves orphans and never a tag without files. Then
+  tags and snapshots are read until two readings are equal. The files go that are neither in the tag
+  before it, nor in what comes after it (the next tag or the oldest snapshot), nor in a branch or a
+  journal.
 """
 
 import datetime as dt

@@ -6,11 +6,12 @@ out.
 
 Why no row is lost:
 
-- A guarantee is made only of statistics that hold for every row. Bounds are not used of floats (NaN
-  is beyond all bounds), bytes and nested types, unless there is one row; nor an upper bound that
-  ends in `?`, because Java may write one that is too small (format.md §4.5); nor bounds that cannot
-  be decoded. Those of CHAR are used without their padding, which ORC files have and their values do
-  not. `known_of` in `scan.py` leaves out what cannot be trusted in a whole file.
+- A guarantee is made only of statistics that hold for every row. Floats, bytes and nested types
+  have no bounds here, unless there is only one row: NaN is beyond all bounds. An upper bound that
+  ends in `?` is not used, because Java may write one that is too small (format.md §4.5). Nor are
+  bounds that cannot be decoded. Those of CHAR are used without their padding, which ORC files have
+  and their values do not. `known_of` in `scan.py` leaves out what cannot be trusted in a whole
+  file.
 - Arrow leaves nothing out by a range that also allows NULL. So rows with NULL are a fragment of
   their own: a file with NULLs in three columns is eight fragments, and is read if one of them is.
   Of further columns with NULLs nothing is said.

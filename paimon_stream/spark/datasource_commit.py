@@ -8,7 +8,7 @@ again from here: after a `SequenceConflict` the restart of the query does that.
 Invariants:
 
 - A file of a task has a new name, and is known to nobody before `publish` (`stream/publishing.py`)
-  has noted it. So whatever ends a batch before that may remove it. After that only that step does.
+  has journalled it. So whatever ends a batch before that may remove it. After that only that step does.
   Spark calls `abort` with all answers after a `commit` that raised, and with None for tasks that
   failed if `commit` was never called: only then it removes files.
 - The process keeps the run of each query in its memory, and uses it only if its newest batch is the
@@ -49,10 +49,10 @@ from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.one_batch import Rows
-from paimon_stream.stream.register import registered_writers
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
+from paimon_stream.table.register import registered_writers
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table

@@ -4,6 +4,9 @@ The atomic create is a hard link: the content goes to a synced temporary file be
 which is then linked to its name. Unlike a rename, a link never replaces a file (semantics.md R2.3).
 Temporary files are named `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a
 file left by a killed process does no harm.
+
+Invariant: nothing is deleted behind a symbolic link. What deletes goes from folder to folder, and
+refuses a link on the way.
 """
 
 import contextlib

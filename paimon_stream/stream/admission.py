@@ -6,7 +6,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.identity import is_own
-from paimon_stream.stream.noted_batches import noted_batches
+from paimon_stream.stream.missing_batches import noted_batches
 from paimon_stream.stream.verdicts import AlreadyCommitted, Verdict
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.table import Table
@@ -37,8 +37,10 @@ def given_up(
 ) -> tuple[tuple[int, int], ...]:
     """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
     operator let this batch continue although the table has lost batches: these are all between the
-    newest one that the table has, also under an old name, and this one. If the loss is `proven`,
-    what lies below the first batch that a note names was not lost: its snapshots may have expired.
+    newest one that the table has, also under an old name, and this one. The batch just before this
+    one is none of them if the table has it under such a name: another name has lost its batches
+    then. If the loss is `proven`, what lies below the first batch that a note names was not lost: its
+    snapshots may have expired.
     A batch below is still in the table, so a later rollback of it stops the stream. What the
     checkpoint is going to run again is not given up any more.
     """
@@ -49,11 +51,13 @@ def given_up(
     if not lost or isinstance(verdict, AlreadyCommitted):
         return known
     own = -1 if verdict.own is None else verdict.own.batch_id
-    kept = max(own, _kept_under_old_names(evidence))
+    under_old_names = _newest_under_old_names(evidence)
+    last_lost = batch_id - 2 if batch_id - 1 in under_old_names else batch_id - 1
+    kept = max([own, *(one for one in under_old_names if one <= batch_id - 2)])
     if proven and (first_taken := _first_taken(evidence, range(kept + 1, batch_id))) is not None:
-        kept = first_taken - 1
+        kept, last_lost = first_taken - 1, max(first_taken, last_lost)
     below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
-    return (*below, (kept + 1, batch_id - 1)) if kept + 1 < batch_id else below
+    return (*below, (kept + 1, last_lost)) if kept + 1 <= last_lost else below
 
 
 def _first_taken(evidence: Evidence, batches: range) -> int | None:
@@ -77,10 +81,10 @@ def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] |
     return (batch_id, SnapshotRef.of(own)) if own is not None and is_ahead else None
 
 
-def _kept_under_old_names(evidence: Evidence) -> int:
-    """The newest batch of the query that the table has under another commit user which may be an
-    old name of this sink; -1 if there is none. One that has the batch before this one has lost
-    nothing, so the loss was not its.
+def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:
+    """The newest batch that the table has of each other commit user of the query which may be an old
+    name of this sink. One that has the batch before this one has lost nothing, so the loss was not
+    its.
     """
     users = {one.user for one in evidence.old_names}
     newest: dict[str, int] = {}
@@ -90,4 +94,4 @@ def _kept_under_old_names(evidence: Evidence) -> int:
             newest.setdefault(one.commit_user, identifier)
         if len(newest) == len(users):
             break
-    return max((one for one in newest.values() if one + 1 < evidence.batch.batch_id), default=-1)
+    return tuple(newest.values())

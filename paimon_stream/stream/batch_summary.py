@@ -1,5 +1,6 @@
 """What a snapshot's properties say of its batch, and of how the one before it was committed
-(semantics.md R1.5).
+(semantics.md R1.5). These are a few small numbers that are known before publishing. No judgement
+uses them, and other engines ignore them.
 """
 
 import re

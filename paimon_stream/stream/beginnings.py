@@ -4,7 +4,13 @@ done? (exactly-once.md §1, §2)
 
 from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Created, Incarnation, Query, Sink, Table
+from paimon_stream.stream.facts import (
+    IdentityShared,
+    SinkNew,
+    TableCreated,
+    TableSame,
+    UserRegistered,
+)
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import is_of_query
 from paimon_stream.stream.own_history import OwnHistory, is_another_incarnation, shares_path_or_name
@@ -14,38 +20,38 @@ from paimon_stream.table.journal import JournalEntry
 
 def which_table(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
-) -> Finding[Table]:
+) -> Finding[TableSame]:
     """Is this still the table that the stream wrote to? A stream is registered in a table after it
     was judged there. So with a register of this table, entries of another one are remains: an
     operator has let the stream continue here.
     """
     registered = evidence.registered
-    noted = (entry, last) if registered is None else (registered,)
-    if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
-        return Finding(Table.SAME)
+    records = (entry, last) if registered is None else (registered,)
+    if all(one is None or one.schema_digest == evidence.schema_digest for one in records):
+        return Finding(TableSame.SAME)
     why = "the table's first schema is not the one it had when this stream last wrote here"
-    return Finding(Table.ANOTHER, lambda refuse: refuse.table_replaced(why))
+    return Finding(TableSame.ANOTHER, lambda refuse: refuse.table_replaced(why))
 
 
-def which_query(evidence: Evidence) -> Finding[Query]:
+def which_registered(evidence: Evidence) -> Finding[UserRegistered]:
     """Whose register has this commit user?"""
     registered, query_id = evidence.registered, evidence.identity.query_id
     if registered is None:
-        return Finding(Query.UNREGISTERED)
+        return Finding(UserRegistered.UNREGISTERED)
     theirs = registered.query_id
     if None in (theirs, query_id) or theirs == query_id:
-        return Finding(Query.OURS)
+        return Finding(UserRegistered.OURS)
     where = f"commit user {evidence.identity.user!r}"
-    return Finding(Query.ANOTHERS, lambda refuse: refuse.checkpoint_reset(theirs, where))
+    return Finding(UserRegistered.ANOTHERS, lambda refuse: refuse.checkpoint_reset(theirs, where))
 
 
-def which_incarnation(evidence: Evidence, history: OwnHistory) -> Finding[Incarnation]:
+def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentityShared]:
     """Has another query written here from this checkpoint path, under this query's name or this
     commit user? Where another sink of this query is registered with the same path or name, that was
     judged when it was let in.
     """
     if evidence.registered is not None or history.own is not None:
-        return Finding(Incarnation.NONE)
+        return Finding(IdentityShared.NONE)
     identity, theirs = evidence.identity, history.incarnation
     is_judged = any(shares_path_or_name(identity, sibling) for sibling in evidence.siblings)
     if theirs is not None and (theirs.commit_user == identity.user or not is_judged):
@@ -54,14 +60,14 @@ def which_incarnation(evidence: Evidence, history: OwnHistory) -> Finding[Incarn
     for other in () if is_judged else evidence.others():
         if is_another_incarnation(identity, other.user, other):
             return _another(other.query_id, f"commit user {other.user!r}")
-    return Finding(Incarnation.NONE)
+    return Finding(IdentityShared.NONE)
 
 
-def _another(query_id: str | None, where: str) -> Finding[Incarnation]:
-    return Finding(Incarnation.ANOTHERS, lambda refuse: refuse.checkpoint_reset(query_id, where))
+def _another(query_id: str | None, where: str) -> Finding[IdentityShared]:
+    return Finding(IdentityShared.ANOTHERS, lambda refuse: refuse.checkpoint_reset(query_id, where))
 
 
-def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[Created]:
+def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCreated]:
     """Is the table, or the branch, younger than the previous batch of this checkpoint? A register
     or a snapshot of ours is then that of a run on a copy of the checkpoint. Clocks differ by up to
     five minutes, so a snapshot that is not five minutes younger than the batch shows nothing; nor
@@ -71,15 +77,15 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[Created]:
     """
     done, created = evidence.batch.previous_done_millis, evidence.made_millis
     if done is None or done >= created:
-        return Finding(Created.EARLIER)
+        return Finding(TableCreated.EARLIER)
     if own is not None:
         is_ours = own.time_millis < done + CLOCKS_DIFFER_MILLIS
     else:
         is_ours = _knows_query(evidence) and created < done + CLOCKS_DIFFER_MILLIS
     if is_ours:
-        return Finding(Created.EARLIER)
+        return Finding(TableCreated.EARLIER)
     return Finding(
-        Created.LATER,
+        TableCreated.LATER,
         lambda refuse: refuse.created_later(done_millis=done, created_millis=created),
     )
 
@@ -113,18 +119,18 @@ def _knows_query(evidence: Evidence) -> bool:
     return is_known or bool(evidence.siblings)
 
 
-def which_sink(evidence: Evidence, *, journals: bool) -> Finding[Sink]:
+def which_sink(evidence: Evidence, *, journals: bool) -> Finding[SinkNew]:
     """Whether the query has written this table under another commit user, and never under this one:
     a sink leaves its register before it commits a batch. The claim of an earlier run shows only
     that one has begun. But its register may have been lost: then the journal has its batches, or,
     after a rollback, a note names it. `journals` is whether the journal is on.
     """
     if evidence.has_earlier_run or evidence.later_entry is not None or not evidence.siblings:
-        return Finding(Sink.NOT_NEW)
+        return Finding(SinkNew.NOT_NEW)
     if len(evidence.runs) == 1:
-        return Finding(Sink.NEW)
+        return Finding(SinkNew.NEW)
     is_noted = any(
         one.user == evidence.identity.user and is_of_query(one.query, evidence.identity)
         for one in evidence.removals().removed
     )
-    return Finding(Sink.NEW if journals and not is_noted else Sink.NOT_NEW)
+    return Finding(SinkNew.NEW if journals and not is_noted else SinkNew.NOT_NEW)

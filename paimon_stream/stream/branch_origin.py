@@ -1,32 +1,32 @@
 """Did a batch come with the branch, which was made from main? (exactly-once.md §8)"""
 
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Branch
+from paimon_stream.stream.facts import BatchInherited
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import is_of_query
 from paimon_stream.table.journal import JournalEntry
 
 
-def which_branch(evidence: Evidence) -> Finding[Branch]:
+def which_inherited(evidence: Evidence) -> Finding[BatchInherited]:
     """What main's journals, and what the branch's manifests mention, show of this batch."""
     user = _came_as(evidence)
     if user == evidence.identity.user:
-        return Finding(Branch.AS_THIS_USER)
+        return Finding(BatchInherited.AS_THIS_USER)
     if user is not None:
         why = (
             f"this query published this batch as commit user {user!r}, and its rows came with the branch, which "
             "was made from main. It may be the same sink under another name"
         )
-        return Finding(Branch.AS_ANOTHER, lambda refuse: refuse.history_unknown(why))
+        return Finding(BatchInherited.AS_ANOTHER, lambda refuse: refuse.history_unknown(why))
     maybe = _may_have_come_as(evidence)
     if maybe is None:
-        return Finding(Branch.NOT)
+        return Finding(BatchInherited.NOT)
     why = (
         f"this query prepared this batch in main as commit user {maybe!r}, main's snapshots do not show "
         "whether it was published before this branch was made, and no manifest mentions its files, which may have "
         "been compacted"
     )
-    return Finding(Branch.MAY_BE, lambda refuse: refuse.history_unknown(why))
+    return Finding(BatchInherited.MAY_BE, lambda refuse: refuse.history_unknown(why))
 
 
 def _came_as(evidence: Evidence) -> str | None:

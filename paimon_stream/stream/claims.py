@@ -7,17 +7,20 @@ not exclude is in fence.py.
 """
 
 from functools import partial
-from typing import Final
 
 from paimon_stream.errors import DuplicateWriter
 from paimon_stream.format import json_text
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.register import RegisteredWriter, registered_writer, write_register
 from paimon_stream.table.layout import escape_user, user_folder
-
-_CLAIM: Final = "claim-"
+from paimon_stream.table.register import (
+    CLAIM,
+    RegisteredWriter,
+    registered_writer,
+    standing_runs,
+    write_register,
+)
 
 
 class Claims:
@@ -28,7 +31,7 @@ class Claims:
         self._identity = identity
         self._folder = user_folder(identity.user)
         self.run = escape_user(identity.run_id or identity.token)
-        self._claim = f"{self._folder}/{_CLAIM}{self.run}"
+        self._claim = f"{self._folder}/{CLAIM}{self.run}"
 
     def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
@@ -50,15 +53,14 @@ class Claims:
         if present is not None and present.run in earlier:
             write_register(self._storage, present.with_run(self.run))
         ends = [
-            partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}")
-            for run in sorted(earlier)
+            partial(self._storage.delete, f"{self._folder}/{CLAIM}{run}") for run in sorted(earlier)
         ]
         self._storage.together(ends)
         return earlier
 
     def standing(self) -> frozenset[str]:
         """The names of the runs that no later one has ended; usually that of the newest run."""
-        return standing_runs(self._storage, self._identity.user)
+        return standing_runs(self._storage, self._folder)
 
     def holds(self) -> bool:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""
@@ -66,7 +68,7 @@ class Claims:
 
     def is_ended(self) -> bool:
         """Whether a later run has ended the claim. A table that was created again has no claims."""
-        return not self.holds() and bool(self._storage.list_files(self._folder, _CLAIM))
+        return not self.holds() and bool(self._storage.list_files(self._folder, CLAIM))
 
     def claimed(self, user: str) -> bool:
         """Whether a sink of this run writes under the given commit user. True if the run id is not
@@ -75,7 +77,7 @@ class Claims:
         run_id = self._identity.run_id
         if run_id is None:
             return True
-        return self._storage.exists(f"{user_folder(user)}/{_CLAIM}{escape_user(run_id)}")
+        return self._storage.exists(f"{user_folder(user)}/{CLAIM}{escape_user(run_id)}")
 
     def register(
         self,
@@ -109,12 +111,6 @@ class Claims:
     def own(self) -> RegisteredWriter | None:
         """The register of this commit user."""
         return registered_writer(self._storage, self._identity.user)
-
-
-def standing_runs(storage: Storage, user: str) -> frozenset[str]:
-    """The names of the runs of a commit user that no later one has ended."""
-    claims = storage.list_files(user_folder(user), _CLAIM)
-    return frozenset(one.name.removeprefix(_CLAIM) for one in claims)
 
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:

@@ -1,20 +1,22 @@
-"""What the first judgement of a run looks at. Nothing here writes, and nothing is judged."""
+"""What a judgement from storage looks at: that of a run's first batch, and of a later one that its
+memory does not decide. Nothing here writes, and nothing is judged.
+"""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.identity import WriterIdentity, is_of_query
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.branch_identity import BranchIdentity
 from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.register import RegisteredWriter, is_newest_register, vouched_since
 from paimon_stream.table.removals import Removals
 from paimon_stream.table.snapshots import SnapshotStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedBatches:
+class JournalledBatches:
     """What the journal of a stream shows of its batches: the newest that has an entry, and the
     first from which on each that reached its commit has had one. None: there is none, or it is not
     known.
@@ -27,34 +29,21 @@ class NotedBatches:
         """Whether the stream may have committed the batch or a later one, as far as the journal
         shows.
         """
-        if self.newest is not None and self.newest >= batch_id:
-            return True
-        return self.since is None or self.since > batch_id
+        return self.has(batch_id) or self.since is None or self.since > batch_id
 
-
-def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
-    """The first batch from which on the journal has each one that reached its commit; None if that
-    is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
-    of the runs after it, which may have had no journal.
-    """
-    if registered is None or not is_newest_register(registered, runs):
-        return None
-    return registered.journal_since
-
-
-def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> bool:
-    """Whether no later run than the register's had begun before these runs."""
-    return registered.run is None or registered.run in runs
+    def has(self, batch_id: int) -> bool:
+        """Whether the journal has an entry of the batch or a later one."""
+        return self.newest is not None and self.newest >= batch_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
+    """What `judge_evidence` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
     `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
     an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
     user of the query, for a branch from main in which the stream has no register, and
     `left_in_main` says of one whether it is certain that the branch does not have it. `registered`
-    is the register of this commit user, `others` those of all others, `noted_by` what the journal
+    is the register of this commit user, `others` those of all others, `journalled_by` what the journal
     of one of these shows, `last_of` its newest entry of an earlier batch, and `entry_of` that of a
     batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot,
     and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
@@ -79,7 +68,7 @@ class Evidence:
     left_in_main: Callable[[str, JournalEntry], bool]
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
-    noted_by: Callable[[RegisteredWriter], NotedBatches]
+    journalled_by: Callable[[RegisteredWriter], JournalledBatches]
     last_of: Callable[[RegisteredWriter], JournalEntry | None]
     entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
     files_live: Callable[[Snapshot, JournalEntry], int]

@@ -4,6 +4,9 @@ A fact is what the evidence shows, in a few values. Each docstring says what the
 what it does not, and where it can be missing. `judgement.py` has the decision, `known_facts.py`
 finds the facts in the evidence. A value is defined for every batch, so that a fact can be asked
 for at any time. Nothing here reads or writes.
+
+A fact is named as a short sentence: a thing, and then what is asked of it. Its value is the answer.
+So `BaseHeld` is no `Base`, and `JournalVouches` no `Journal`.
 """
 
 from enum import Enum
@@ -11,12 +14,12 @@ from enum import Enum
 # -- the first batch of a run: who and where ------------------------------------------------------
 
 
-class Table(Enum):
+class TableSame(Enum):
     """Is this the table to which the stream wrote? The digest of the first schema, in the register
     or else in the journal's entries, against that of the table.
 
     A digest that differs proves that the table was dropped and created again. The same digest does
-    not prove that it was not: `Created` asks that. Without a register and entries nothing can
+    not prove that it was not: `TableCreated` asks that. Without a register and entries nothing can
     differ, so it counts as the same.
     """
 
@@ -24,7 +27,7 @@ class Table(Enum):
     ANOTHER = "created again"
 
 
-class Query(Enum):
+class UserRegistered(Enum):
     """Whose register has this commit user?
 
     A register is written before a first batch is committed, so without one this commit user has
@@ -37,7 +40,7 @@ class Query(Enum):
     ANOTHERS = "another query's"
 
 
-class Incarnation(Enum):
+class IdentityShared(Enum):
     """Has another query written here from our checkpoint path, under our query's name, or as our
     commit user? Snapshots' marks and the registers of other users show it.
 
@@ -51,7 +54,7 @@ class Incarnation(Enum):
     ANOTHERS = "another query's"
 
 
-class Own(Enum):
+class OwnStands(Enum):
     """Our newest snapshot in the lineage, by commit user, query id and identifier.
 
     It proves that its batch was published, and that no snapshot of ours above it is part of the table
@@ -70,7 +73,7 @@ class Own(Enum):
     PASSED_OVER = "would refuse this batch, but an operator let the checkpoint continue despite it"
 
 
-class OldName(Enum):
+class OldNameWrote(Enum):
     """What the query has, or had, here under another commit user, which may be an old name of this
     sink: the two were in no run together, and no sink of this run writes as that user.
 
@@ -78,7 +81,8 @@ class OldName(Enum):
     or have lost them, let a name count as old. `NONE` also stands where the batch before this one,
     or a later one, was written under the sink's own name, and where it has a snapshot and no
     register. The first value that holds counts, in the order of `PUBLISHED`, `MAY_HAVE_PUBLISHED`,
-    and then that of the names.
+    and then that of the names. Of a registered sink whose journal is off, what only no journal
+    excludes counts last, as `MAY_HAVE_PUBLISHED`.
     """
 
     NONE = "none, or nothing is missing of it"
@@ -94,7 +98,7 @@ class OldName(Enum):
 # -- the first batch of a run: what is gone -------------------------------------------------------
 
 
-class Asked(Enum):
+class NotesAsked(Enum):
     """What the notes of removals say of all earlier batches, where the register demands that they
     are asked: a fast forward has put the journal and the snapshots of a branch in the place of
     ours, which would pass for them.
@@ -106,7 +110,7 @@ class Asked(Enum):
     MAY_BE_TAKEN = "whether one was taken away is not known"
 
 
-class Created(Enum):
+class TableCreated(Enum):
     """Is the table, or the branch, younger than the batch that the checkpoint has done?
 
     If it is, this is another table or branch, although its schema has the same digest. Two clocks
@@ -118,7 +122,7 @@ class Created(Enum):
     LATER = "yes"
 
 
-class Last(Enum):
+class LastHeld(Enum):
     """What became of our newest earlier batch that is known to be committed, and is above our
     newest snapshot. The journal's entries name it: Spark went on after it.
 
@@ -136,7 +140,7 @@ class Last(Enum):
     CANNOT_BE_KNOWN = "records contradict each other, or are missing"
 
 
-class Gap(Enum):
+class GapLeft(Enum):
     """Are there batches between our newest snapshot and this batch?
 
     Batches without rows leave none, so a gap proves nothing by itself.
@@ -146,7 +150,7 @@ class Gap(Enum):
     BATCHES = "yes"
 
 
-class Noted(Enum):
+class EarlierNoted(Enum):
     """What the notes of removals say of the earlier batches above our newest snapshot for which no
     journal vouches, and that no operator has given up.
 
@@ -160,7 +164,7 @@ class Noted(Enum):
     MAY_BE_TAKEN = "whether one was taken away is not known"
 
 
-class Elsewhere(Enum):
+class EarlierElsewhere(Enum):
     """Has the query written an earlier batch, which is missing here, in another branch, or in main,
     under this commit user and in place of this history?
 
@@ -175,7 +179,7 @@ class Elsewhere(Enum):
 # -- the first batch of a run: this batch ---------------------------------------------------------
 
 
-class Later(Enum):
+class LaterPrepared(Enum):
     """Does the journal have an entry of a later batch of this table?
 
     It was prepared after this batch had been done, so the checkpoint is older than the table's
@@ -186,7 +190,7 @@ class Later(Enum):
     PREPARED = "one was prepared"
 
 
-class Beside(Enum):
+class OursBeside(Enum):
     """Is a snapshot of ours, with this batch or a later one, not known to lie in the lineage?
 
     It was published. Whether it is part of the table is not known: its id may have been created
@@ -197,19 +201,19 @@ class Beside(Enum):
     THIS_OR_LATER = "one stands"
 
 
-class Entry(Enum):
+class AttemptPrepared(Enum):
     """Does the journal have an attempt at this very batch, of this query and table, that no operator
     has given up?
 
     It was staged. Whether it was published, it does not say. Without one, the batch has not reached
-    its commit, if the journal vouches for it (`Journal`).
+    its commit, if the journal vouches for it (`JournalVouches`).
     """
 
     NONE = "none"
     PREPARED = "an attempt was prepared"
 
 
-class Previous(Enum):
+class PreviousHeld(Enum):
     """What became of the batch that the attempt names as the one before, where no snapshot of ours
     is left.
 
@@ -223,7 +227,7 @@ class Previous(Enum):
     CANNOT_BE_KNOWN = "records contradict each other, or are missing"
 
 
-class Base(Enum):
+class BaseHeld(Enum):
     """What became of the snapshot on which the attempt was prepared?
 
     `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours took it, and it is
@@ -237,7 +241,7 @@ class Base(Enum):
     ROLLED_BACK = "the table has no snapshot as new"
 
 
-class Window(Enum):
+class WindowWhole(Enum):
     """Do all snapshots stand that the table got since the attempt was prepared?
 
     If all do, and none has the batch, the attempt was not published. If one is missing, it may have
@@ -250,7 +254,7 @@ class Window(Enum):
     MISSING = "some are missing"
 
 
-class Live(Enum):
+class FilesLive(Enum):
     """Is a data file of an attempt at this batch live in the newest snapshot?
 
     One live file proves that its attempt was published. Without one nothing is proven: the files
@@ -261,7 +265,7 @@ class Live(Enum):
     LIVE = "one is"
 
 
-class Branch(Enum):
+class BatchInherited(Enum):
     """Did this batch come with the branch, whose stream has no register here? The journals of main,
     and what the branch's manifests mention.
 
@@ -276,14 +280,14 @@ class Branch(Enum):
     MAY_BE = "that is not known"
 
 
-class Number(Enum):
+class BatchFirst(Enum):
     """Is this the first batch of a checkpoint?"""
 
     FIRST = "batch 0"
     LATER = "a later batch"
 
 
-class Sink(Enum):
+class SinkNew(Enum):
     """Is this a sink that the query got after it had written here under another commit user?
 
     A sink leaves its register before it commits, so without one it has committed nothing. The
@@ -294,7 +298,7 @@ class Sink(Enum):
     NOT_NEW = "no, or that is not known"
 
 
-class Journal(Enum):
+class JournalVouches(Enum):
     """Does the journal have each attempt at this batch or a later one that reached its commit?
 
     The register says from which batch on, and is believed if no later run had begun before this
@@ -305,7 +309,7 @@ class Journal(Enum):
     SAYS_NOTHING = "no, or that is not known"
 
 
-class History(Enum):
+class HistoryWhole(Enum):
     """Do all snapshots of the table stand, or was ours found?
 
     If they do, and none has the batch, it was not published, unless something took it away.
@@ -316,29 +320,29 @@ class History(Enum):
 
 
 FIRST_BATCH: tuple[type[Enum], ...] = (
-    Table,
-    Query,
-    Own,
-    Incarnation,
-    OldName,
-    Asked,
-    Created,
-    Last,
-    Gap,
-    Noted,
-    Elsewhere,
-    Later,
-    Beside,
-    Live,
-    Entry,
-    Previous,
-    Base,
-    Window,
-    Branch,
-    Number,
-    Sink,
-    Journal,
-    History,
+    TableSame,
+    UserRegistered,
+    OwnStands,
+    IdentityShared,
+    OldNameWrote,
+    NotesAsked,
+    TableCreated,
+    LastHeld,
+    GapLeft,
+    EarlierNoted,
+    EarlierElsewhere,
+    LaterPrepared,
+    OursBeside,
+    FilesLive,
+    AttemptPrepared,
+    PreviousHeld,
+    BaseHeld,
+    WindowWhole,
+    BatchInherited,
+    BatchFirst,
+    SinkNew,
+    JournalVouches,
+    HistoryWhole,
 )
 """The facts of a run's first batch."""
 
@@ -346,7 +350,7 @@ FIRST_BATCH: tuple[type[Enum], ...] = (
 # -- a later batch of a run -----------------------------------------------------------------------
 
 
-class Order(Enum):
+class BatchAfter(Enum):
     """Does the batch come after the last one that this run has finished?
 
     Spark runs the batches of a run in order, so one that does not is of another sink.
@@ -356,7 +360,7 @@ class Order(Enum):
     NOT_AFTER = "no"
 
 
-class Finished(Enum):
+class FinishedKnown(Enum):
     """Is it known that no later batch was committed before the last one that this run has finished?
 
     If that one had been committed by an earlier run, and had expired, later ones may have been,
@@ -367,7 +371,7 @@ class Finished(Enum):
     HAD_EXPIRED = "no: it had been committed, and had expired"
 
 
-class Remembered(Enum):
+class RememberedHeld(Enum):
     """What became of the last snapshot of the stream that the run remembers?
 
     A snapshot that stands proves that nothing below it was taken. What has expired proves that too,
@@ -384,14 +388,14 @@ class Remembered(Enum):
     DOUBTED = "whether it was taken away is not known"
 
 
-class Attempts(Enum):
+class AttemptsJournalled(Enum):
     """Is the journal on, so that storage can judge a batch that is in doubt?"""
 
     JOURNALLED = "yes"
     NOT_JOURNALLED = "no: the journal is off"
 
 
-class Seen(Enum):
+class SeenHeld(Enum):
     """Is the newest snapshot that the run has seen part of the table, or has it expired?
 
     If it is, the ids above it are new. If it is gone for another reason, ids were used again.
@@ -401,7 +405,7 @@ class Seen(Enum):
     NOT_HELD = "no, or that is not known"
 
 
-class Followed(Enum):
+class OthersFollowed(Enum):
     """May an earlier run of the stream, or a sink under another name, have batches that this run
     has not seen? `NOTHING_MISSED`: the run has a snapshot of its own, or what it has seen stands.
     """
@@ -411,7 +415,7 @@ class Followed(Enum):
     MAY_HAVE_MISSED = "yes, and what it has seen is gone"
 
 
-class Since(Enum):
+class OthersPublished(Enum):
     """What others have published since the run last looked.
 
     A window with missing snapshots never counts as empty.
@@ -423,12 +427,12 @@ class Since(Enum):
 
 
 LATER_BATCH: tuple[type[Enum], ...] = (
-    Order,
-    Finished,
-    Remembered,
-    Attempts,
-    Seen,
-    Followed,
-    Since,
+    BatchAfter,
+    FinishedKnown,
+    RememberedHeld,
+    AttemptsJournalled,
+    SeenHeld,
+    OthersFollowed,
+    OthersPublished,
 )
 """The facts of a later batch."""

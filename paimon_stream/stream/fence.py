@@ -15,7 +15,7 @@ from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.replay_errors import ReplayErrors
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFence:
     """Whether another run can have published one batch where snapshots have expired since the batch
     was judged on `seen`. The committer calls it where it finds such a gap. `attempted`: an earlier
@@ -28,14 +28,12 @@ class RunFence:
     seen: SnapshotRef | None
     attempted: bool
     live: Callable[[], int]
-    gap_seen: bool = False
 
     def __call__(self) -> bool:
         """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if
         an earlier run has, `HistoryUnknown` if one may have and no operator has decided to
         continue, `StorageError`, `FormatError`.
         """
-        self.gap_seen = True
         if self.attempted and self.live():
             raise self.refuse.published_by_earlier_run()
         if not self.claims.holds():

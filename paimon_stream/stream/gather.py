@@ -1,4 +1,4 @@
-"""Gathers the evidence of a run's first judgement from the storage. Nothing here writes."""
+"""Gathers the evidence of a judgement from the storage. Nothing here writes."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,16 +11,22 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
-from paimon_stream.stream.claims import Claims, standing_runs
-from paimon_stream.stream.evidence import Evidence, NotedBatches, vouched_since
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.identity import WriterIdentity, is_own
-from paimon_stream.stream.register import RegisteredWriter, registered_writer, registered_writers
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.branch_identity import BranchIdentity, made_millis, read_identity
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.lineage import published_after
+from paimon_stream.table.register import (
+    RegisteredWriter,
+    registered_writer,
+    registered_writers,
+    standing_runs,
+    vouched_since,
+)
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -34,7 +40,7 @@ def gather(
     snapshots: SnapshotStore,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that the first judgement of a run uses. `runs` are those whose claims stood when
+    """Everything that a judgement from storage uses. `runs` are those whose claims stood when
     this one began; if they are not given, those that stand now. Raises `NotFound` if there is no
     table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
@@ -47,9 +53,9 @@ def gather(
 
     def entries() -> list[JournalEntry | None]:
         """Those of the batch, of the newest earlier one and of the newest later one."""
-        noted, number = journal.batches(), batch.batch_id
+        journalled, number = journal.batches(), batch.batch_id
         kinds = (number.__eq__, number.__gt__, number.__lt__)
-        newest = [max(filter(wanted, noted), default=None) for wanted in kinds]
+        newest = [max(filter(wanted, journalled), default=None) for wanted in kinds]
         found = iter(
             storage.together([partial(journal.read, one) for one in newest if one is not None])
         )
@@ -69,8 +75,8 @@ def gather(
         branch_and_time,
         partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
     ]
-    digest, first, registered, noted_entries, latest, branch, names = storage.together(looks)
-    entry, last_entry, later_entry = noted_entries
+    digest, first, registered, read_entries, latest, branch, names = storage.together(looks)
+    entry, last_entry, later_entry = read_entries
     main = whole_of(storage)
     branches = [one for one in (MAIN, *names) if one != branch_of(storage)]
     # A branch without an identity is of another engine or of an older release.
@@ -97,7 +103,7 @@ def gather(
         ),
         registered=registered,
         others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
-        noted_by=partial(noted_by, storage),
+        journalled_by=partial(journalled_by, storage),
         last_of=cache(lambda other: last_entry_before(storage, other.user, batch.batch_id)),
         entry_of=lambda other, number: Journal(storage, other.user).read(number),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
@@ -201,15 +207,17 @@ def _is_left_in_main(
     )
 
 
-def noted_by(storage: Storage, registered: RegisteredWriter) -> NotedBatches:
+def journalled_by(storage: Storage, registered: RegisteredWriter) -> JournalledBatches:
     """What the journal of another stream shows. Raises `StorageError`."""
-    noted, runs = storage.together(
+    journalled, runs = storage.together(
         [
             Journal(storage, registered.user).batches,
-            partial(standing_runs, storage, registered.user),
+            partial(standing_runs, storage, user_folder(registered.user)),
         ]
     )
-    return NotedBatches(newest=max(noted, default=None), since=vouched_since(registered, runs))
+    return JournalledBatches(
+        newest=max(journalled, default=None), since=vouched_since(registered, runs)
+    )
 
 
 def last_entry_before(storage: Storage, user: str, batch_id: int) -> JournalEntry | None:

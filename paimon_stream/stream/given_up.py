@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TypeAlias
 
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.register import RegisteredWriter
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Batches as pairs of the first and the last one, as in `RegisteredWriter`."""

@@ -57,7 +57,7 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
     if standing.memory is None or standing.target is None:
         target = Target.open(run)
         refuse = run.refusals(batch, target.table)
-        judgement = _judge_first(run, standing, batch, target, refuse)
+        judgement = _admit(run, standing, batch, target, refuse)
     else:
         judgement = _judge_later(run, standing, batch, standing.target, standing.memory)
     run.observer.reached(Phase.JUDGED, batch.batch_id)
@@ -74,12 +74,14 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
     )
 
 
-# -- the first batch of a run ---------------------------------------------------------------------
-def _judge_first(
+# -- coming into a table --------------------------------------------------------------------------
+def _admit(
     run: StreamRun, standing: Standing, batch: Batch, target: Target, refuse: ReplayErrors
 ) -> _Judgement:
-    """Ends the claims of earlier runs before it judges. So one that is alive stops at its next batch,
-    also if this run is then refused.
+    """Judges the batch with which the run comes into this table, and registers the run: its first
+    batch, or one for which an operator has let it go on in a table that was replaced. Ends the claims
+    of earlier runs before it judges. So one that is alive stops at its next batch, also if this run
+    is then refused.
     """
     table = target.table
 
@@ -164,7 +166,7 @@ def _judge_later(
         what = "table's first schema" if digest != target.digest else "branch's identity"
         refuse.table_replaced(f"the {what} changed while the stream was running")
         # An operator lets it continue, as a new stream of that table.
-        return _judge_first(run, standing, batch, Target.open(run), refuse)
+        return _admit(run, standing, batch, Target.open(run), refuse)
     # Batches of an old name may go while this run has none that it could miss.
     outlook = standing.outlook
     follows = outlook.follows or (outlook.is_renamed and memory.own is None)

@@ -8,43 +8,43 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.beginnings import (
     has_begun_here,
     which_created,
-    which_incarnation,
-    which_query,
+    which_registered,
+    which_shared,
     which_sink,
     which_table,
 )
-from paimon_stream.stream.branch_origin import which_branch
+from paimon_stream.stream.branch_origin import which_inherited
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import (
-    Asked,
-    Base,
-    Beside,
-    Branch,
-    Created,
-    Elsewhere,
-    Entry,
-    Gap,
-    History,
-    Incarnation,
-    Journal,
-    Last,
-    Later,
-    Live,
-    Noted,
-    Number,
-    OldName,
-    Own,
-    Previous,
-    Query,
-    Sink,
-    Table,
-    Window,
+    AttemptPrepared,
+    BaseHeld,
+    BatchFirst,
+    BatchInherited,
+    EarlierElsewhere,
+    EarlierNoted,
+    FilesLive,
+    GapLeft,
+    HistoryWhole,
+    IdentityShared,
+    JournalVouches,
+    LastHeld,
+    LaterPrepared,
+    NotesAsked,
+    OldNameWrote,
+    OursBeside,
+    OwnStands,
+    PreviousHeld,
+    SinkNew,
+    TableCreated,
+    TableSame,
+    UserRegistered,
+    WindowWhole,
 )
 from paimon_stream.stream.finding import Finding, Findings
 from paimon_stream.stream.given_up import given_up_as, without_given_up
 from paimon_stream.stream.identity import is_of_query
 from paimon_stream.stream.last_batch import which_last, which_last_above, which_previous
-from paimon_stream.stream.noted_batches import unjournalled, which_elsewhere, which_noted
+from paimon_stream.stream.missing_batches import unjournalled, which_elsewhere, which_noted
 from paimon_stream.stream.old_names import which_old_name
 from paimon_stream.stream.own_history import OwnHistory, walk_down_to_own, which_own, with_rows
 from paimon_stream.stream.prepared_attempt import (
@@ -64,29 +64,29 @@ class Facts(Findings):
     def __init__(self, evidence: Evidence, *, journals: bool) -> None:
         super().__init__(
             {
-                Table: self._table,
-                Query: self._query,
-                Own: self._own,
-                Incarnation: self._incarnation,
-                OldName: self._old_name,
-                Asked: self._asked,
-                Created: self._created,
-                Last: self._last,
-                Gap: self._gap,
-                Noted: self._noted,
-                Elsewhere: self._elsewhere,
-                Later: self._later,
-                Beside: self._beside,
-                Live: self._live,
-                Entry: self._entry,
-                Previous: self._previous,
-                Base: self._base,
-                Window: self._window,
-                Branch: self._branch,
-                Number: self._number,
-                Sink: self._sink,
-                Journal: self._journal,
-                History: self._history,
+                TableSame: self._table_same,
+                UserRegistered: self._user_registered,
+                OwnStands: self._own_stands,
+                IdentityShared: self._identity_shared,
+                OldNameWrote: self._old_name_wrote,
+                NotesAsked: self._notes_asked,
+                TableCreated: self._table_created,
+                LastHeld: self._last_held,
+                GapLeft: self._gap_left,
+                EarlierNoted: self._earlier_noted,
+                EarlierElsewhere: self._earlier_elsewhere,
+                LaterPrepared: self._later_prepared,
+                OursBeside: self._ours_beside,
+                FilesLive: self._files_live,
+                AttemptPrepared: self._attempt_prepared,
+                PreviousHeld: self._previous_held,
+                BaseHeld: self._base_held,
+                WindowWhole: self._window_whole,
+                BatchInherited: self._batch_inherited,
+                BatchFirst: self._batch_first,
+                SinkNew: self._sink_new,
+                JournalVouches: self._journal_vouches,
+                HistoryWhole: self._history_whole,
             }
         )
         self.evidence = evidence
@@ -107,7 +107,7 @@ class Facts(Findings):
     def own_with_rows(self) -> Snapshot | None:
         """The snapshot with the rows of our newest batch, if that is an earlier one."""
         own = self.own
-        is_below = self.ask(Own) is Own.BELOW
+        is_below = self.ask(OwnStands) is OwnStands.BELOW
         return with_rows(self.evidence.snapshots, own) if own is not None and is_below else None
 
     @cached_property
@@ -142,40 +142,40 @@ class Facts(Findings):
         return None if entry is None else cut_above_ours(self.evidence, entry, self.last_entry)
 
     # -- who and where ----------------------------------------------------------------------------
-    def _table(self) -> Finding[Table]:
+    def _table_same(self) -> Finding[TableSame]:
         evidence = self.evidence
         entries = (_of_this_query(one, evidence) for one in (evidence.entry, evidence.last_entry))
         return which_table(evidence, *entries)
 
-    def _query(self) -> Finding[Query]:
-        return which_query(self.evidence)
+    def _user_registered(self) -> Finding[UserRegistered]:
+        return which_registered(self.evidence)
 
-    def _incarnation(self) -> Finding[Incarnation]:
-        return which_incarnation(self.evidence, self.history)
+    def _identity_shared(self) -> Finding[IdentityShared]:
+        return which_shared(self.evidence, self.history)
 
-    def _own(self) -> Finding[Own]:
+    def _own_stands(self) -> Finding[OwnStands]:
         return which_own(self.evidence, self.own)
 
-    def _old_name(self) -> Finding[OldName]:
+    def _old_name_wrote(self) -> Finding[OldNameWrote]:
         last = _of_this_table(self.evidence.last_entry, self.evidence)
-        return which_old_name(self.evidence, self.history, last)
+        return which_old_name(self.evidence, self.history, last, journals=self.journals)
 
     # -- what is gone -----------------------------------------------------------------------------
-    def _asked(self) -> Finding[Asked]:
+    def _notes_asked(self) -> Finding[NotesAsked]:
         registered = self.evidence.registered
         if registered is None or not registered.asks_notes:
-            return Finding(Asked.NOT_ASKED)
+            return Finding(NotesAsked.NOT_ASKED)
         noted = self._noted_of(range(self.evidence.batch.batch_id), None)
         return Finding(_ASKED[noted.value], noted.say)
 
-    def _noted(self) -> Finding[Noted]:
-        is_below = self.ask(Own) is Own.BELOW
+    def _earlier_noted(self) -> Finding[EarlierNoted]:
+        is_below = self.ask(OwnStands) is OwnStands.BELOW
         above = self.history.own_id if is_below else -1
         return self._noted_of(unjournalled(self.evidence, above), self.own)
 
-    def _noted_of(self, missing: range, own: Snapshot | None) -> Finding[Noted]:
+    def _noted_of(self, missing: range, own: Snapshot | None) -> Finding[EarlierNoted]:
         if not missing:
-            return Finding(Noted.NOTHING)
+            return Finding(EarlierNoted.NOTHING)
         evidence = self.evidence
         return which_noted(
             evidence,
@@ -186,93 +186,93 @@ class Facts(Findings):
             doubts_count=evidence.registered is not None,
         )
 
-    def _created(self) -> Finding[Created]:
+    def _table_created(self) -> Finding[TableCreated]:
         own = self.own_with_rows
         if own is None and has_begun_here(self.evidence, self.last_entry):
-            return Finding(Created.EARLIER)
+            return Finding(TableCreated.EARLIER)
         return which_created(self.evidence, own)
 
-    def _last(self) -> Finding[Last]:
+    def _last_held(self) -> Finding[LastHeld]:
         own, evidence, last = self.own, self.evidence, self.last_entry
-        value = self.ask(Own)
-        if own is not None and value is Own.BELOW:
+        value = self.ask(OwnStands)
+        if own is not None and value is OwnStands.BELOW:
             return which_last_above(evidence, own, self.entry, last)
-        if last is None or value not in (Own.NONE, Own.PASSED_OVER):
-            return Finding(Last.NONE)
+        if last is None or value not in (OwnStands.NONE, OwnStands.PASSED_OVER):
+            return Finding(LastHeld.NONE)
         return which_last(evidence, evidence.identity.user, last)
 
-    def _gap(self) -> Finding[Gap]:
+    def _gap_left(self) -> Finding[GapLeft]:
         own, batch_id = self.own, self.evidence.batch.batch_id
         if own is None or own.commit_identifier + 1 >= batch_id:
-            return Finding(Gap.NONE)
+            return Finding(GapLeft.NONE)
         if self.evidence.registered is None:
-            return Finding(Gap.BATCHES, lambda refuse: refuse.checkpoint_ahead(own))
+            return Finding(GapLeft.BATCHES, lambda refuse: refuse.checkpoint_ahead(own))
         first = own.commit_identifier + 1
-        return Finding(Gap.BATCHES, lambda refuse: refuse.left_nothing(first, batch_id - 1))
+        return Finding(GapLeft.BATCHES, lambda refuse: refuse.left_nothing(first, batch_id - 1))
 
-    def _elsewhere(self) -> Finding[Elsewhere]:
+    def _earlier_elsewhere(self) -> Finding[EarlierElsewhere]:
         evidence, last = self.evidence, self.last_entry
         registered = evidence.registered
         if registered is None:
-            return Finding(Elsewhere.NO)
+            return Finding(EarlierElsewhere.NO)
         above = -1 if last is None else last.batch_id
-        if self.ask(Own) is Own.BELOW:
+        if self.ask(OwnStands) is OwnStands.BELOW:
             above = self.history.own_id
         return which_elsewhere(evidence, registered, evidence.given_up, above)
 
     # -- this batch -------------------------------------------------------------------------------
-    def _later(self) -> Finding[Later]:
+    def _later_prepared(self) -> Finding[LaterPrepared]:
         later = _of_this_table(self.evidence.later_entry, self.evidence)
         if later is None:
-            return Finding(Later.NONE)
+            return Finding(LaterPrepared.NONE)
         why = f"this stream had already prepared batch {later.batch_id} for the table"
-        return Finding(Later.PREPARED, lambda refuse: refuse.checkpoint_rewound(why))
+        return Finding(LaterPrepared.PREPARED, lambda refuse: refuse.checkpoint_rewound(why))
 
-    def _beside(self) -> Finding[Beside]:
+    def _ours_beside(self) -> Finding[OursBeside]:
         beside = self.history.beside
         if beside is None or beside.commit_identifier < self.evidence.batch.batch_id:
-            return Finding(Beside.NONE)
+            return Finding(OursBeside.NONE)
         # Its id may have been created again after it had expired, or lists are missing.
         unproven = "but the next snapshot does not show that it was built on it"
         why = (
             f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, {unproven}"
         )
-        return Finding(Beside.THIS_OR_LATER, lambda refuse: refuse.history_unknown(why))
+        return Finding(OursBeside.THIS_OR_LATER, lambda refuse: refuse.history_unknown(why))
 
-    def _live(self) -> Finding[Live]:
+    def _files_live(self) -> Finding[FilesLive]:
         return which_live(self.evidence, self.entry)
 
-    def _entry(self) -> Finding[Entry]:
-        return Finding(Entry.NONE if self.entry is None else Entry.PREPARED)
+    def _attempt_prepared(self) -> Finding[AttemptPrepared]:
+        return Finding(AttemptPrepared.NONE if self.entry is None else AttemptPrepared.PREPARED)
 
-    def _previous(self) -> Finding[Previous]:
+    def _previous_held(self) -> Finding[PreviousHeld]:
         return which_previous(self.evidence, self.entry, self.last_entry)
 
-    def _base(self) -> Finding[Base]:
+    def _base_held(self) -> Finding[BaseHeld]:
         return which_base(self.evidence, self.entry, self.cut)
 
-    def _window(self) -> Finding[Window]:
+    def _window_whole(self) -> Finding[WindowWhole]:
         return which_window(self.evidence, self.entry, self.cut)
 
-    def _branch(self) -> Finding[Branch]:
-        return which_branch(self.evidence)
+    def _batch_inherited(self) -> Finding[BatchInherited]:
+        return which_inherited(self.evidence)
 
-    def _number(self) -> Finding[Number]:
-        return Finding(Number.FIRST if self.evidence.batch.batch_id == 0 else Number.LATER)
+    def _batch_first(self) -> Finding[BatchFirst]:
+        return Finding(BatchFirst.FIRST if self.evidence.batch.batch_id == 0 else BatchFirst.LATER)
 
-    def _sink(self) -> Finding[Sink]:
+    def _sink_new(self) -> Finding[SinkNew]:
         return which_sink(self.evidence, journals=self.journals)
 
-    def _journal(self) -> Finding[Journal]:
+    def _journal_vouches(self) -> Finding[JournalVouches]:
         since = self.evidence.journal_since
         vouches = since is not None and self.evidence.batch.batch_id >= since
-        return Finding(Journal.VOUCHES if vouches else Journal.SAYS_NOTHING)
+        return Finding(JournalVouches.VOUCHES if vouches else JournalVouches.SAYS_NOTHING)
 
-    def _history(self) -> Finding[History]:
+    def _history_whole(self) -> Finding[HistoryWhole]:
         if self.history.complete:
-            return Finding(History.WHOLE)
+            return Finding(HistoryWhole.WHOLE)
         why = "no snapshot of this stream or journal of this batch is left, and older ones expired"
-        return Finding(History.EXPIRED, lambda refuse: refuse.history_unknown(why))
+        return Finding(HistoryWhole.EXPIRED, lambda refuse: refuse.history_unknown(why))
 
 
 def _of_this_query(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
@@ -289,8 +289,8 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 
 _ASKED: Final = MappingProxyType(
     {
-        Noted.NOTHING: Asked.NOTHING,
-        Noted.TAKEN: Asked.TAKEN,
-        Noted.MAY_BE_TAKEN: Asked.MAY_BE_TAKEN,
+        EarlierNoted.NOTHING: NotesAsked.NOTHING,
+        EarlierNoted.TAKEN: NotesAsked.TAKEN,
+        EarlierNoted.MAY_BE_TAKEN: NotesAsked.MAY_BE_TAKEN,
     }
 )

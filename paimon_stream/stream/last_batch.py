@@ -7,7 +7,7 @@ from itertools import chain
 
 from paimon_stream.format.snapshot_json import Snapshot, is_ours
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Last, Previous
+from paimon_stream.stream.facts import LastHeld, PreviousHeld
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.given_up import is_given_up
 from paimon_stream.stream.identity import is_of_query
@@ -33,7 +33,7 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
     return last.batch_id if is_committed else history.own_id
 
 
-def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Last]:
+def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[LastHeld]:
     """No snapshot of this commit user of ours is left, but Spark continued after an earlier batch
     that was journalled, so it was committed above its base, the newest snapshot of its judgement.
     If a snapshot above the base is missing, it may have expired. If none is, it was rolled back or
@@ -45,70 +45,72 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
     if noted is not None:
         return noted
     if went_on_without(evidence, user, last):
-        return Finding(Last.HELD)
+        return Finding(LastHeld.HELD)
     base = last.newest or last.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
     whole = latest is None or published_after(snapshots, base, latest).complete
-    others = _others_above(snapshots, last, last.batch_id)
+    others = _others_above(snapshots, latest, last, last.batch_id)
     if others and not replaced:
-        return Finding(Last.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
+        return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
     if replaced or whole:
         why = f"batch {last.batch_id} was committed, and its snapshot is gone"
-        return Finding(Last.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+        return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
     if None in (replaced, whole):
-        return Finding(Last.CANNOT_BE_KNOWN, lambda refuse: refuse.maybe_rolled_back(last.batch_id))
+        return Finding(
+            LastHeld.CANNOT_BE_KNOWN, lambda refuse: refuse.maybe_rolled_back(last.batch_id)
+        )
     if not _is_mentioned(evidence, last):
-        return Finding(Last.UNPROVEN, lambda refuse: refuse.unproven(last))
-    return Finding(Last.HELD)
+        return Finding(LastHeld.UNPROVEN, lambda refuse: refuse.unproven(last))
+    return Finding(LastHeld.HELD)
 
 
 def which_last_above(
     evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last: JournalEntry | None
-) -> Finding[Last]:
+) -> Finding[LastHeld]:
     """The same where our newest snapshot, `own`, stands: what was committed above it is not in the
     table. Only a note speaks of a batch after which Spark may have gone on without this user.
     """
     user, own_id = evidence.identity.user, own.commit_identifier
     previous = None if entry is None else entry.previous
-    noted = -1 if previous is None else previous.batch_id
-    known = max(-1 if last is None else last.batch_id, noted)
+    named = -1 if previous is None else previous.batch_id
+    known = max(-1 if last is None else last.batch_id, named)
     if (
         last is not None
         and own_id < known
-        and noted < known
+        and named < known
         and went_on_without(evidence, user, last)
     ):
         removed = _which_removed(evidence, user, last)
         if removed is not None:
             return removed
-        known = noted
+        known = named
     if own_id >= known:
-        return Finding(Last.NONE)
+        return Finding(LastHeld.NONE)
     lost = previous if previous is not None and previous.batch_id == known else None
     proven = _proven_removal(evidence, lost, last, known)
     if proven is not None:
-        return Finding(Last.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
-    shown = None if lost is None else _which_in_its_place(evidence.snapshots, lost)
+        return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
+    shown = None if lost is None else _which_in_its_place(evidence, lost)
     if shown is not None:
         return shown
-    others = _others_above(evidence.snapshots, last, known)
+    others = _others_above(evidence.snapshots, evidence.latest, last, known)
     if last is not None and others:
-        return Finding(Last.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
+        return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
     held = f"but the newest snapshot of this stream is {own.id} with batch {own_id}"
     why = f"batch {known} was committed, {held}"
-    return Finding(Last.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+    return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
 
 
 def which_previous(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
-) -> Finding[Previous]:
+) -> Finding[PreviousHeld]:
     """What became of the batch that an attempt names as the one before. No snapshot of ours is
     left. `last` is the newest entry of an earlier batch: if there is one, `which_last` asks the
     notes.
     """
     previous = None if entry is None else entry.previous
     if previous is None:
-        return Finding(Previous.NONE)
+        return Finding(PreviousHeld.NONE)
     snapshots = evidence.snapshots
     storage, kept = snapshots.storage, snapshots.find(previous.snapshot.id)
     replaced = is_replaced(snapshots, previous.snapshot, evidence.latest)
@@ -116,22 +118,22 @@ def which_previous(
         proven = _proven_removal(evidence, previous, last, previous.batch_id)
         if proven is not None:
             return Finding(
-                Previous.ROLLED_BACK, lambda refuse: refuse.gone(previous.batch_id, proven)
+                PreviousHeld.ROLLED_BACK, lambda refuse: refuse.gone(previous.batch_id, proven)
             )
-        value = Previous.REPLACED if replaced else Previous.CANNOT_BE_KNOWN
+        value = PreviousHeld.REPLACED if replaced else PreviousHeld.CANNOT_BE_KNOWN
         return Finding(
             value,
             lambda refuse: refuse.commit_lost(previous, kept, storage, proven=replaced is True),
         )
     if last is not None:
-        return Finding(Previous.HELD)
+        return Finding(PreviousHeld.HELD)
     removals = evidence.removals()
     noted = judge_notes(removals, removals.of_nonce(previous.snapshot.nonce))
     if noted.fate is Fate.EXPIRED:
-        return Finding(Previous.HELD)
+        return Finding(PreviousHeld.HELD)
     is_taken = noted.fate is Fate.ROLLED_BACK
     return Finding(
-        Previous.ROLLED_BACK if is_taken else Previous.CANNOT_BE_KNOWN,
+        PreviousHeld.ROLLED_BACK if is_taken else PreviousHeld.CANNOT_BE_KNOWN,
         lambda refuse: refuse.gone(previous.batch_id, noted),
     )
 
@@ -214,7 +216,7 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     return answer
 
 
-def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Finding[Last] | None:
+def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Finding[LastHeld] | None:
     """Do the notes say that a batch which a commit user had journalled was removed, or may have
     been? None if they do not.
     """
@@ -223,7 +225,7 @@ def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Findin
         return None
     is_taken = answer.fate is Fate.ROLLED_BACK
     return Finding(
-        Last.ROLLED_BACK if is_taken else Last.CANNOT_BE_KNOWN,
+        LastHeld.ROLLED_BACK if is_taken else LastHeld.CANNOT_BE_KNOWN,
         lambda refuse: refuse.gone(entry.batch_id, answer),
     )
 
@@ -238,13 +240,12 @@ def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
 
 
 def _others_above(
-    snapshots: SnapshotStore, entry: JournalEntry | None, known: int
+    snapshots: SnapshotStore, latest: Snapshot | None, entry: JournalEntry | None, known: int
 ) -> list[Snapshot]:
     """The snapshots of other engines, ascending, if one of them may have replaced that of the known
     batch: the one on which the batch was made still stands, and none above it is missing. Otherwise
     none.
     """
-    latest = snapshots.latest()
     if latest is None or entry is None or entry.batch_id != known:
         return []
     base = entry.newest or entry.base
@@ -273,14 +274,17 @@ def _proven_removal(
     return None if proven is None else judge_notes(removals, proven)
 
 
-def _which_in_its_place(snapshots: SnapshotStore, lost: PreviousBatch) -> Finding[Last] | None:
+def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[LastHeld] | None:
     """A batch that is known to be committed is not in the table's lineage. Why, if the batch's own
     snapshot shows the reason; else None.
     """
-    kept, latest = snapshots.find(lost.snapshot.id), snapshots.latest()
+    snapshots, latest = evidence.snapshots, evidence.latest
+    kept = snapshots.find(lost.snapshot.id)
     if kept is None or latest is None:
         return None
     if kept.nonce == lost.snapshot.nonce:
-        return Finding(Last.BESIDE_THE_LINE, lambda refuse: refuse.beside_the_line(lost, latest))
+        return Finding(
+            LastHeld.BESIDE_THE_LINE, lambda refuse: refuse.beside_the_line(lost, latest)
+        )
     storage = snapshots.storage
-    return Finding(Last.REPLACED, lambda refuse: refuse.commit_lost(lost, kept, storage))
+    return Finding(LastHeld.REPLACED, lambda refuse: refuse.commit_lost(lost, kept, storage))

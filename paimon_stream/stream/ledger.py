@@ -8,7 +8,7 @@ from dataclasses import replace
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Own, Window
+from paimon_stream.stream.facts import OwnStands, WindowWhole
 from paimon_stream.stream.finding import walk
 from paimon_stream.stream.judgement import ROWS, Outcome
 from paimon_stream.stream.known_facts import Facts
@@ -17,9 +17,10 @@ from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdic
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 
-def judge_first(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
-    """Judges the first batch of a run, from everything that storage holds. Raises the `ReplayError`
-    that says what cannot be proven, and which option lets an operator decide.
+def judge_evidence(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
+    """Judges a batch from everything that storage holds: the first one of a run, and a later one that
+    the run's memory does not decide. Raises the `ReplayError` that says what cannot be proven, and
+    which option lets an operator decide.
     """
     facts = Facts(evidence, journals=bool(refuse.options.value(JOURNAL)))
     return _verdict(walk(facts, ROWS, refuse), facts)
@@ -31,7 +32,7 @@ def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
     """
     seen, entry = facts.evidence.seen, facts.entry
     if outcome is Outcome.COMMITTED:
-        own = facts.own if facts.ask(Own) is Own.THIS_BATCH else None
+        own = facts.own if facts.ask(OwnStands) is OwnStands.THIS_BATCH else None
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
     if outcome is Outcome.REUSE and entry is not None:
         return Reuse(seen=seen, own=_published(facts), entry=_above_cut(facts, entry))
@@ -48,6 +49,9 @@ def _published(facts: Facts) -> PreviousBatch | None:
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
     """The attempt, as if it had been prepared where the rollbacks ended that took its base."""
-    if facts.ask(Own) is Own.BELOW or facts.ask(Window) is not Window.ALL_SINCE_CUT:
+    if (
+        facts.ask(OwnStands) is OwnStands.BELOW
+        or facts.ask(WindowWhole) is not WindowWhole.ALL_SINCE_CUT
+    ):
         return entry
     return replace(entry, base=facts.cut, newest=None)

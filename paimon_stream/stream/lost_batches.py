@@ -16,9 +16,9 @@ from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.register import registered_writers
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

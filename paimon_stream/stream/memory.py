@@ -15,7 +15,15 @@ from paimon_stream.format.snapshot_json import (
 )
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.claims import duplicate_writer
-from paimon_stream.stream.facts import Attempts, Finished, Followed, Order, Remembered, Seen, Since
+from paimon_stream.stream.facts import (
+    AttemptsJournalled,
+    BatchAfter,
+    FinishedKnown,
+    OthersFollowed,
+    OthersPublished,
+    RememberedHeld,
+    SeenHeld,
+)
 from paimon_stream.stream.finding import Finding, Findings, Say, walk
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.judgement import NEXT_ROWS, Outcome
@@ -66,12 +74,12 @@ def judge_next(
     if walk(facts, NEXT_ROWS, refuse) is Outcome.STORAGE:
         return None
     newest = None if latest is None else SnapshotRef.of(latest)
-    seen_all = facts.ask(Since) is not Since.MISSING
+    seen_all = facts.ask(OthersPublished) is not OthersPublished.MISSING
     return Fresh(
         seen=newest if seen_all else memory.seen,
         newest=None if seen_all else newest,
         own=memory.own,
-        own_stands=facts.ask(Remembered) is Remembered.STANDS,
+        own_stands=facts.ask(RememberedHeld) is RememberedHeld.STANDS,
     )
 
 
@@ -89,13 +97,13 @@ class _NextFacts(Findings):
     ) -> None:
         super().__init__(
             {
-                Order: self._order,
-                Finished: self._finished,
-                Remembered: self._remembered,
-                Attempts: self._attempts,
-                Seen: self._seen,
-                Followed: self._followed,
-                Since: self._since,
+                BatchAfter: self._batch_after,
+                FinishedKnown: self._finished_known,
+                RememberedHeld: self._remembered_held,
+                AttemptsJournalled: self._attempts_journalled,
+                SeenHeld: self._seen_held,
+                OthersFollowed: self._others_followed,
+                OthersPublished: self._others_published,
             }
         )
         self._snapshots = snapshots
@@ -106,19 +114,21 @@ class _NextFacts(Findings):
         self._batch_id = refuse.batch_id
         self._journals = bool(refuse.options.value(JOURNAL))
 
-    def _order(self) -> Finding[Order]:
+    def _batch_after(self) -> Finding[BatchAfter]:
         if self._batch_id > self._memory.batch_id:
-            return Finding(Order.AFTER)
-        return Finding(Order.NOT_AFTER, refuse_duplicate)
+            return Finding(BatchAfter.AFTER)
+        return Finding(BatchAfter.NOT_AFTER, refuse_duplicate)
 
-    def _finished(self) -> Finding[Finished]:
-        return Finding(Finished.HAD_EXPIRED if self._memory.has_expired else Finished.KNOWN)
+    def _finished_known(self) -> Finding[FinishedKnown]:
+        return Finding(
+            FinishedKnown.HAD_EXPIRED if self._memory.has_expired else FinishedKnown.KNOWN
+        )
 
-    def _remembered(self) -> Finding[Remembered]:
+    def _remembered_held(self) -> Finding[RememberedHeld]:
         """Whether our last snapshot is part of the table's lineage, or has expired."""
         own, snapshots = self._memory.own, self._snapshots
         if own is None:
-            return Finding(Remembered.NONE)
+            return Finding(RememberedHeld.NONE)
 
         def took_it(removed: Removed) -> bool:
             """Whether an earlier batch of this stream was removed, and so all that followed."""
@@ -133,12 +143,12 @@ class _NextFacts(Findings):
         newest = 0 if self._latest is None else self._latest.id
         if answer.is_held:
             stands = answer.fate is Fate.IN_TABLE
-            return Finding(Remembered.STANDS if stands else Remembered.EXPIRED)
+            return Finding(RememberedHeld.STANDS if stands else RememberedHeld.EXPIRED)
         if answer.fate is Fate.REPLACED:
             kept = snapshots.find(own.snapshot.id)
             if kept is not None:
                 return Finding(
-                    Remembered.REPLACED,
+                    RememberedHeld.REPLACED,
                     lambda refuse: refuse.commit_lost(own, kept, snapshots.storage),
                 )
         elif newest <= own.snapshot.id:
@@ -150,39 +160,43 @@ class _NextFacts(Findings):
                     else "the table has no snapshot"
                 )
             )
-            return Finding(Remembered.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+            return Finding(RememberedHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
         is_noted = answer.fate is Fate.ROLLED_BACK
         return Finding(
-            Remembered.NOTED if is_noted else Remembered.DOUBTED,
+            RememberedHeld.NOTED if is_noted else RememberedHeld.DOUBTED,
             lambda refuse: refuse.gone(own.batch_id, answer),
         )
 
-    def _attempts(self) -> Finding[Attempts]:
-        return Finding(Attempts.JOURNALLED if self._journals else Attempts.NOT_JOURNALLED)
+    def _attempts_journalled(self) -> Finding[AttemptsJournalled]:
+        return Finding(
+            AttemptsJournalled.JOURNALLED if self._journals else AttemptsJournalled.NOT_JOURNALLED
+        )
 
-    def _seen(self) -> Finding[Seen]:
+    def _seen_held(self) -> Finding[SeenHeld]:
         is_held = _has_seen(self._snapshots, self._memory, self._latest)
-        return Finding(Seen.HELD if is_held else Seen.NOT_HELD)
+        return Finding(SeenHeld.HELD if is_held else SeenHeld.NOT_HELD)
 
-    def _followed(self) -> Finding[Followed]:
+    def _others_followed(self) -> Finding[OthersFollowed]:
         if not self._follows:
-            return Finding(Followed.NOBODY)
+            return Finding(OthersFollowed.NOBODY)
         if self._memory.own is None and not _still_sees(
             self._snapshots, self._memory.seen, self._latest
         ):
-            return Finding(Followed.MAY_HAVE_MISSED)
-        return Finding(Followed.NOTHING_MISSED)
+            return Finding(OthersFollowed.MAY_HAVE_MISSED)
+        return Finding(OthersFollowed.NOTHING_MISSED)
 
-    def _since(self) -> Finding[Since]:
+    def _others_published(self) -> Finding[OthersPublished]:
         seen, latest = self._memory.seen, self._latest
         if latest is None or latest.id <= (0 if seen is None else seen.id):
-            return Finding(Since.NOT_THE_BATCH)
+            return Finding(OthersPublished.NOT_THE_BATCH)
         window = published_after(self._snapshots, seen, latest)
         for snapshot in window.snapshots:
             is_ours = snapshot.commit_user == self._user
             if is_ours and self._batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER:
-                return Finding(Since.THE_BATCH, _refuse_shared(snapshot))
-        return Finding(Since.NOT_THE_BATCH if window.complete else Since.MISSING)
+                return Finding(OthersPublished.THE_BATCH, _refuse_shared(snapshot))
+        return Finding(
+            OthersPublished.NOT_THE_BATCH if window.complete else OthersPublished.MISSING
+        )
 
 
 def _refuse_shared(snapshot: Snapshot) -> Say:

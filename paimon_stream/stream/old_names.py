@@ -2,54 +2,60 @@
 (exactly-once.md §1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
-from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Elsewhere, Last, Noted, OldName
+from paimon_stream.stream.evidence import Evidence, JournalledBatches
+from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted, LastHeld, OldNameWrote
 from paimon_stream.stream.finding import Finding, Say
 from paimon_stream.stream.given_up import given_up_as, is_given_up
 from paimon_stream.stream.last_batch import newest_known, noted_fate, which_last
-from paimon_stream.stream.noted_batches import which_elsewhere, which_noted
+from paimon_stream.stream.missing_batches import which_elsewhere, which_noted
 from paimon_stream.stream.own_history import OwnHistory
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.fate import Fate, is_before
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed
 
-_OF_NOTES: Final = {Noted.TAKEN: OldName.ROLLED_BACK, Noted.MAY_BE_TAKEN: OldName.MAY_HAVE_LOST}
+_OF_NOTES: Final = {
+    EarlierNoted.TAKEN: OldNameWrote.ROLLED_BACK,
+    EarlierNoted.MAY_BE_TAKEN: OldNameWrote.MAY_HAVE_LOST,
+}
 _OF_LAST: Final = {
-    Last.UNPROVEN: OldName.UNPROVEN,
-    Last.ROLLED_BACK: OldName.ROLLED_BACK,
-    Last.REPLACED: OldName.REPLACED,
-    Last.CANNOT_BE_KNOWN: OldName.MAY_HAVE_LOST,
+    LastHeld.UNPROVEN: OldNameWrote.UNPROVEN,
+    LastHeld.ROLLED_BACK: OldNameWrote.ROLLED_BACK,
+    LastHeld.REPLACED: OldNameWrote.REPLACED,
+    LastHeld.CANNOT_BE_KNOWN: OldNameWrote.MAY_HAVE_LOST,
 }
 
 
 def which_old_name(
-    evidence: Evidence, history: OwnHistory, last: JournalEntry | None
-) -> Finding[OldName]:
+    evidence: Evidence, history: OwnHistory, last: JournalEntry | None, *, journals: bool
+) -> Finding[OldNameWrote]:
     """What an old name of this sink has, or has lost. `last` is the newest entry of an earlier batch
-    of this stream in this table.
+    of this stream in this table, and `journals` is whether the stream's journal is on.
     """
     if evidence.registered is None and history.own is not None:
-        return Finding(OldName.NONE)
+        return Finding(OldNameWrote.NONE)
     newest, batch_id = newest_known(evidence, history, last), evidence.batch.batch_id
     if newest >= batch_id:
-        return Finding(OldName.NONE)
+        return Finding(OldNameWrote.NONE)
     published = _which_published(evidence, history)
     if published is not None:
         return published
-    if newest + 1 == batch_id:  # the batch before was written under this name
-        return Finding(OldName.NONE)
-    return _which_lost(evidence, history, newest) or Finding(OldName.NONE)
+    # If the batch before was written under this name, nothing is lost.
+    lost = None if newest + 1 == batch_id else _which_lost(evidence, history, newest)
+    is_open = lost is None or lost.value is OldNameWrote.UNPROVEN
+    if is_open and not journals and evidence.registered is not None and history.own is None:
+        lost = _which_expired(evidence, history, JournalledBatches.may_have) or lost
+    return lost or Finding(OldNameWrote.NONE)
 
 
-def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName] | None:
+def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldNameWrote] | None:
     """Has this sink published the batch under another name, or may it have?"""
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
@@ -61,17 +67,33 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
             f"{sibling.id}). No sink of this run writes as that user so far, and {user!r} {here}. It may be "
             "the same sink under another name; then give it its old name back"
         )
-        return Finding(OldName.PUBLISHED, _unknown(why))
+        return Finding(OldNameWrote.PUBLISHED, _unknown(why))
     if history.own is not None:
         return None  # what was published since stands above it
+    if evidence.registered is None:
+        return _which_expired(evidence, history, JournalledBatches.may_have)
+    # Without an entry, each outage would be a reason to think so.
+    return _which_expired(evidence, history, JournalledBatches.has)
+
+
+def _which_expired(
+    evidence: Evidence,
+    history: OwnHistory,
+    may_have: Callable[[JournalledBatches, int], bool],
+) -> Finding[OldNameWrote] | None:
+    """May this sink have published the batch under another name in a snapshot that has expired since,
+    as far as the journal of that name may have it?
+    """
+    user = evidence.identity.user
+    here = "is new here" if evidence.registered is None else "has not published it"
     for one in evidence.old_names:
-        if _may_have_published(evidence, history, one):
+        if _may_have_published(evidence, history, one, may_have):
             why = (
                 f"this query wrote here as commit user {one.user!r}, and may have published this batch as that user "
                 f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
                 f"{user!r} {here}. It may be the same sink under another name; then give it its old name back"
             )
-            return Finding(OldName.MAY_HAVE_PUBLISHED, _unknown(why))
+            return Finding(OldNameWrote.MAY_HAVE_PUBLISHED, _unknown(why))
     return None
 
 
@@ -90,37 +112,39 @@ def _is_other_sink(evidence: Evidence, sibling: Snapshot) -> bool:
     return not theirs.isdisjoint(evidence.runs_of(evidence.identity.user)) or evidence.claimed(user)
 
 
-def _may_have_published(evidence: Evidence, history: OwnHistory, other: RegisteredWriter) -> bool:
+def _may_have_published(
+    evidence: Evidence,
+    history: OwnHistory,
+    other: RegisteredWriter,
+    may_have: Callable[[JournalledBatches, int], bool],
+) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
     snapshot that has expired since. What still stands is among `history.siblings`. A snapshot of an
-    earlier batch of that user, in the lineage, shows that none of a later one was above it. Of a
-    sink that is registered under its own name, only an entry of the other's journal is a reason to
-    think so, or each outage would be one.
+    earlier batch of that user, in the lineage, shows that none of a later one was above it.
     """
     latest, newest = evidence.latest, history.newest_of.get(other.user)
     if history.complete:
         return False
     if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
-    noted, batch_id = evidence.noted_by(other), evidence.batch.batch_id
-    if evidence.registered is not None:
-        return noted.newest is not None and noted.newest >= batch_id
-    return noted.may_have(batch_id)
+    return may_have(evidence.journalled_by(other), evidence.batch.batch_id)
 
 
-def _which_lost(evidence: Evidence, history: OwnHistory, above: int) -> Finding[OldName] | None:
+def _which_lost(
+    evidence: Evidence, history: OwnHistory, above: int
+) -> Finding[OldNameWrote] | None:
     """The first batch that an old name has lost, or of which that is open; or remarks on those whose
     files nothing mentions. None if there is nothing to say.
     """
     said: list[Say] = []
     for finding in _losses(evidence, history, above):
         said.append(finding.say)
-        if finding.value is not OldName.UNPROVEN:
+        if finding.value is not OldNameWrote.UNPROVEN:
             return Finding(finding.value, _all_of(said))
-    return Finding(OldName.UNPROVEN, _all_of(said)) if said else None
+    return Finding(OldNameWrote.UNPROVEN, _all_of(said)) if said else None
 
 
-def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldName]]:
+def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
     """A sink that has no batch here above that one may have had another name since. Then the batches
     of that commit user are its own, and if they were removed, it has lost them. A user whose
     batches another one has continued, and has a batch here, was judged when that one began, as was
@@ -151,8 +175,8 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
                 yield Finding(_OF_LAST[fate.value], fate.say)
             standing = last.batch_id
         elsewhere = which_elsewhere(evidence, one, given_up, standing)
-        if elsewhere.value is Elsewhere.WRITTEN:
-            yield Finding(OldName.WRITTEN_ELSEWHERE, elsewhere.say)
+        if elsewhere.value is EarlierElsewhere.WRITTEN:
+            yield Finding(OldNameWrote.WRITTEN_ELSEWHERE, elsewhere.say)
 
 
 def _all_of(said: list[Say]) -> Say:

@@ -15,14 +15,14 @@ from paimon_stream.format.snapshot_json import (
 )
 from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Own
+from paimon_stream.stream.facts import OwnStands
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import WriterIdentity, is_own
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.snapshots import SnapshotStore
 
 
@@ -122,28 +122,28 @@ def shares_path_or_name(identity: WriterIdentity, other: Marks | RegisteredWrite
     )
 
 
-def which_own(evidence: Evidence, own: Snapshot | None) -> Finding[Own]:
+def which_own(evidence: Evidence, own: Snapshot | None) -> Finding[OwnStands]:
     """How our newest snapshot compares with the batch."""
     if own is None:
-        return Finding(Own.NONE)
+        return Finding(OwnStands.NONE)
     batch_id, marks = evidence.batch.batch_id, Marks.of(own_properties(own))
     identifier = own.commit_identifier
     if _is_passed_over(evidence, own):
-        return Finding(Own.PASSED_OVER)
+        return Finding(OwnStands.PASSED_OVER)
     if identifier < batch_id:
-        return Finding(Own.BELOW)
+        return Finding(OwnStands.BELOW)
     if marks.query_id is None and evidence.identity.query_id:
         where = f"snapshot {own.id} (batch {identifier})"
-        return Finding(Own.UNMARKED, lambda refuse: refuse.checkpoint_reset(None, where))
+        return Finding(OwnStands.UNMARKED, lambda refuse: refuse.checkpoint_reset(None, where))
     if identifier > batch_id:
         why = f"the table holds batch {identifier} of this stream (snapshot {own.id})"
-        return Finding(Own.ABOVE, lambda refuse: refuse.checkpoint_rewound(why))
+        return Finding(OwnStands.ABOVE, lambda refuse: refuse.checkpoint_rewound(why))
     if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
-        return Finding(Own.THIS_RUN, refuse_duplicate)
+        return Finding(OwnStands.THIS_RUN, refuse_duplicate)
     if _is_ahead(evidence.batch, own):
         why = f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
-        return Finding(Own.OTHER_OFFSETS, lambda refuse: refuse.checkpoint_rewound(why))
-    return Finding(Own.THIS_BATCH)
+        return Finding(OwnStands.OTHER_OFFSETS, lambda refuse: refuse.checkpoint_rewound(why))
+    return Finding(OwnStands.THIS_BATCH)
 
 
 def refuse_duplicate(refuse: ReplayErrors) -> None:

@@ -15,8 +15,18 @@ from paimon_stream.table.message_files import written_files
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Note:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryWrite:
+    """What a write of a journal's entry came to: its milliseconds, and whether the entry
+    `may_be_there`, also after an error.
+    """
+
+    millis: float
+    may_be_there: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEntry:
     """The journal's entry of one batch. It is written while the batch is staged, before a snapshot
     is put. Those of earlier batches are removed when there is one. Without `wanted` nothing is
     recorded.
@@ -27,22 +37,22 @@ class Note:
     observer: BatchObserver
     clock: Clock
     wanted: bool
-    may_be_there: bool = False
-    millis: float = 0.0
 
-    def write(self) -> None:
-        """Writes the entry. Raises `StorageError`."""
+    def write(self, writes: list[EntryWrite]) -> None:
+        """Writes the entry, and adds to `writes` what that came to, also if it fails. Raises
+        `StorageError`.
+        """
         if self.wanted:
-            began, self.may_be_there = self.clock.monotonic(), True
+            began, may_be_there = self.clock.monotonic(), True
             try:
                 self.journal.write(self.entry)
-            except (
-                NoSpace
-            ):  # it proves that nothing was recorded, and each restart would leave more files
-                self.may_be_there = False
+            except NoSpace:
+                # It proves that nothing was recorded, and each restart would leave more files.
+                may_be_there = False
                 raise
             finally:
-                self.millis = (self.clock.monotonic() - began) * 1000
+                millis = (self.clock.monotonic() - began) * 1000
+                writes.append(EntryWrite(millis=millis, may_be_there=may_be_there))
         self.observer.reached(Phase.JOURNALED, self.entry.batch_id)
 
     def trim(self) -> None:

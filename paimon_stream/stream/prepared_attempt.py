@@ -5,9 +5,9 @@ pass over.
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Base, Live, Window
+from paimon_stream.stream.facts import BaseHeld, FilesLive, WindowWhole
 from paimon_stream.stream.finding import Finding
-from paimon_stream.stream.noted_batches import unjournalled
+from paimon_stream.stream.missing_batches import unjournalled
 from paimon_stream.table.fate import cut_below, fate_of
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.lineage import published_after
@@ -16,45 +16,45 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 def which_base(
     evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
-) -> Finding[Base]:
+) -> Finding[BaseHeld]:
     """What became of the snapshot on which an attempt was prepared. `cut` is as in
     `cut_above_ours`.
     """
     if entry is None or entry.base is None:
-        return Finding(Base.NONE)
+        return Finding(BaseHeld.NONE)
     base, newest = entry.base.id, 0 if evidence.latest is None else evidence.latest.id
     if cut is not None:
-        return Finding(Base.CUT)
+        return Finding(BaseHeld.CUT)
     if base <= newest:
-        return Finding(Base.NOT_ABOVE)
+        return Finding(BaseHeld.NOT_ABOVE)
     why = f"this batch was prepared on snapshot {base}, which the table no longer has"
-    return Finding(Base.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+    return Finding(BaseHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
 
 
 def which_window(
     evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
-) -> Finding[Window]:
+) -> Finding[WindowWhole]:
     """Whether all snapshots stand in which the attempt may have been published."""
     if entry is None:
-        return Finding(Window.NONE)
+        return Finding(WindowWhole.NONE)
     snapshots, latest = evidence.snapshots, evidence.latest
     if latest is not None and cut is not None and published_after(snapshots, cut, latest).complete:
-        return Finding(Window.ALL_SINCE_CUT)
+        return Finding(WindowWhole.ALL_SINCE_CUT)
     if latest is None or _shows_all_since(snapshots, entry.base, latest):
-        return Finding(Window.ALL_SINCE_BASE)
+        return Finding(WindowWhole.ALL_SINCE_BASE)
     base = 0 if entry.base is None else entry.base.id
     gone = (
         "have expired, or are those of another history, and none of its files is part of the table"
     )
     why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
-    return Finding(Window.MISSING, lambda refuse: refuse.history_unknown(why))
+    return Finding(WindowWhole.MISSING, lambda refuse: refuse.history_unknown(why))
 
 
-def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[Live]:
+def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesLive]:
     """Whether a file of an attempt is live."""
     latest = evidence.latest
     is_live = latest is not None and entry is not None and evidence.files_live(latest, entry) > 0
-    return Finding(Live.LIVE if is_live else Live.NONE)
+    return Finding(FilesLive.LIVE if is_live else FilesLive.NONE)
 
 
 def cut_above_ours(

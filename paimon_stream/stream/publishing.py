@@ -1,10 +1,11 @@
 """The third step of a batch, after its rows: it becomes one snapshot, or nothing (exactly-once.md
-§4, §5). Before a snapshot can be put, the attempt is noted in the journal. Files are removed here
-only if no attempt can publish them any more.
+§4, §5). Before a snapshot can be put, the journal gets an entry of it. Files are removed here only
+if no attempt can publish them any more.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from paimon_stream import errors
 from paimon_stream.commit.overwrite import plan_overwrite
@@ -12,12 +13,12 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
-from paimon_stream.stream.prepared import Note, journal_entry
+from paimon_stream.stream.prepared import EntryWrite, PreparedEntry, journal_entry
 from paimon_stream.stream.steps import PublishedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.table.journalled import live_files_of
@@ -39,7 +40,13 @@ def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) ->
     if before_commit is not None and (written.messages or run.overwrites):
         _ask(written, before_commit)
     entry = journal_entry(written)
-    note = Note(run.journal, entry, run.observer, run.runtime.clock, wanted=_is_journalled(written))
+    prepared = PreparedEntry(
+        journal=run.journal,
+        entry=entry,
+        observer=run.observer,
+        clock=run.runtime.clock,
+        wanted=_is_journalled(written),
+    )
     fence = RunFence(
         claims=run.claims,
         refuse=run.refusals(batch, table),
@@ -47,14 +54,18 @@ def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) ->
         attempted=verdict.dead is not None or judged.standing.outlook.follows,
         live=lambda: live_files_of(table, run.snapshots.latest(), verdict.dead),
     )
-    outcome = _commit(written, note, fence)
+    # What the commit does here is told by these, also where it raises.
+    writes: list[EntryWrite] = []
+    gaps: list[SnapshotRef | None] = []
+    request = _request(written, prepared, writes, partial(_ask_fence, fence, gaps))
+    outcome = _commit(written, request, writes)
     return PublishedBatch(
         written=written,
         entry=entry,
         outcome=outcome,
-        journalled=note.wanted,
-        journal_millis=note.millis,
-        whole=not fence.gap_seen,
+        journalled=prepared.wanted,
+        journal_millis=sum(write.millis for write in writes),
+        whole=not gaps,
     )
 
 
@@ -89,9 +100,19 @@ def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
         raise errors.CommitVetoed(text, table=where, batch=batch_id) from veto
 
 
-def _commit(written: WrittenBatch, note: Note, fence: RunFence) -> Published | Nothing:
+def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
+    """Adds to `gaps` the snapshot above which some are missing, and asks the fence about them. Raises
+    as the fence.
+    """
+    gaps.append(fence.seen)
+    return fence()
+
+
+def _commit(
+    written: WrittenBatch, request: CommitRequest, writes: list[EntryWrite]
+) -> Published | Nothing:
+    """`writes` are those of the journal's entry while the request is committed."""
     run, batch = written.judged.run, written.judged.batch
-    request = _request(written, note, fence)
     try:
         outcome = written.judged.target.committer.commit(request)
     except errors.CommitUnknown:
@@ -101,7 +122,8 @@ def _commit(written: WrittenBatch, note: Note, fence: RunFence) -> Published | N
         never_fits = isinstance(failed, errors.CommitConflict) and not isinstance(
             failed, errors.CommitLost
         )
-        _give_up(written, journalled=note.may_be_there, never_fits=never_fits)
+        journalled = any(write.may_be_there for write in writes)
+        _give_up(written, journalled=journalled, never_fits=never_fits)
         raise
     if isinstance(outcome, Superseded):
         refuse = run.refusals(batch, written.judged.table)
@@ -109,7 +131,12 @@ def _commit(written: WrittenBatch, note: Note, fence: RunFence) -> Published | N
     return outcome
 
 
-def _request(written: WrittenBatch, note: Note, fence: RunFence) -> CommitRequest:
+def _request(
+    written: WrittenBatch,
+    prepared: PreparedEntry,
+    writes: list[EntryWrite],
+    fence: Callable[[], bool],
+) -> CommitRequest:
     judged, verdict = written.judged, written.verdict
     run, batch, standing = judged.run, judged.batch, judged.standing
     reused = isinstance(verdict, Reuse)
@@ -130,9 +157,12 @@ def _request(written: WrittenBatch, note: Note, fence: RunFence) -> CommitReques
         checked=reused,
         seen=verdict.seen,
         sight=judged.sight,
-        beside=(*(() if written.held is None else (written.held.flush,)), note.write),
-        after=(note.trim,),
-        stage_uuid=note.entry.stage_uuids[0],
+        beside=(
+            *(() if written.held is None else (written.held.flush,)),
+            partial(prepared.write, writes),
+        ),
+        after=(prepared.trim,),
+        stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,
         is_newest=run.claims.holds,
     )

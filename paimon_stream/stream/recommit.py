@@ -39,12 +39,12 @@ from paimon_stream.stream.lost_batches import (
     not_to_be_repeated,
 )
 from paimon_stream.stream.own_history import is_of_run_without
-from paimon_stream.stream.register import registered_writer
 from paimon_stream.table.fate import Fate, judge_notes
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import has_file, published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.register import registered_writer
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
@@ -160,9 +160,9 @@ class _Recommit:
         if missing and nonce is None:
             return _at(missing[0], place)  # the earliest
         if nonce is not None:
-            noted = next((one for one in entries if one.uuid in nonce), None)
-            if noted is not None:
-                return dataclasses.replace(_at(noted, place), nonce=nonce)
+            entry = next((one for one in entries if one.uuid in nonce), None)
+            if entry is not None:
+                return dataclasses.replace(_at(entry, place), nonce=nonce)
         elif entries:
             return _at(entries[-1], place)
         if None in (user, batch, place, nonce):

@@ -223,13 +223,15 @@ class ReplayErrors(Refusals):
 
     def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:
         """Our snapshot still exists, but the table's snapshots were not built on it."""
+        # It is a `TableRolledBack` although nobody rolled back: that class says that our last
+        # snapshot is no part of the table, which is so, and operators know this case by it.
         self.decide(
             ON_TABLE_CHANGE,
             errors.TableRolledBack,
             f"batch {lost.batch_id} of this stream was committed as snapshot {lost.snapshot.id}, which still "
-            f"stands, but the table's newest snapshot, {latest.id}, was not built upon it. This is no "
-            "rollback: the file LATEST named an old snapshot when that batch was committed, so the batch "
-            "lies beside the table's line of snapshots",
+            f"stands, but the table's newest snapshot, {latest.id}, was not built upon it. The file "
+            "LATEST named an old snapshot when that batch was committed, so the batch lies beside the "
+            "table's line of snapshots, and is no part of the table",
             f"Read the rows of snapshot {lost.snapshot.id} with PaimonTable.to_arrow(snapshot_id=…), write "
             "what is missing in the table again, and correct the hint with 'paimon-stream repair-hints "
             "--yes'. Then let it continue with this batch",

@@ -11,7 +11,7 @@ from paimon_stream.errors import SequenceConflict
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.ledger import judge_first
+from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
@@ -33,7 +33,7 @@ def judge(
     unchanged. `overwrites` says that each batch replaces the whole table. Raises a `ReplayError` if
     exactly-once cannot be proven, `StorageError`, `FormatError`.
     """
-    verdict = judge_first(evidence, refuse)
+    verdict = judge_evidence(evidence, refuse)
     if isinstance(verdict, Reuse):
         why_not = _why_not_reusable(table, evidence, verdict.entry, runtime.clock)
         if verdict.entry.overwrites is not overwrites:

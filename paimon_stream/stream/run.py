@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.commit.report import BatchObserver
+from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
@@ -33,32 +33,6 @@ class StreamRun:
     snapshots: SnapshotStore
     claims: Claims
     journal: Journal
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        storage: Storage,
-        identity: WriterIdentity,
-        options: Mapping[str, str],
-        overwrites: bool = False,
-        runtime: Runtime | None = None,
-        observer: BatchObserver = NO_OBSERVER,
-    ) -> "StreamRun":
-        """The run with stores of its own."""
-        runtime = runtime or system()
-        return cls(
-            storage=storage,
-            identity=identity,
-            options=dict(options),
-            overwrites=overwrites,
-            runtime=runtime,
-            observer=observer,
-            schemas=SchemaStore(storage),
-            snapshots=SnapshotStore(storage, runtime),
-            claims=Claims(storage, identity),
-            journal=Journal(storage, identity.user),
-        )
 
     def refusals(self, batch: Batch, table: Table) -> ReplayErrors:
         """The errors by which this batch may be refused. The table's options say what an operator

@@ -11,14 +11,18 @@ from collections.abc import Mapping
 
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
 from paimon_stream.compact.in_stream import Settled, StreamCompaction
-from paimon_stream.runtime import Runtime
+from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.one_batch import Rows, one_batch
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Standing
 from paimon_stream.stream.steps import SettledBatch
 from paimon_stream.stream.verdicts import Batch
+from paimon_stream.table.journal import Journal
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 
@@ -37,14 +41,19 @@ class StreamWriter:
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
-        """The parameters are those of `StreamRun`."""
-        self.run = StreamRun.of(
+        """Makes the run, with stores of its own. The parameters are those of `StreamRun`."""
+        runtime = runtime or system()
+        self.run = StreamRun(
             storage=storage,
             identity=identity,
-            options=options,
+            options=dict(options),
             overwrites=overwrites,
             runtime=runtime,
             observer=observer,
+            schemas=SchemaStore(storage),
+            snapshots=SnapshotStore(storage, runtime),
+            claims=Claims(storage, identity),
+            journal=Journal(storage, identity.user),
         )
         self.standing = Standing()
 

@@ -172,10 +172,10 @@ def journalled_names(storage: Storage) -> Iterator[str]:
     `StorageError`.
     """
     for entry in _journal_entries(storage):
-        yield from _noted(entry)
+        yield from _named_by(entry)
 
 
-def _noted(entry: JournalEntry) -> Iterator[str]:
+def _named_by(entry: JournalEntry) -> Iterator[str]:
     yield from (path.rpartition("/")[2] for path in entry.abandoned)
     for message in entry.messages:
         yield from message.file_names()
@@ -267,7 +267,7 @@ class References:
 
     def _read_journals(self) -> None:
         for entry in _journal_entries(self.storage):
-            self._add(*_noted(entry))
+            self._add(*_named_by(entry))
             self.protected.update(entry.stage_uuids)
 
     def _list_roots(self) -> list[Root]:
@@ -395,13 +395,13 @@ class References:
                 f"{path} is missing, although a snapshot names it. {_CURE}", path=path
             ) from None
         blocks = list(blocks_of(data, path)[1])
-        held, noted = (
+        held, said = (
             sum(block.records for block in blocks),
             meta.num_added_files + meta.num_deleted_files,
         )
-        if held != noted:
+        if held != said:
             raise CorruptMetadata(
-                f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path
+                f"{path} holds {held} entries; its manifest list says {said}. {_CURE}", path=path
             )
         for block in blocks:  # merging manifests copies most of their blocks
             digest = blake2b(block.data, digest_size=16).digest()

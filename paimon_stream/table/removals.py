@@ -5,8 +5,8 @@ and completes them when all that they name is gone. Each run writes files of its
 loses what another one has noted, and nothing in a note is ever dropped: whoever remembers a
 snapshot may come back after years. A note that cannot be read is a doubt, never "nothing".
 
-Where a fast forward or a rollback makes what was removed part of the table again, its entries move
-from `removed` to `restored` in their notes, which is only for who reads them.
+Where a fast forward or a rollback makes what was removed part of the table again, what names it
+moves from `removed` to `restored` in the notes, which is only for who reads them.
 
 Older releases read only `_paimon_stream/rolled-back.json`, with the nonces of the newest thousand.
 It is still written for them, and what they have noted there is still read.

@@ -102,7 +102,7 @@ class SnapshotStore:
         """
         return self._believed() or self._listed()
 
-    def note(self, snapshot: Snapshot, content: bytes) -> None:
+    def believe(self, snapshot: Snapshot, content: bytes) -> None:
         """Records a snapshot that is certainly part of the table. While it exists, it proves later
         hints. `content` is its encoded form, which then need not be parsed again.
         """

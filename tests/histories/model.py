@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from paimon_stream.stream.facts import (
-    Asked,
-    Elsewhere,
-    Gap,
-    Last,
-    Noted,
-    Own,
-    Previous,
-    Remembered,
-    Since,
+    EarlierElsewhere,
+    EarlierNoted,
+    GapLeft,
+    LastHeld,
+    NotesAsked,
+    OthersPublished,
+    OwnStands,
+    PreviousHeld,
+    RememberedHeld,
 )
 from paimon_stream.stream.judgement import (
     NEXT_ROWS,
@@ -65,7 +65,7 @@ _OPTIONS: Final = {
     Outcome.COMMIT_LOST: TABLE,
     Outcome.HISTORY_UNKNOWN: UNKNOWN,
 }
-_DOUBTS: Final = (Last, Previous, Noted, Asked, Gap, Elsewhere)
+_DOUBTS: Final = (LastHeld, PreviousHeld, EarlierNoted, NotesAsked, GapLeft, EarlierElsewhere)
 """The facts of which an operator who lets a batch continue has given something up."""
 _START_AGAIN: Final = "start the query again"
 """In the place of an option where no operator decides."""
@@ -206,7 +206,7 @@ def _begun_run(state: State, facts: model_facts.Facts, is_committed: bool) -> Ru
     """What a run remembers that has judged its first batch."""
     batch, since, latest = state.next_batch, state.since, state.main[-1]
     own = facts.published
-    stands = facts.ask(Own) is Own.THIS_BATCH
+    stands = facts.ask(OwnStands) is OwnStands.THIS_BATCH
     if is_committed:
         own = (batch, facts.own.ref) if facts.own is not None and stands else None
     knows_later = since is not None and since <= batch + 1 and facts.later is None
@@ -229,8 +229,8 @@ def _went_on(state: State, run: Run, facts: model_facts.Facts, judged: Judged) -
             run, batch=batch, own=facts.published, seen=latest.ref, stood=stood, has_expired=False
         )
     next_facts = model_facts.NextFacts(state, run)
-    stands = next_facts.ask(Remembered) is Remembered.STANDS
-    is_whole = next_facts.ask(Since) is not Since.MISSING
+    stands = next_facts.ask(RememberedHeld) is RememberedHeld.STANDS
+    is_whole = next_facts.ask(OthersPublished) is not OthersPublished.MISSING
     return replace(
         run,
         batch=batch,
@@ -262,7 +262,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
     if not state.setting.journal:
         since = None
     elif since is None or anew:
-        has_expired = is_committed and facts.ask(Own) is not Own.THIS_BATCH
+        has_expired = is_committed and facts.ask(OwnStands) is not OwnStands.THIS_BATCH
         since = None if has_expired else batch + is_committed
     given_up = tuple([(a, min(b, batch - 1)) for a, b in state.let_go if a < batch])
     if anew and (TABLE in judged.accepted or judged.doubts) and not is_committed:

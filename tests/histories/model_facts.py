@@ -14,36 +14,36 @@ from typing import Final, TypeVar, cast
 from paimon_stream.stream.facts import (
     FIRST_BATCH,
     LATER_BATCH,
-    Asked,
-    Attempts,
-    Base,
-    Beside,
-    Branch,
-    Created,
-    Elsewhere,
-    Entry,
-    Finished,
-    Followed,
-    Gap,
-    History,
-    Incarnation,
-    Journal,
-    Last,
-    Later,
-    Live,
-    Noted,
-    Number,
-    OldName,
-    Order,
-    Own,
-    Previous,
-    Query,
-    Remembered,
-    Seen,
-    Since,
-    Sink,
-    Table,
-    Window,
+    AttemptPrepared,
+    AttemptsJournalled,
+    BaseHeld,
+    BatchAfter,
+    BatchFirst,
+    BatchInherited,
+    EarlierElsewhere,
+    EarlierNoted,
+    FilesLive,
+    FinishedKnown,
+    GapLeft,
+    HistoryWhole,
+    IdentityShared,
+    JournalVouches,
+    LastHeld,
+    LaterPrepared,
+    NotesAsked,
+    OldNameWrote,
+    OthersFollowed,
+    OthersPublished,
+    OursBeside,
+    OwnStands,
+    PreviousHeld,
+    RememberedHeld,
+    SeenHeld,
+    SinkNew,
+    TableCreated,
+    TableSame,
+    UserRegistered,
+    WindowWhole,
 )
 from paimon_stream.table.fate import Fate
 from paimon_stream.table.removals import ROLLBACK
@@ -68,16 +68,16 @@ from tests.histories.model_state import (
 Fact = TypeVar("Fact", bound=Enum)
 CONSTANT: Final[Mapping[type[Enum], Enum]] = MappingProxyType(
     {
-        Table: Table.SAME,
-        Query: Query.OURS,
-        Incarnation: Incarnation.NONE,
-        OldName: OldName.NONE,
-        Asked: Asked.NOT_ASKED,
-        Created: Created.EARLIER,
-        Elsewhere: Elsewhere.NO,
-        Beside: Beside.NONE,
-        Branch: Branch.NOT,
-        Sink: Sink.NOT_NEW,
+        TableSame: TableSame.SAME,
+        UserRegistered: UserRegistered.OURS,
+        IdentityShared: IdentityShared.NONE,
+        OldNameWrote: OldNameWrote.NONE,
+        NotesAsked: NotesAsked.NOT_ASKED,
+        TableCreated: TableCreated.EARLIER,
+        EarlierElsewhere: EarlierElsewhere.NO,
+        OursBeside: OursBeside.NONE,
+        BatchInherited: BatchInherited.NOT,
+        SinkNew: SinkNew.NOT_NEW,
     }
 )
 """What one query under one name in one branch cannot change."""
@@ -113,7 +113,7 @@ class Facts:
     def published(self) -> tuple[int, Ref] | None:
         """Our newest published batch, if it is an earlier one."""
         own = self.own
-        return (self.own_batch, own.ref) if own and self.ask(Own) is Own.BELOW else None
+        return (self.own_batch, own.ref) if own and self.ask(OwnStands) is OwnStands.BELOW else None
 
     @cached_property
     def entry(self) -> model_state.Entry | None:
@@ -180,35 +180,35 @@ class Facts:
         return range(above + 1, self.batch if since is None else min(since, self.batch))
 
     # -- the facts --------------------------------------------------------------------------------
-    def _own(self) -> Own:
+    def _own_stands(self) -> OwnStands:
         own, passed_over = self.own, self.state.passed_over
         if own is None:
-            return Own.NONE
+            return OwnStands.NONE
         if self.own_batch < self.batch:
-            return Own.BELOW
+            return OwnStands.BELOW
         if self.own_batch == self.batch:
-            return Own.THIS_BATCH
+            return OwnStands.THIS_BATCH
         if passed_over is not None and passed_over[0] <= self.batch and passed_over[1] == own.ref:
-            return Own.PASSED_OVER
-        return Own.ABOVE
+            return OwnStands.PASSED_OVER
+        return OwnStands.ABOVE
 
-    def _last(self) -> Last:
-        last, value = self.last, self.ask(Own)
-        if value is Own.BELOW:
+    def _last_held(self) -> LastHeld:
+        last, value = self.last, self.ask(OwnStands)
+        if value is OwnStands.BELOW:
             return self._last_above()
-        if last is None or value not in (Own.NONE, Own.PASSED_OVER):
-            return Last.NONE
+        if last is None or value not in (OwnStands.NONE, OwnStands.PASSED_OVER):
+            return LastHeld.NONE
         noted = self._noted_fate(last)
         if noted is not Fate.EXPIRED and self._is_live(last):
             noted = Fate.IN_TABLE
         if noted in (Fate.ROLLED_BACK, Fate.UNKNOWN):
-            return Last.ROLLED_BACK if noted is Fate.ROLLED_BACK else Last.CANNOT_BE_KNOWN
+            return LastHeld.ROLLED_BACK if noted is Fate.ROLLED_BACK else LastHeld.CANNOT_BE_KNOWN
         base = last.newest or last.base
         if base is not None and is_replaced(self.state, base):
-            return Last.ROLLED_BACK
+            return LastHeld.ROLLED_BACK
         if is_whole_after(self.state, base):
-            return Last.ROLLED_BACK
-        return Last.HELD if self._is_live(last) else Last.UNPROVEN
+            return LastHeld.ROLLED_BACK
+        return LastHeld.HELD if self._is_live(last) else LastHeld.UNPROVEN
 
     def _noted_fate(self, last: model_state.Entry) -> Fate:
         newest, *earlier = last.uuids
@@ -224,18 +224,18 @@ class Facts:
         is_open = any(not is_before(note, last.millis) for note, _ in others)
         return Fate.UNKNOWN if is_open else Fate.EXPIRED
 
-    def _last_above(self) -> Last:
+    def _last_above(self) -> LastHeld:
         entry, last, state = self.entry, self.last, self.state
         previous = None if entry is None else entry.previous
         known = max(-1 if last is None else last.batch, -1 if previous is None else previous[0])
         if self.own_batch >= known:
-            return Last.NONE
+            return LastHeld.NONE
         lost = previous if previous is not None and previous[0] == known else None
         if self._is_proven_gone(lost, last, known):
-            return Last.ROLLED_BACK
+            return LastHeld.ROLLED_BACK
         if lost is not None and (kept := state.at(lost[1][0])) is not None:
-            return Last.BESIDE_THE_LINE if kept.ref == lost[1] else Last.REPLACED
-        return Last.ROLLED_BACK
+            return LastHeld.BESIDE_THE_LINE if kept.ref == lost[1] else LastHeld.REPLACED
+        return LastHeld.ROLLED_BACK
 
     def _is_proven_gone(
         self, lost: tuple[int, Ref] | None, last: model_state.Entry | None, batch: int
@@ -245,39 +245,43 @@ class Facts:
             notes.append(note_of_uuid(self.state, last.uuids[0]))
         return any(one is not None and one[1].certain for one in notes)
 
-    def _previous(self) -> Previous:
+    def _previous_held(self) -> PreviousHeld:
         previous = None if self.entry is None else self.entry.previous
         if previous is None:
-            return Previous.NONE
+            return PreviousHeld.NONE
         if is_replaced(self.state, previous[1]):
             is_proven = self._is_proven_gone(previous, self.last, previous[0])
-            return Previous.ROLLED_BACK if is_proven else Previous.REPLACED
+            return PreviousHeld.ROLLED_BACK if is_proven else PreviousHeld.REPLACED
         if self.last is not None:
-            return Previous.HELD
+            return PreviousHeld.HELD
         noted = judge_note(note_of_nonce(self.state, previous[1][1]))
         if noted is Fate.EXPIRED:
-            return Previous.HELD
-        return Previous.ROLLED_BACK if noted is Fate.ROLLED_BACK else Previous.CANNOT_BE_KNOWN
+            return PreviousHeld.HELD
+        return (
+            PreviousHeld.ROLLED_BACK if noted is Fate.ROLLED_BACK else PreviousHeld.CANNOT_BE_KNOWN
+        )
 
-    def _gap(self) -> Gap:
-        return Gap.BATCHES if self.own and self.own_batch + 1 < self.batch else Gap.NONE
+    def _gap_left(self) -> GapLeft:
+        return GapLeft.BATCHES if self.own and self.own_batch + 1 < self.batch else GapLeft.NONE
 
-    def _noted(self) -> Noted:
-        missing = self._unjournalled(self.own_batch if self.ask(Own) is Own.BELOW else -1)
+    def _earlier_noted(self) -> EarlierNoted:
+        missing = self._unjournalled(
+            self.own_batch if self.ask(OwnStands) is OwnStands.BELOW else -1
+        )
         if all(self._is_let_go(one) for one in missing):
-            return Noted.NOTHING
+            return EarlierNoted.NOTHING
         noted = [
             (batch, one.certain)
             for batch, note, one in self._noted_batches(missing)
             if not self._is_older(note)
         ]
         if noted:
-            return Noted.TAKEN if max(noted)[1] else Noted.MAY_BE_TAKEN
+            return EarlierNoted.TAKEN if max(noted)[1] else EarlierNoted.MAY_BE_TAKEN
         done = self.state.done_millis
         for note, _ in self.state.removed:
             if note.took_expired and not is_before(note, done) and not self._is_older(note):
-                return Noted.MAY_BE_TAKEN
-        return Noted.NOTHING
+                return EarlierNoted.MAY_BE_TAKEN
+        return EarlierNoted.NOTHING
 
     def _is_older(self, note: Note) -> bool:
         own = self.own
@@ -287,65 +291,69 @@ class Facts:
         is_above = note.target[0] < own.id and own.nonce not in restored
         return (note.by == ROLLBACK and is_above) or is_before(note, own.millis)
 
-    def _later(self) -> Later:
-        return Later.NONE if self.later is None else Later.PREPARED
+    def _later_prepared(self) -> LaterPrepared:
+        return LaterPrepared.NONE if self.later is None else LaterPrepared.PREPARED
 
-    def _entry(self) -> Entry:
-        return Entry.NONE if self.entry is None else Entry.PREPARED
+    def _attempt_prepared(self) -> AttemptPrepared:
+        return AttemptPrepared.NONE if self.entry is None else AttemptPrepared.PREPARED
 
-    def _base(self) -> Base:
+    def _base_held(self) -> BaseHeld:
         if self.entry is None or self.entry.base is None:
-            return Base.NONE
+            return BaseHeld.NONE
         if self.cut is not None:
-            return Base.CUT
+            return BaseHeld.CUT
         is_above = self.entry.base[0] > self.state.main[-1].id
-        return Base.ROLLED_BACK if is_above else Base.NOT_ABOVE
+        return BaseHeld.ROLLED_BACK if is_above else BaseHeld.NOT_ABOVE
 
-    def _window(self) -> Window:
+    def _window_whole(self) -> WindowWhole:
         entry, state = self.entry, self.state
         if entry is None:
-            return Window.NONE
+            return WindowWhole.NONE
         if self.cut is not None and is_whole_after(state, self.cut):
-            return Window.ALL_SINCE_CUT
+            return WindowWhole.ALL_SINCE_CUT
         if is_whole_after(state, entry.base):
             base = entry.base
             if base is None or fate_of(state, base, state.main[-1]).is_held:
-                return Window.ALL_SINCE_BASE
+                return WindowWhole.ALL_SINCE_BASE
             if is_whole_after(state, None):
-                return Window.ALL_SINCE_BASE
-        return Window.MISSING
+                return WindowWhole.ALL_SINCE_BASE
+        return WindowWhole.MISSING
 
-    def _live(self) -> Live:
-        return Live.LIVE if self.entry is not None and self._is_live(self.entry) else Live.NONE
+    def _files_live(self) -> FilesLive:
+        return (
+            FilesLive.LIVE
+            if self.entry is not None and self._is_live(self.entry)
+            else FilesLive.NONE
+        )
 
-    def _number(self) -> Number:
-        return Number.FIRST if self.batch == 0 else Number.LATER
+    def _batch_first(self) -> BatchFirst:
+        return BatchFirst.FIRST if self.batch == 0 else BatchFirst.LATER
 
-    def _journal(self) -> Journal:
+    def _journal_vouches(self) -> JournalVouches:
         since = self.state.since
         vouches = since is not None and since <= self.batch
-        return Journal.VOUCHES if vouches else Journal.SAYS_NOTHING
+        return JournalVouches.VOUCHES if vouches else JournalVouches.SAYS_NOTHING
 
-    def _history(self) -> History:
+    def _history_whole(self) -> HistoryWhole:
         is_whole = self.own is not None or self.state.main[0].id == 1
-        return History.WHOLE if is_whole else History.EXPIRED
+        return HistoryWhole.WHOLE if is_whole else HistoryWhole.EXPIRED
 
 
 _FINDERS: Final[Mapping[type[Enum], Callable[[Facts], Enum]]] = MappingProxyType(
     {
-        Own: Facts._own,
-        Last: Facts._last,
-        Previous: Facts._previous,
-        Gap: Facts._gap,
-        Noted: Facts._noted,
-        Later: Facts._later,
-        Entry: Facts._entry,
-        Base: Facts._base,
-        Window: Facts._window,
-        Live: Facts._live,
-        Number: Facts._number,
-        Journal: Facts._journal,
-        History: Facts._history,
+        OwnStands: Facts._own_stands,
+        LastHeld: Facts._last_held,
+        PreviousHeld: Facts._previous_held,
+        GapLeft: Facts._gap_left,
+        EarlierNoted: Facts._earlier_noted,
+        LaterPrepared: Facts._later_prepared,
+        AttemptPrepared: Facts._attempt_prepared,
+        BaseHeld: Facts._base_held,
+        WindowWhole: Facts._window_whole,
+        FilesLive: Facts._files_live,
+        BatchFirst: Facts._batch_first,
+        JournalVouches: Facts._journal_vouches,
+        HistoryWhole: Facts._history_whole,
     }
 )
 
@@ -365,16 +373,16 @@ class NextFacts:
         """The values of all facts."""
         return tuple([self.ask(fact) for fact in LATER_BATCH])
 
-    def _order(self) -> Order:
-        return Order.AFTER if self.batch > self.run.batch else Order.NOT_AFTER
+    def _batch_after(self) -> BatchAfter:
+        return BatchAfter.AFTER if self.batch > self.run.batch else BatchAfter.NOT_AFTER
 
-    def _finished(self) -> Finished:
-        return Finished.HAD_EXPIRED if self.run.has_expired else Finished.KNOWN
+    def _finished_known(self) -> FinishedKnown:
+        return FinishedKnown.HAD_EXPIRED if self.run.has_expired else FinishedKnown.KNOWN
 
-    def _remembered(self) -> Remembered:
+    def _remembered_held(self) -> RememberedHeld:
         own = self.run.own
         if own is None:
-            return Remembered.NONE
+            return RememberedHeld.NONE
         batch, ref = own
 
         def took_it(one: Removed) -> bool:
@@ -382,48 +390,52 @@ class NextFacts:
 
         fate = fate_of(self.state, ref, self.latest, stood=self.run.stood, took_it=took_it).fate
         if fate in (Fate.IN_TABLE, Fate.EXPIRED):
-            return Remembered.STANDS if fate is Fate.IN_TABLE else Remembered.EXPIRED
+            return RememberedHeld.STANDS if fate is Fate.IN_TABLE else RememberedHeld.EXPIRED
         if fate is Fate.REPLACED:
-            return Remembered.REPLACED
+            return RememberedHeld.REPLACED
         if self.latest.id <= ref[0]:
-            return Remembered.ROLLED_BACK
-        return Remembered.NOTED if fate is Fate.ROLLED_BACK else Remembered.DOUBTED
+            return RememberedHeld.ROLLED_BACK
+        return RememberedHeld.NOTED if fate is Fate.ROLLED_BACK else RememberedHeld.DOUBTED
 
-    def _attempts(self) -> Attempts:
-        return Attempts.JOURNALLED if self.state.setting.journal else Attempts.NOT_JOURNALLED
+    def _attempts_journalled(self) -> AttemptsJournalled:
+        return (
+            AttemptsJournalled.JOURNALLED
+            if self.state.setting.journal
+            else AttemptsJournalled.NOT_JOURNALLED
+        )
 
-    def _seen(self) -> Seen:
+    def _seen_held(self) -> SeenHeld:
         own, seen = self.run.own, self.run.seen
         if seen is None or (own is not None and seen == own[1]):
-            return Seen.HELD
+            return SeenHeld.HELD
         is_held = fate_of(self.state, seen, self.latest).is_held is True
-        return Seen.HELD if is_held else Seen.NOT_HELD
+        return SeenHeld.HELD if is_held else SeenHeld.NOT_HELD
 
-    def _followed(self) -> Followed:
+    def _others_followed(self) -> OthersFollowed:
         if not self.run.follows:
-            return Followed.NOBODY
+            return OthersFollowed.NOBODY
         seen = self.run.seen
         if self.run.own is None and seen is not None and not self.state.stands(seen):
-            return Followed.MAY_HAVE_MISSED
-        return Followed.NOTHING_MISSED
+            return OthersFollowed.MAY_HAVE_MISSED
+        return OthersFollowed.NOTHING_MISSED
 
-    def _since(self) -> Since:
+    def _others_published(self) -> OthersPublished:
         seen = 0 if self.run.seen is None else self.run.seen[0]
         newer = [one for one in self.state.main if one.id > seen]
         if any(one.batch is not None and one.batch >= self.batch for one in newer):
-            return Since.THE_BATCH
+            return OthersPublished.THE_BATCH
         is_whole = is_whole_after(self.state, self.run.seen)
-        return Since.NOT_THE_BATCH if is_whole else Since.MISSING
+        return OthersPublished.NOT_THE_BATCH if is_whole else OthersPublished.MISSING
 
 
 _NEXT_FINDERS: Final[Mapping[type[Enum], Callable[[NextFacts], Enum]]] = MappingProxyType(
     {
-        Order: NextFacts._order,
-        Finished: NextFacts._finished,
-        Remembered: NextFacts._remembered,
-        Attempts: NextFacts._attempts,
-        Seen: NextFacts._seen,
-        Followed: NextFacts._followed,
-        Since: NextFacts._since,
+        BatchAfter: NextFacts._batch_after,
+        FinishedKnown: NextFacts._finished_known,
+        RememberedHeld: NextFacts._remembered_held,
+        AttemptsJournalled: NextFacts._attempts_journalled,
+        SeenHeld: NextFacts._seen_held,
+        OthersFollowed: NextFacts._others_followed,
+        OthersPublished: NextFacts._others_published,
     }
 )

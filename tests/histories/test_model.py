@@ -11,15 +11,15 @@ from enum import Enum
 import pytest
 
 from paimon_stream.stream.facts import (
-    Attempts,
-    Base,
-    History,
-    Last,
-    Later,
-    Noted,
-    Own,
-    Previous,
-    Remembered,
+    AttemptsJournalled,
+    BaseHeld,
+    EarlierNoted,
+    HistoryWhole,
+    LastHeld,
+    LaterPrepared,
+    OwnStands,
+    PreviousHeld,
+    RememberedHeld,
 )
 from paimon_stream.stream.judgement import NextStep, Outcome, Row, Step
 from tests.histories import model
@@ -112,53 +112,56 @@ class Needed:
 
 
 NEEDED = (
-    Needed(Step.OWN, Own.ABOVE, DOUBLED, ("checkpoint put back", "checkpoint put back")),
-    Needed(Step.OWN_LAST, Last.ROLLED_BACK, LOST, ("rollback by one",)),
-    Needed(Step.OWN_GAP, Noted.TAKEN, LOST, ("rollback by one",), OFF),
-    Needed(Step.OWN_GAP, Noted.MAY_BE_TAKEN, LOST, ("outage", "rollback to the tag"), OFF),
+    Needed(Step.OWN, OwnStands.ABOVE, DOUBLED, ("checkpoint put back", "checkpoint put back")),
+    Needed(Step.OWN_LAST, LastHeld.ROLLED_BACK, LOST, ("rollback by one",)),
+    Needed(Step.OWN_GAP, EarlierNoted.TAKEN, LOST, ("rollback by one",), OFF),
+    Needed(Step.OWN_GAP, EarlierNoted.MAY_BE_TAKEN, LOST, ("outage", "rollback to the tag"), OFF),
     Needed(
         Step.LATER,
-        Later.PREPARED,
+        LaterPrepared.PREPARED,
         DOUBLED,
         ("checkpoint put back", "checkpoint put back", "outage"),
     ),
     Needed(
         Step.ATTEMPT_PREVIOUS,
-        Previous.ROLLED_BACK,
+        PreviousHeld.ROLLED_BACK,
         LOST,
         ("batch, not published", "forward to the branch", "expiry"),
     ),
     Needed(
         Step.ATTEMPT_BASE,
-        Base.ROLLED_BACK,
+        BaseHeld.ROLLED_BACK,
         LOST,
         ("checkpoint put back", "rollback to the tag", "rollback by one"),
     ),
     Needed(
         Step.ATTEMPT_LAST,
-        Last.ROLLED_BACK,
+        LastHeld.ROLLED_BACK,
         LOST,
         ("batch, not published", "forward to the branch", "outage"),
     ),
-    Needed(Step.LAST, Last.ROLLED_BACK, LOST, ("forward to the branch", "expiry")),
-    Needed(Step.NOTED, Noted.TAKEN, LOST, ("rollback to the tag", "rollback by one"), OFF),
+    Needed(Step.LAST, LastHeld.ROLLED_BACK, LOST, ("forward to the branch", "expiry")),
+    Needed(Step.NOTED, EarlierNoted.TAKEN, LOST, ("rollback to the tag", "rollback by one"), OFF),
     Needed(
-        NextStep.REMEMBERED, Remembered.ROLLED_BACK, LOST, ("empty batch", "forward to the branch")
+        NextStep.REMEMBERED,
+        RememberedHeld.ROLLED_BACK,
+        LOST,
+        ("empty batch", "forward to the branch"),
     ),
     Needed(
         NextStep.REMEMBERED,
-        Attempts.JOURNALLED,
+        AttemptsJournalled.JOURNALLED,
         LOST,
         ("empty batch", "forward to the branch", "outage"),
     ),
     Needed(
         NextStep.REMEMBERED,
-        Remembered.REPLACED,
+        RememberedHeld.REPLACED,
         LOST,
         ("empty batch", "outage", "forward to the branch"),
         OFF,
     ),
-    Needed(Step.NEW, History.EXPIRED, DOUBLED, ("batch, not noted", "outage"), OFF),
+    Needed(Step.NEW, HistoryWhole.EXPIRED, DOUBLED, ("batch, not noted", "outage"), OFF),
 )
 
 

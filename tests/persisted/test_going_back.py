@@ -24,8 +24,8 @@ from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.register import write_register
 from paimon_stream.table.branch_identity import write_identity
+from paimon_stream.table.register import write_register
 from paimon_stream.table.removals import RemovalNotes, Removed, note_restored
 from tests.persisted import values
 from tests.persisted.archive import OWN_FOLDER, own_files

@@ -23,9 +23,9 @@ from paimon_stream.storage.branch import branch_note, branch_storage, older_bran
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.batch_summary import BatchSummary, previous_of
 from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.persisted import values

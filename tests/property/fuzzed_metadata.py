@@ -70,12 +70,12 @@ from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.batch_summary import BatchSummary, previous_of
-from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.branch_identity import read_identity
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_value import partition_by_column
+from paimon_stream.table.register import registered_writers
 from paimon_stream.table.removals import copy_removals, note_restored, read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore

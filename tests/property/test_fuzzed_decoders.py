@@ -45,7 +45,7 @@ ALSO = {
     "storage/store_errors.failure_of",
     "storage/store_sources.settings_of",
     "storage/uri.open_storage",
-    "stream/register.registered_writers",
+    "table/register.registered_writers",
     "stream/batch_summary.BatchSummary.of",
     "stream/batch_summary.previous_of",
     "table/layout.external_roots",

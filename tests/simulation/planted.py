@@ -118,7 +118,7 @@ def some_files_are_enough(patch: Patch) -> None:
     why="A restarted run writes a batch that the table has.",
 )
 def no_judge(patch: Patch) -> None:
-    patch.setattr(reuse, "judge_first", lambda found, refuse: _fresh(found.snapshots))
+    patch.setattr(reuse, "judge_evidence", lambda found, refuse: _fresh(found.snapshots))
 
 
 @bug(
@@ -133,8 +133,8 @@ def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
             return AlreadyCommitted(seen=_fresh(found.snapshots).seen, snapshot=None, dead=None)
         return real(found, refuse)
 
-    real = reuse.judge_first
-    patch.setattr(reuse, "judge_first", judge)
+    real = reuse.judge_evidence
+    patch.setattr(reuse, "judge_evidence", judge)
 
 
 @bug(

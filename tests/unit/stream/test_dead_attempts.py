@@ -90,9 +90,9 @@ def entry(
     )
 
 
-def remove(bench: Bench, noted: JournalEntry, newest: Snapshot) -> None:
-    found, complete = snapshots_of_batch(bench.snapshots, noted, newest)
-    remove_dead_attempts(bench.table, noted, found, bench.runtime, complete=complete)
+def remove(bench: Bench, journalled: JournalEntry, newest: Snapshot) -> None:
+    found, complete = snapshots_of_batch(bench.snapshots, journalled, newest)
+    remove_dead_attempts(bench.table, journalled, found, bench.runtime, complete=complete)
 
 
 def test_all_files_of_both_halves_stay_and_only_what_a_dead_attempt_wrote_goes() -> None:
@@ -103,9 +103,9 @@ def test_all_files_of_both_halves_stay_and_only_what_a_dead_attempt_wrote_goes()
     bench.committer().commit(request)
     bench.storage.write("manifest/index-manifest-dead-0", b"staged")
     bench.storage.write("manifest/manifest-dead-0", b"staged")
-    noted = entry(bench, request, dead=dead, uuids=(request.stage_uuid, "dead"))
+    journalled = entry(bench, request, dead=dead, uuids=(request.stage_uuid, "dead"))
     present = files(bench)
-    remove(bench, noted, bench.latest())
+    remove(bench, journalled, bench.latest())
     assert present - files(bench) == {"dead-new", "dead-log", "dead-index"}
     bench.audit(["mine-new", "mine-packed"], orphans=True)
 
@@ -162,11 +162,11 @@ def test_a_tampered_entry_makes_the_clean_up_remove_only_files_of_attempts(
     for path in ("_paimon_stream/me/writer", "manifest/manifest-live", "bucket-0/folder/file"):
         bench.storage.write(path, b"kept")
     bench.storage.write("folder/bucket-0/file", b"kept")
-    noted = entry(
+    journalled = entry(
         bench, request, dead=bench.message("dead"), uuids=(request.stage_uuid, uuid), judged=3
     )
     present = everything(bench)
-    remove(bench, replace(noted, abandoned=(*noted.abandoned, abandoned)), bench.latest())
+    remove(bench, replace(journalled, abandoned=(*journalled.abandoned, abandoned)), bench.latest())
     assert present - everything(bench) == {"bucket-0/dead"}
     assert (f"names {abandoned!r}" in caplog.text) == (abandoned != "bucket-0/dead")
 
@@ -176,9 +176,11 @@ def test_nothing_goes_where_the_first_half_has_expired() -> None:
     others(bench, 1)
     request = bench.request(BATCH, [whole(bench, "mine")])
     bench.committer().commit(request)
-    noted = entry(bench, request, dead=whole(bench, "dead"), uuids=(request.stage_uuid, "dead"))
+    journalled = entry(
+        bench, request, dead=whole(bench, "dead"), uuids=(request.stage_uuid, "dead")
+    )
     bench.expire(2)
-    assert snapshots_of_batch(bench.snapshots, noted, bench.latest()) == ((), True)
+    assert snapshots_of_batch(bench.snapshots, journalled, bench.latest()) == ((), True)
 
 
 def test_an_attempt_without_compaction_leaves_no_staged_metadata_when_it_was_killed_behind_the_put() -> (

@@ -15,7 +15,6 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.journal import (
     Journal,
     PreviousBatch,
@@ -23,6 +22,7 @@ from paimon_stream.table.journal import (
     encode_journal_entry,
 )
 from paimon_stream.table.layout import user_folder
+from paimon_stream.table.register import registered_writers
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.streams import Stream

@@ -11,7 +11,7 @@ from itertools import combinations, groupby
 
 import pytest
 
-from paimon_stream.stream.facts import FIRST_BATCH, LATER_BATCH, Created, Last, Own
+from paimon_stream.stream.facts import FIRST_BATCH, LATER_BATCH, LastHeld, OwnStands, TableCreated
 from paimon_stream.stream.judgement import NEXT_ROWS, ROWS, NextStep, Outcome, Row, Step, decide
 from tests.kits.boxes import any_left, common, ends, every, size
 from tests.kits.judged_facts import IMPOSSIBLE, IMPOSSIBLE_NEXT, LAWS, NEXT_LAWS, Impossible, Law
@@ -114,7 +114,7 @@ def test_all_that_is_called_impossible_is_needed_or_named_once(judged: Judged) -
 def test_facts_are_asked_only_until_the_answer_is_known() -> None:
     asked = []
     good = {fact: next(iter(fact)) for fact in FIRST_BATCH}
-    good[Own] = Own.THIS_BATCH
+    good[OwnStands] = OwnStands.THIS_BATCH
 
     def ask(fact: type[Enum]) -> Enum:
         asked.append(fact.__name__)
@@ -122,9 +122,9 @@ def test_facts_are_asked_only_until_the_answer_is_known() -> None:
 
     row = decide(ask, ROWS)
     assert row.outcome is Outcome.COMMITTED
-    assert "Last" not in asked
-    assert "Live" not in asked
-    assert "Elsewhere" not in asked
+    assert "LastHeld" not in asked
+    assert "FilesLive" not in asked
+    assert "EarlierElsewhere" not in asked
 
 
 # -- the defects that are looked for are found
@@ -145,14 +145,14 @@ def row_of(step: Step, value: Enum) -> Row:
 
 
 PLANTED = {
-    "a later batch of ours is overlooked": without(ROWS, row_of(Step.OWN, Own.ABOVE)),
-    "a lost batch is overlooked": without(ROWS, row_of(Step.LAST, Last.ROLLED_BACK)),
+    "a later batch of ours is overlooked": without(ROWS, row_of(Step.OWN, OwnStands.ABOVE)),
+    "a lost batch is overlooked": without(ROWS, row_of(Step.LAST, LastHeld.ROLLED_BACK)),
     "the last row is missing": ROWS[:-1],
     "a lost batch is only remarked": with_outcome(
-        ROWS, row_of(Step.OWN_LAST, Last.ROLLED_BACK), Outcome.REMARK
+        ROWS, row_of(Step.OWN_LAST, LastHeld.ROLLED_BACK), Outcome.REMARK
     ),
     "a younger table counts as committed": with_outcome(
-        ROWS, row_of(Step.AGE, Created.LATER), Outcome.COMMITTED
+        ROWS, row_of(Step.AGE, TableCreated.LATER), Outcome.COMMITTED
     ),
     "the steps are in another order": (*ROWS[1:], ROWS[0]),
     "two rows of a step contradict each other": (
@@ -162,7 +162,7 @@ PLANTED = {
     ),
     "a row serves only what is impossible": (
         *ROWS[:-1],
-        replace(ROWS[-1], when={**ROWS[-1].when, Own: frozenset({Own.BELOW})}),
+        replace(ROWS[-1], when={**ROWS[-1].when, OwnStands: frozenset({OwnStands.BELOW})}),
         ROWS[-1],
     ),
     "a refusal goes back": (replace(ROWS[0], then=Step.TABLE), *ROWS[1:]),

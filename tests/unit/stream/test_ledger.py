@@ -35,14 +35,14 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import ON_TABLE_CHANGE, Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.evidence import Evidence, NotedBatches
+from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import judge_first
+from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -58,7 +58,7 @@ ME = WriterIdentity(
 )
 
 
-NOTHING_NOTED = NotedBatches(newest=None, since=None)
+NOTHING_JOURNALLED = JournalledBatches(newest=None, since=None)
 
 
 def message(name: str = "data-x-0.parquet") -> CommitMessage:
@@ -116,7 +116,7 @@ class World:
     last_entry: JournalEntry | None = None
     registered: RegisteredWriter | None = None
     others: tuple[RegisteredWriter, ...] = ()
-    noted: NotedBatches = NOTHING_NOTED
+    journalled: JournalledBatches = NOTHING_JOURNALLED
     last_of: Mapping[str, JournalEntry] = field(default_factory=dict)
     offsets_hash: str | None = "h"
     previous_done_millis: int | None = None
@@ -197,7 +197,7 @@ class World:
             left_in_main=lambda user, entry: True,
             registered=self.registered,
             others=lambda: self.others,
-            noted_by=lambda _: self.noted,
+            journalled_by=lambda _: self.journalled,
             last_of=lambda other: self.last_of.get(other.user),
             entry_of=lambda other, number: (
                 found
@@ -213,7 +213,7 @@ class World:
             elsewhere=lambda written_as, missing: None,
             runs=self.runs,
         )
-        return judge_first(evidence, self.refusals(batch_id))
+        return judge_evidence(evidence, self.refusals(batch_id))
 
 
 @pytest.fixture
@@ -397,7 +397,7 @@ def renamed(world: World, *, newest: int | None, since: int | None = 0) -> None:
     world.identity = SECOND
     world.claimed = False
     world.others = (registered(),)
-    world.noted = NotedBatches(newest=newest, since=since)
+    world.journalled = JournalledBatches(newest=newest, since=since)
     world.publish(8, "java", 7)
     world.publish(9, "java", 8)
 
@@ -702,10 +702,10 @@ def test_a_rollback_is_recognized_by_the_base_of_the_batch_before(world: World) 
     world.last_entry = entry(7)
     with pytest.raises(TableRolledBack, match="batch 7 was committed") as caught:
         world.judge(8)
-    assert "no rollback" not in str(caught.value)
+    assert "beside the table's line" not in str(caught.value)
 
 
-def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: World) -> None:
+def test_batches_that_a_stale_hint_led_beside_the_line_are_named_as_such(world: World) -> None:
     for number in range(11, 14):
         world.mine(number, number - 11)
     beside = world.mine(6, 3)
@@ -715,7 +715,13 @@ def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: Wo
         TableRolledBack, match="batch 3 of this stream was committed as snapshot 6"
     ) as caught:
         world.judge(4)
-    for part in ("no rollback", "LATEST", "newest snapshot, 13", "repair-hints"):
+    for part in (
+        "beside the table's line",
+        "no part of the table",
+        "LATEST",
+        "newest snapshot, 13",
+        "repair-hints",
+    ):
         assert part in str(caught.value)
 
 

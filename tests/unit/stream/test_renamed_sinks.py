@@ -372,6 +372,45 @@ def test_a_sink_that_goes_back_to_its_old_name_does_not_write_the_batch_twice(
     assert later(back, SECOND).batch().outcome == "already committed"
 
 
+def test_without_a_journal_a_sink_that_goes_back_to_its_old_name_writes_no_batch_twice() -> None:
+    """Its register of then vouches for what it wrote under the old name alone."""
+    bench = Bench()
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    second = later(first, SECOND)
+    second.options = {"paimon-stream.journal": "false"}
+    dies(second, Phase.HINTED)
+    outage(bench)
+    back = later(second, FIRST)
+    for _ in range(2):
+        with pytest.raises(HistoryUnknown, match="old name"):
+            back.batch()
+        back.writer = None
+    back.options = {**back.options, ON_UNKNOWN_HISTORY.key: "continue"}
+    assert back.batch().outcome == "committed"
+
+
+def test_what_stands_under_an_old_name_is_not_given_up_with_what_another_one_has_lost() -> None:
+    """The batch just before stands. A later rollback takes it."""
+    bench = Bench()
+    first = Stream(bench, user=FIRST, options={"paimon-stream.journal": "false"})
+    first.batches(2)
+    second = later(first, SECOND)
+    second.batch()
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    second.options, second.writer = {**first.options, ON_TABLE_CHANGE.key: "continue"}, None
+    second.batch()
+    third = later(second, THIRD)
+    assert third.batch(0).outcome == "empty"
+    register = Claims(bench.storage, identity_of(THIRD)).own()
+    assert register is not None
+    assert register.given_up == ((1, 2),)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    third.options, third.writer = first.options, None
+    with pytest.raises(TableRolledBack, match="batch 3 was committed"):
+        third.batch()
+
+
 @pytest.mark.parametrize("expired", [True, False])
 @pytest.mark.parametrize("journal", ["true", "false"])
 def test_a_sink_that_goes_back_to_its_old_name_has_lost_what_a_rollback_took(

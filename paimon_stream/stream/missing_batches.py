@@ -7,12 +7,12 @@ from operator import itemgetter
 
 from paimon_stream.format.snapshot_json import RECOMMITTED_MARK, Snapshot
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.facts import Elsewhere, Noted
+from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.given_up import Ranges, is_given_up, last_not_given_up
 from paimon_stream.stream.identity import is_of_query
-from paimon_stream.stream.register import RegisteredWriter
 from paimon_stream.table.fate import Fate, is_before, judge_notes
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 
@@ -57,7 +57,7 @@ def which_noted(
     *,
     own: Snapshot | None = None,
     doubts_count: bool = True,
-) -> Finding[Noted]:
+) -> Finding[EarlierNoted]:
     """What the notes say of the batches of a commit user that are `missing` here. A note that is
     older than our newest snapshot, `own`, does not count: the checkpoint ran that batch again.
     Those that an operator has given up do not count, because the notes of them stay, nor do those
@@ -66,7 +66,7 @@ def which_noted(
     """
     last = last_not_given_up(missing, given_up)
     if last is None:
-        return Finding(Noted.NOTHING)
+        return Finding(EarlierNoted.NOTHING)
     removals = evidence.removals()
     noted = [
         (batch_id, removed.is_proven, removed)
@@ -77,18 +77,18 @@ def which_noted(
     if noted:
         newest_id, _, newest = max(noted, key=itemgetter(0, 1))
         answer = judge_notes(removals, newest)
-        value = Noted.TAKEN if answer.fate is Fate.ROLLED_BACK else Noted.MAY_BE_TAKEN
+        value = EarlierNoted.TAKEN if answer.fate is Fate.ROLLED_BACK else EarlierNoted.MAY_BE_TAKEN
         return Finding(value, lambda refuse: refuse.gone(newest_id, answer))
     if not doubts_count:
-        return Finding(Noted.NOTHING)
+        return Finding(EarlierNoted.NOTHING)
     doubt = judge_notes(removals, None)
     why = doubt.why
     if doubt.fate is not Fate.UNKNOWN:
         by = _took_expired(evidence, removals, own)
         if by is None:
-            return Finding(Noted.NOTHING)
+            return Finding(EarlierNoted.NOTHING)
         why = f"a {by} has also taken snapshots that had expired, and only a journal would show whose they were"
-    return Finding(Noted.MAY_BE_TAKEN, lambda refuse: refuse.maybe_have_had_rows(last, why))
+    return Finding(EarlierNoted.MAY_BE_TAKEN, lambda refuse: refuse.maybe_have_had_rows(last, why))
 
 
 def _stands_still(evidence: Evidence, removed: Removed) -> bool:
@@ -131,7 +131,7 @@ def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
 
 def which_elsewhere(
     evidence: Evidence, written_as: RegisteredWriter, given_up: Ranges, above: int
-) -> Finding[Elsewhere]:
+) -> Finding[EarlierElsewhere]:
     """Has the query written a batch above that one in another branch, or in main, in place of this
     one, under the commit user of this register?
     """
@@ -139,6 +139,8 @@ def which_elsewhere(
     missing = range(above + 1, 0 if last is None else last + 1)
     batch_and_branch = evidence.elsewhere(written_as, missing) if missing else None
     if batch_and_branch is None:
-        return Finding(Elsewhere.NO)
+        return Finding(EarlierElsewhere.NO)
     batch_id, branch = batch_and_branch
-    return Finding(Elsewhere.WRITTEN, lambda refuse: refuse.written_elsewhere(batch_id, branch))
+    return Finding(
+        EarlierElsewhere.WRITTEN, lambda refuse: refuse.written_elsewhere(batch_id, branch)
+    )

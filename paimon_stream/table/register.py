@@ -1,9 +1,10 @@
 """The register: the streams that were judged and admitted to a table, a file
 `_paimon_stream/<commit user>/writer` for each (exactly-once.md §1, §4). It is written only after a
-run's first batch was judged, so an identity that was refused is not registered.
+run's first batch was judged, so an identity that was refused is not registered. A stream writes it,
+and a fast forward takes it along.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -13,9 +14,10 @@ from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.layout import OWN_FOLDER, user_folder
 
+CLAIM: Final = "claim-"
+"""How the name of a claim's file begins; the run follows."""
+
 _RUNS_KEPT: Final = 64
-
-
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
@@ -109,8 +111,13 @@ _LEFT_OUT_IF_EMPTY: Final = (
 """What nearly all registers, or those of older releases, do not have."""
 
 
-def write_register(storage: Storage, registered: RegisteredWriter) -> None:
-    """Writes the register of a commit user over the one that is there. Raises `StorageError`."""
+def register_path(folder: str) -> str:
+    """The file of the register in the folder of a commit user."""
+    return f"{folder}/writer"
+
+
+def encode_register(registered: RegisteredWriter) -> bytes:
+    """The content of the file."""
     body = {
         key: value
         for attribute, key, _ in _FIELDS
@@ -119,8 +126,23 @@ def write_register(storage: Storage, registered: RegisteredWriter) -> None:
     if registered.passed_over is not None:
         batch_id, snapshot = registered.passed_over
         body["passedOver"] = [batch_id, snapshot.id, snapshot.nonce]
-    path = f"{user_folder(registered.user)}/writer"
-    storage.write(path, json_text.encode_checksummed("writer", body))
+    return json_text.encode_checksummed("writer", body)
+
+
+def decode_register(data: bytes, path: str) -> RegisteredWriter:
+    """The register of a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
+    body = {
+        "run": None,  # older releases did not record the run
+        **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
+        **json_text.decode_checksummed("writer", data, path),
+    }
+    with json_text.understanding(path, len(data), "a register of a stream", _CURE):
+        return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
+
+
+def write_register(storage: Storage, registered: RegisteredWriter) -> None:
+    """Writes the register of a commit user over the one that is there. Raises `StorageError`."""
+    storage.write(register_path(user_folder(registered.user)), encode_register(registered))
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
@@ -138,14 +160,29 @@ def registered_writer(storage: Storage, user: str) -> RegisteredWriter | None:
 
 
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
-    path = f"{folder}/writer"
+    path = register_path(folder)
     data = read_if_there(storage.read, path, json_text.MOST_JSON)
-    if data is None:
+    return None if data is None else decode_register(data, path)
+
+
+def standing_runs(storage: Storage, folder: str) -> frozenset[str]:
+    """The names of the runs that no later one has ended, by the claims in the folder of a commit
+    user.
+    """
+    claims = storage.list_files(folder, CLAIM)
+    return frozenset(one.name.removeprefix(CLAIM) for one in claims)
+
+
+def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
+    """The first batch from which on the journal has each one that reached its commit; None if that
+    is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
+    of the runs after it, which may have had no journal.
+    """
+    if registered is None or not is_newest_register(registered, runs):
         return None
-    body = {
-        "run": None,  # older releases did not note the run
-        **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
-        **json_text.decode_checksummed("writer", data, path),
-    }
-    with json_text.understanding(path, len(data), "a register of a stream", _CURE):
-        return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
+    return registered.journal_since
+
+
+def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> bool:
+    """Whether no later run than the register's had begun before these runs."""
+    return registered.run is None or registered.run in runs
