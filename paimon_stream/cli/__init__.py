@@ -1,7 +1,9 @@
 """The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is
-`docs/cli.md`. Here are the exit codes, which are public, and the end of the process by Ctrl-C. This
-module imports neither click nor rich: `main` loads both, and each command loads the rest when it is
-called. Only `doctor` imports pyspark, to judge a schema.
+`docs/cli.md`.
+
+This module has the exit codes, which are public, and the end of the process by Ctrl-C. It imports
+neither click nor rich. `main` loads both, and each command loads the rest when it is called. Only
+`doctor` imports pyspark, to judge a schema.
 """
 
 import os
@@ -39,14 +41,24 @@ MEANING: Final = {
 }
 
 
+_ASKED_FOR: Final = frozenset({"table", "snapshot", "tag", "database"})
+"""What a command line names. Of an error that says that something else is missing, a file is gone.
+"""
+_BROKEN_ERRORS: Final = (
+    errors.FormatError,
+    errors.StorageError,
+    errors.CommitUnknown,
+    errors.CommitContended,
+    errors.WriteInterrupted,
+)
+
+
 def code_of(error: errors.PaimonStreamError) -> int:
     """The exit code of a command that ended with this error."""
     if isinstance(error, errors.NotFound):
-        return (
-            MISSING if {"table", "snapshot", "tag", "database"} & error.context.keys() else BROKEN
-        )
-    broken = errors.FormatError, errors.StorageError, errors.CommitUnknown, errors.CommitContended
-    return BROKEN if isinstance(error, (*broken, errors.WriteInterrupted)) else FINDINGS
+        is_asked_for = not _ASKED_FOR.isdisjoint(error.context)
+        return MISSING if is_asked_for else BROKEN
+    return BROKEN if isinstance(error, _BROKEN_ERRORS) else FINDINGS
 
 
 _GRACE_SECONDS: Final = 2
@@ -58,10 +70,12 @@ before_late_end: Final[list[Callable[[], object]]] = []
 
 def watch_ctrl_c() -> None:
     """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
-    by itself. That does no more harm than a kill. Must be called in the main thread. Python runs a
-    signal's handler when the library returns to it, and a pool of threads is left when each of them
-    has its answer. A request to a store that accepts connections and never answers returns after
-    many seconds. So a thread of its own ends the process.
+    by itself. That does no more harm than a kill. Must be called in the main thread.
+
+    A thread of its own ends the process, because the main thread may be unable to. Python runs a
+    signal's handler only when a library returns to it. A pool of threads is left only when each of
+    them has its answer. And a request to a store that accepts connections and never answers returns
+    after many seconds.
     """
     reads, writes = socket.socketpair()
     writes.setblocking(False)
@@ -75,17 +89,17 @@ def ctrl_c_is_handled() -> None:
 
 
 def _end_late(reads: socket.socket, _open: socket.socket) -> None:
-    """Reads the numbers of signals. The end to which Python writes them stays open as long as this
-    runs.
+    """Ends the process after Ctrl-C. `reads` gets the numbers of signals. `_open` is the end to
+    which Python writes them: it stays open as long as this runs.
     """
     while reads.recv(1) != bytes([signal.SIGINT]):
         continue
     system().clock.sleep(_GRACE_SECONDS)
     if not _handled.is_set():
-        for one in before_late_end:
-            one()
-        shown = _SHOW_CURSOR if sys.stderr.isatty() else ""
-        sys.stderr.write(f"{shown}paimon-stream: interrupted while it waited for an answer.\n")
+        for give_back in before_late_end:
+            give_back()
+        cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{cursor}paimon-stream: interrupted while it waited for an answer.\n")
         sys.stderr.flush()
     os._exit(INTERRUPTED)
 
