@@ -2,6 +2,7 @@
 can be written.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -359,8 +360,10 @@ def alter_table(
         table = load_table(storage)
         if publish is None:
             return evolve(table, merge, rows=False)
-        if merge(table.schema) is not table.schema:
+        merged = merge(table.schema)
+        if merged is not table.schema:
             publish()
+            _warn_of_nanoseconds(table.schema, merged)
         return load_table(storage)
 
 
@@ -393,6 +396,7 @@ def evolve(
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):
+                _warn_of_nanoseconds(table.schema, merged)
                 return wanted
         except errors.Unavailable:
             if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
@@ -405,6 +409,19 @@ def evolve(
     cure = "Try again when they are done."
     text = f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. {cure}"
     raise errors.CommitContended(text, attempts=_ATTEMPTS).of_table(table.location)
+
+
+def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
+    """Says which columns hold nanoseconds from now on, in which Arrow reaches from 1677 to 2262."""
+    coarse = {one.id for one in before.fields if one.type.is_timestamp and one.type.precision <= 6}
+    finer = [one for one in after.fields if one.id in coarse and one.type.precision > 6]
+    for one in finer:
+        warnings.warn(
+            f"Column {one.name!r} is {one.type} now. If older rows hold moments before 1677-09-21 or after 2262-04-11, "
+            "such as 9999-12-31 for no end, this package can no longer read the column, because Arrow cannot hold them "
+            "in nanoseconds. Java Paimon reads them, and can change the type back to TIMESTAMP(6).",
+            stacklevel=3,
+        )
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:
