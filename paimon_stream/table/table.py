@@ -30,6 +30,7 @@ from paimon_stream.storage.uri import with_roots
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import SCHEMA_FOLDER, Layout, external_roots
 from paimon_stream.table.option_rules import check_overrides, check_possible
+from paimon_stream.table.partition_spellings import with_spellings, without_spellings
 from paimon_stream.table.references import histories
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 from paimon_stream.table.schema_change import SchemaChange, altered
@@ -146,8 +147,10 @@ def table_of(
     check_overrides(storage.location, schema.options, overrides or {})
     options = opt.Options(opt.of_table(schema.options), overrides, storage.location)
     layout = layout_of(storage, schema, options)
+    storage = without_spellings(storage)
     if layout.external is not None:
         storage = with_roots(storage, layout.roots)
+    storage = with_spellings(storage, layout)
     return Table(storage=storage, schema=schema, options=options, layout=layout)
 
 
