@@ -20,27 +20,32 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.key_runs import nulls
 from paimon_stream.read.convert_decimals import to_decimal, to_float, to_integer
+from paimon_stream.read.convert_texts import to_binary, to_string
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
 """Turns an array that a file format gives for a type that is not nested into the type's Arrow
 type.
 """
 _INTEGERS: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}
+_SECONDS: Final = {TypeRoot.INT, TypeRoot.BIGINT}
 _FLOATS: Final = {TypeRoot.FLOAT, TypeRoot.DOUBLE}
 _STRINGS: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR}
 _BINARIES: Final = {TypeRoot.BINARY, TypeRoot.VARBINARY}
 _CASTS: Final = (
     (_INTEGERS | {TypeRoot.DECIMAL}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_FLOATS, _INTEGERS | _FLOATS),
-    (_STRINGS | _INTEGERS | {TypeRoot.BOOLEAN}, _STRINGS),
-    (_BINARIES, _BINARIES),
-    ({TypeRoot.BOOLEAN}, _INTEGERS),
+    (_STRINGS | _BINARIES | _INTEGERS | {TypeRoot.BOOLEAN, TypeRoot.DECIMAL}, _STRINGS),
+    ({TypeRoot.DATE, TypeRoot.TIMESTAMP}, _STRINGS),
+    (_STRINGS | _BINARIES, _BINARIES),
+    ({TypeRoot.BOOLEAN}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_INTEGERS, {TypeRoot.BOOLEAN}),
     ({TypeRoot.DATE}, {TypeRoot.TIMESTAMP}),
     ({TypeRoot.TIMESTAMP}, {TypeRoot.DATE}),
+    (_SECONDS, {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}),
+    ({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}, _SECONDS),
 )
 """From which types to which others `_cast` converts."""
 
@@ -222,9 +227,9 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return array
     old, new = source.root, target.root
     if new in _STRINGS:
-        return _string(array, source, target)
+        return to_string(array, source, target)
     if new in _BINARIES:
-        return _binary(array, target)
+        return to_binary(array, target)
     if source.is_timestamp or target.is_timestamp:
         return _time(array, source, target, wanted)
     if new is TypeRoot.DECIMAL:
@@ -238,31 +243,17 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     )
 
 
-def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    if source.root not in _STRINGS:
-        array = array.cast(pa.string())
-    if target.precision == MAX_LENGTH:
-        return array
-    if source.root not in _STRINGS or source.precision > target.precision:
-        array = pc.utf8_slice_codeunits(array, 0, target.precision)
-    if target.root is TypeRoot.CHAR:
-        array = pc.utf8_rpad(array, width=target.precision, padding=" ")
-    return array
-
-
-def _binary(array: pa.Array, target: DataType) -> pa.Array:
-    if target.precision == MAX_LENGTH:
-        return array
-    if target.root is TypeRoot.BINARY:
-        zeros = pa.scalar(bytes(target.precision), array.type)
-        array = pc.binary_join_element_wise(array, zeros, pa.scalar(b"", array.type))
-    return pc.binary_slice(array, 0, target.precision)
-
-
 def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
     """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by
-    rounding towards zero.
+    rounding towards zero. Integers are seconds.
     """
+    if source.root in _SECONDS:
+        seconds = array.cast(pa.int64()).view(pa.timestamp("s", wanted.tz))
+        return _finer(seconds, wanted)
+    if target.root in _SECONDS:
+        millis = _floor_to(array, pa.timestamp("ms"))
+        seconds = _numbers(millis, lambda values: _toward_zero(values, 1000), np.int64)
+        return seconds.cast(wanted, safe=False)
     if source.root is TypeRoot.DATE:
         return _finer(array.cast(pa.timestamp("s")), wanted)
     if target.root is TypeRoot.DATE:

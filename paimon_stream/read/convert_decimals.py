@@ -19,11 +19,11 @@ _ANY_INTEGER: Final = pa.decimal128(20, 0)
 
 
 def to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
-    """Integers or DECIMALs as DECIMALs of another precision and scale. Digits beyond the scale are
+    """Integers, BOOLEANs or DECIMALs as DECIMALs of another precision and scale. Digits beyond the scale are
     rounded half up, away from zero. NULL for what does not fit.
     """
-    if pa.types.is_integer(array.type):
-        array = array.cast(_ANY_INTEGER)
+    if not pa.types.is_decimal(array.type):
+        array = array.cast(pa.int64()).cast(_ANY_INTEGER)
     # A value that is rounded up may have one digit more, so its own precision is too small for it.
     wide = array.cast(pa.decimal256(_MOST_DIGITS, array.type.scale))
     if array.type.scale > wanted.scale:

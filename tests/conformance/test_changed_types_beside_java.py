@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.types import arrow_type
 from tests.kits.params import few
 from tests.kits.reading import assert_rows, java_rows, wire_rows
 
@@ -71,7 +70,39 @@ CHANGES: list[tuple[str, str, list[Any]]] = [
     ("BINARY(2)", "BINARY(4)", [b"ab"]),
     ("BINARY(4)", "VARBINARY(6)", [b"abcd"]),
 ]
-NAMES = [f"{old} to {new}" for old, new, _ in CHANGES]
+_MOMENTS = [dt.datetime(2024, 2, 29, 1, 2, 3), dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23)]
+_BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59)
+OTHER_KINDS: list[tuple[str, str, list[Any]]] = [
+    ("DECIMAL(10, 3)", "STRING", decimals("0", "-0.001", "1234567.890", "-5")),
+    ("DECIMAL(10, 3)", "VARCHAR(5)", decimals("-0.001", "1234567.890")),
+    ("DECIMAL(10, 3)", "CHAR(12)", decimals("-0.001", "1234567.890")),
+    ("DECIMAL(38, 38)", "STRING", decimals("0." + "9" * 38, "-0." + "0" * 37 + "1", "0")),
+    ("DECIMAL(5, 0)", "STRING", decimals("5", "-99999")),
+    ("DATE", "STRING", [dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+    ("TIMESTAMP(0)", "STRING", [*_MOMENTS, _BEFORE_1970]),
+    ("TIMESTAMP(1)", "STRING", [_BEFORE_1970.replace(microsecond=900_000), *_MOMENTS]),
+    ("TIMESTAMP(3)", "STRING", [_BEFORE_1970.replace(microsecond=999_000), *_MOMENTS]),
+    ("TIMESTAMP(4)", "STRING", [_BEFORE_1970.replace(microsecond=999_900), *_MOMENTS]),
+    ("TIMESTAMP(6)", "STRING", [_BEFORE_1970.replace(microsecond=1), *_MOMENTS]),
+    ("TIMESTAMP(9)", "STRING", ["1969-12-31T23:59:59.999999999", "2024-02-29T01:02:03.120000000"]),
+    ("BYTES", "STRING", [b"abc", "ä😀".encode(), b""]),
+    ("BYTES", "VARCHAR(2)", [b"abc"]),
+    ("BINARY(3)", "CHAR(5)", [b"abc"]),
+    ("STRING", "BYTES", ["abc", "ä😀", ""]),
+    ("STRING", "BINARY(5)", ["abc", "ä😀", ""]),
+    ("CHAR(3)", "VARBINARY(2)", ["ab", "ä😀x"]),
+    ("INT", "TIMESTAMP(3)", [0, -1, 2**31 - 1, -(2**31)]),
+    ("BIGINT", "TIMESTAMP(6)", [1, -1, 253402300799, -62135596800]),
+    ("BIGINT", "TIMESTAMP_LTZ(0)", [1, -1, 253402300799]),
+    ("TIMESTAMP(3)", "INT", [_BEFORE_1970.replace(microsecond=999_000), *_MOMENTS]),
+    ("TIMESTAMP(6)", "BIGINT", [_BEFORE_1970.replace(microsecond=1), *_MOMENTS]),
+    ("TIMESTAMP_LTZ(6)", "BIGINT", [one.replace(tzinfo=dt.timezone.utc) for one in _MOMENTS]),
+    ("BOOLEAN", "FLOAT", [True, False]),
+    ("BOOLEAN", "DOUBLE", [True, False]),
+    ("BOOLEAN", "DECIMAL(3, 1)", [True, False]),
+    ("BOOLEAN", "DECIMAL(1, 1)", [True, False]),
+]
+TABLES = {"the same kind": CHANGES, "other kinds": OTHER_KINDS}
 
 
 @pytest.fixture
@@ -97,48 +128,63 @@ def retype(java: Any, path: Path, *changes: tuple[tuple[str, ...], str]) -> None
     )
 
 
-def nested_table(java: Any, path: Path, file_format: str) -> PaimonTable:
+Changes = list[tuple[str, str, list[Any]]]
+
+
+def nested_table(java: Any, path: Path, file_format: str, wanted: Changes) -> PaimonTable:
     """A table that has each change of a type at the top, in a ROW, an ARRAY and a MAP."""
     schema = [("k", "INT")]
-    for number, (old, _, _) in enumerate(CHANGES):
+    for number, (old, _, _) in enumerate(wanted):
         schema += [(f"c{number}", old), (f"r{number}", f"ROW<v {old}>")]
         schema += [(f"a{number}", f"ARRAY<{old}>"), (f"m{number}", f"MAP<STRING, {old}>")]
     options = {"file.format": file_format, "bucket": "-1", "compaction.min.file-num": "2"}
+    options["orc.timestamp-ltz.legacy.type"] = "false"
     java.create_table(path, schema, options=options)
     rows = []
-    for key, values in enumerate(zip_longest(*(values for _, _, values in CHANGES))):
+    for key, values in enumerate(zip_longest(*(values for _, _, values in wanted))):
         row: list[Any] = [key]
         for value in values:
             row += [value, {"v": value}, [value, None, value], {"x": value, "y": None}]
         rows.append(row)
-    rows.append([-1, *[None] * (4 * len(CHANGES))])
+    rows.append([-1, *[None] * (4 * len(wanted))])
     java.write(path, rows)
     java.write(path, rows[:1])
     changes: list[tuple[tuple[str, ...], str]] = []
-    for number, (_, new, _) in enumerate(CHANGES):
+    for number, (_, new, _) in enumerate(wanted):
         changes += [((f"c{number}",), new), ((f"r{number}", "v"), new)]
         changes += [((f"a{number}", "element"), new), ((f"m{number}", "value"), new)]
     retype(java, path, *changes)
     return PaimonTable.load(str(path))
 
 
-@pytest.mark.parametrize("file_format", few(FORMATS, lambda one: one == "parquet"))
+@pytest.mark.parametrize(
+    ("file_format", "kinds"),
+    few(product(FORMATS, TABLES), lambda *chosen: chosen == ("parquet", "the same kind")),
+)
 def test_changed_types_are_read_filtered_and_compacted_as_java_reads_them(
-    java: Any, path: Path, file_format: str
+    java: Any, path: Path, file_format: str, kinds: str
 ) -> None:
-    table = nested_table(java, path, file_format)
+    changes = TABLES[kinds]
+    if file_format == "orc":  # the arrays have moments that Arrow's reader of ORC cannot hold
+        changes = [one for one in changes if not one[0].startswith("TIMESTAMP")]
+        # Java does not cut bytes that became VARCHAR(n), and every writer of ORC does.
+        changes = [one for one in changes if one[:2] != ("BYTES", "VARCHAR(2)")]
+    if file_format == "avro":  # Java writes no nanoseconds there
+        changes = [one for one in changes if one[0] != "TIMESTAMP(9)"]
+    table = nested_table(java, path, file_format, changes)
     fields, before = table.schema.fields, java_rows(java, table)
     read = table.to_arrow()
     ours = wire_rows(read, fields)
     for place, one in enumerate(fields):  # one column at a time, so that a failure names it
         number = one.name.lstrip("kcram")
         got = sorted(str(row[place]) for row in ours)
-        what = f"{one.name}: {NAMES[int(number)] if number else ''}"
+        what = f"{one.name}: {changes[int(number)][:2] if number else ''}"
         assert (what, got) == (what, sorted(str(row[place]) for row in before))
     for place, one in enumerate(fields):
         if one.name[0] == "c":
-            value = next(row[place] for row in before if row[place] is not None)
-            scalar = pa.scalar(typed(read, one.name, value), arrow_type(one.type))
+            scalar = next(cell for cell in read.column(one.name) if cell.is_valid)
+            chosen = pa.table({one.name: pa.array([scalar.as_py()], scalar.type)})
+            value = wire_rows(chosen, [one])[0][0]
             found = table.to_arrow(columns=["k"], filter=pc.field(one.name) == scalar)
             same = sorted(row[0] for row in before if row[place] == value)
             assert (one.name, value, sorted(found["k"].to_pylist())) == (one.name, value, same)
@@ -146,15 +192,28 @@ def test_changed_types_are_read_filtered_and_compacted_as_java_reads_them(
     after = java_rows(java, PaimonTable.load(str(path)))
     if file_format == "orc":  # ORC does not keep the blanks at the end of CHAR, nor does Java's
         before, after = [[blankless(row) for row in rows] for rows in (before, after)]
-    assert sorted(map(str, after)) == sorted(map(str, before))
+    for place, one in enumerate(fields):
+        left, there = ([str(row[place]) for row in rows] for rows in (after, before))
+        assert (one.name, sorted(left)) == (one.name, sorted(there))
 
 
-def typed(read: pa.Table, name: str, wire: Any) -> Any:
-    """The value of that column whose JSON form is this."""
-    kind = read.column(name).type
-    if pa.types.is_decimal(kind):
-        return Decimal(wire)
-    return bytes.fromhex(wire) if pa.types.is_binary(kind) else wire
+def test_values_that_became_another_kind_are_those_that_java_reads(java: Any, path: Path) -> None:
+    columns = [(f"c{place}", old) for place, (old, _, _) in enumerate(OTHER_KINDS)]
+    java.create_table(path, columns, options={"bucket": "-1"})
+    java.write(path, list(zip_longest(*(values for _, _, values in OTHER_KINDS))))
+    retype(java, path, *(((f"c{at}",), new) for at, (_, new, _) in enumerate(OTHER_KINDS)))
+    table = PaimonTable.load(str(path))
+    assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
+
+
+def test_years_of_more_than_four_digits_stay_whole_in_text(java: Any, path: Path) -> None:
+    """Java cuts them: 2345-01-02 of the year 12345."""
+    java.create_table(path, [("d", "DATE"), ("t", "TIMESTAMP(3)")], options={"bucket": "-1"})
+    java.write(path, [("+12345-01-02", "-0044-03-15T01:02:03.004000000")])
+    java.alter_table(path, ("type", "d", "STRING"), ("type", "t", "STRING"))
+    assert java.read(path)[0]["d"] == "2345-01-02"
+    (row,) = PaimonTable.load(str(path)).to_arrow().to_pylist()
+    assert row == {"d": "12345-01-02", "t": "-0044-03-15 01:02:03.004"}
 
 
 def blankless(value: Any) -> Any:
