@@ -23,6 +23,7 @@ from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_el
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.key_runs import nulls
 from paimon_stream.read.convert_decimals import to_decimal, to_float, to_integer
+from paimon_stream.read.convert_parsed import PARSERS, NotParsed, parsed
 from paimon_stream.read.convert_texts import to_binary, to_string
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
@@ -40,6 +41,7 @@ _CASTS: Final = (
     (_STRINGS | _BINARIES | _INTEGERS | {TypeRoot.BOOLEAN, TypeRoot.DECIMAL}, _STRINGS),
     ({TypeRoot.DATE, TypeRoot.TIMESTAMP}, _STRINGS),
     (_STRINGS | _BINARIES, _BINARIES),
+    (_STRINGS, set(PARSERS)),
     ({TypeRoot.BOOLEAN}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_INTEGERS, {TypeRoot.BOOLEAN}),
     ({TypeRoot.DATE}, {TypeRoot.TIMESTAMP}),
@@ -110,18 +112,20 @@ def convert(
 ) -> pa.Array:
     """The array in `target`'s Arrow type, from any type that the file format gives for `source`.
     `column` is its name. Raises `FormatError` if it does not hold `source`, `InvalidData` for text
-    that is not UTF-8, which Java writes, and `UnsupportedFeature` for moments that Arrow cannot
+    that is not UTF-8, which Java writes, or that does not parse, and `UnsupportedFeature` for moments that Arrow cannot
     hold in the finer unit of `target`.
     """
     if not target.is_nested:
         values = leaf(array, source)
-        if target.is_string and (source.is_string or source.is_binary):
+        if (target.is_string and source.is_binary) or (source.is_string and not target.is_binary):
             _check_text(values, column)
         wanted = arrow_type(target)
         try:
             made = _cast(values, source, target)
         except OverflowError:
             raise _beyond(column, source, target) from None
+        except NotParsed as wrong:
+            raise _not_parsed(column, source, target, wrong.count) from None
         return made if made.type.equals(wanted) else made.cast(wanted)
     if target.root is TypeRoot.ROW:
         return _row(array, source, target, leaf, column)
@@ -139,6 +143,15 @@ def _beyond(column: str, source: DataType, target: DataType) -> UnsupportedFeatu
         "of at most 6 digits."
     )
     return UnsupportedFeature(text, column=column, type=str(target))
+
+
+def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> InvalidData:
+    text = (
+        f"column {column!r} was {source} in files of the table and is {target} now, but holds text that is no such "
+        f"value, in at least {PLACES}. Java Paimon fails on such text, too. Select other columns, or have Java Paimon "
+        "change the column's type back"
+    )
+    return InvalidData(text, column=column, count=count)
 
 
 def _check_text(values: pa.Array, column: str) -> None:
@@ -230,6 +243,8 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return to_string(array, source, target)
     if new in _BINARIES:
         return to_binary(array, target)
+    if old in _STRINGS:
+        return parsed(array, target)
     if source.is_timestamp or target.is_timestamp:
         return _time(array, source, target, wanted)
     if new is TypeRoot.DECIMAL:
