@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import NullInNotNull
 from paimon_stream.format.names import POSTPONE_BUCKET
-from paimon_stream.merge.rows import merge_rows, sort_rows
+from paimon_stream.merge.rows import adding, merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import BUCKET, CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
@@ -196,11 +196,22 @@ class _KeyedTask(Task):
                 writer.end_file()
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
+        checked = bool(self.kinds.not_null) and not adding(rows).all()
+        merged = rows
+        if checked or not self.waits:
+            merged = merge_rows(self.merge, self._in_order(rows), keep_deletes=True)
+        if checked:
+            self.kinds.check_merged(merged)
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))
-        bucket.data.add_rows(
-            rows if self.waits else merge_rows(self.merge, rows, keep_deletes=True)
-        )
+        bucket.data.add_rows(rows if self.waits else merged)
+
+    def _in_order(self, rows: pa.Table) -> pa.Table:
+        """Rows with numbers in the order in which they apply; those that wait have none."""
+        if not self.waits:
+            return rows
+        place = rows.column_names.index(SEQUENCE)
+        return rows.set_column(place, SEQUENCE, pa.array(np.arange(rows.num_rows)))
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:

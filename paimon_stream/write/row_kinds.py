@@ -38,6 +38,9 @@ _STORED_WORDS: Final = (
 Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 
+_EMPTYING: Final = {"last_value", "last_non_null_value", "of_group"}
+"""Functions by which a row that takes a value back leaves NULL."""
+
 _WORDS: Final = {
     **_TOKENS,
     **dict.fromkeys(("I", "c", "r", "insert", "INSERT"), spec.INSERT),
@@ -148,7 +151,7 @@ class _ColumnRule:
     deletes_remove: bool
     removers: tuple[tuple[str, ...], ...]
 
-    def refuses(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
+    def refuses(self, kinds: Kinds, rows: pa.RecordBatch | pa.Table) -> Flags:
         """Which rows no reader could merge."""
         removed = np.full(len(kinds), self.deletes_remove)
         for ordering in self.removers:
@@ -162,7 +165,7 @@ class _ColumnRule:
         return refused
 
 
-def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
+def _any_there(rows: pa.RecordBatch | pa.Table, columns: tuple[str, ...]) -> Flags:
     found = np.zeros(rows.num_rows, bool)
     for name in columns:
         found |= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
@@ -173,7 +176,8 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 class KindRules:
     """How a table treats row kinds. `field` is `rowkind.field`. Rows of the kinds `dropped` are
     ignored; `refused` ones could not be merged (R6.5), and `refusal` says why. `columns` refuse
-    only some rows of these kinds.
+    only some rows of these kinds. `not_null` are columns that are NOT NULL and not of the key, and
+    `emptied` those of them that become NULL if the last row of a key is of these kinds.
     """
 
     table: str
@@ -182,6 +186,8 @@ class KindRules:
     refused: tuple[int, ...] = ()
     refusal: str = ""
     columns: tuple[_ColumnRule, ...] = ()
+    not_null: tuple[str, ...] = ()
+    emptied: tuple[_ColumnRule, ...] = ()
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, merge: spec.MergeSpec) -> "KindRules":
@@ -197,6 +203,8 @@ class KindRules:
             refused=refused,
             refusal=refusal,
             columns=tuple(_column_rules(schema, merge)),
+            not_null=_not_null(schema, merge),
+            emptied=tuple(_emptied(schema, merge)),
         )
 
     @property
@@ -230,6 +238,19 @@ class KindRules:
             refused = one.refuses(kinds, rows) & ~dropped
             self._refuse(refused, np.unique(kinds[refused]), one.why)
         return ~dropped
+
+    def check_merged(self, rows: pa.Table) -> None:
+        """Raises `BadRowKind` if rows of a batch, merged to one per key, leave NULL in a column
+        that is NOT NULL, or will do so when readers merge them with older rows: Java Paimon fails
+        on such rows.
+        """
+        for name in self.not_null:
+            nulls = rows.column(name).is_null().to_numpy()
+            self._refuse(nulls, (spec.UPDATE_BEFORE, spec.DELETE), _why_emptied(name))
+        kinds = rows.column(spec.KIND).to_numpy()
+        for one in self.emptied:
+            refused = one.refuses(kinds, rows)
+            self._refuse(refused, np.unique(kinds[refused]), one.why)
 
     def _refuse(self, rows: Flags, kinds: Collection[int], why: str) -> None:
         if not rows.any():
@@ -266,25 +287,53 @@ def _why_not(column: str, rule: spec.ColumnRule) -> str:
     return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
 
 
+def _why_emptied(column: str) -> str:
+    return f"column {column!r} is NOT NULL, and taking its value back leaves NULL there (a column that may be NULL helps)"
+
+
+def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
+    """The columns that only the merge of rows can make NULL."""
+    return tuple(
+        name
+        for name in merge.rules
+        if not schema.field(name).type.nullable and name not in schema.primary_keys
+    )
+
+
+def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
+    """The NOT NULL columns whose function knows no older value to go back to."""
+    ordering = {name for group in merge.groups for name in group.ordering}
+    for name in _not_null(schema, merge):
+        rule = merge.rules[name]
+        if rule.function in _EMPTYING and not rule.ignore_retract and name not in ordering:
+            yield _column_rule(schema, merge, name, _why_emptied(name))
+
+
+def _column_rule(
+    schema: TableSchema, merge: spec.MergeSpec, name: str, why: str, only_zero: bool = False
+) -> _ColumnRule:
+    place = {one: position for position, one in enumerate(schema.field_names)}
+    removing = (group.ordering for group in merge.groups if group.deletes)
+    group = merge.rules[name].group
+    return _ColumnRule(
+        column=name,
+        why=why,
+        only_zero=only_zero,
+        ordering=() if group is None else merge.groups[group].ordering,
+        deletes_remove=merge.remove_on_delete,
+        removers=tuple(
+            ordering for ordering in removing if min(map(place.__getitem__, ordering)) < place[name]
+        ),
+    )
+
+
 def _column_rules(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
-    place = {name: position for position, name in enumerate(schema.field_names)}
-    removing = [group.ordering for group in merge.groups if group.deletes]
     for name, rule in merge.rules.items():
-        grouped = () if rule.group is None else merge.groups[rule.group].ordering
         only_zero = rule.function == "product" and not schema.field(name).type.is_float
-        if rule.ignore_retract or not (only_zero or (grouped and _takes_nothing_back(rule))):
+        if rule.ignore_retract:
             continue
-        yield _ColumnRule(
-            column=name,
-            why=f"the product of column {name!r} cannot be divided by 0"
-            if only_zero
-            else _why_not(name, rule),
-            only_zero=only_zero,
-            ordering=grouped,
-            deletes_remove=merge.remove_on_delete,
-            removers=tuple(
-                ordering
-                for ordering in removing
-                if min(map(place.__getitem__, ordering)) < place[name]
-            ),
-        )
+        if only_zero:
+            why = f"the product of column {name!r} cannot be divided by 0"
+            yield _column_rule(schema, merge, name, why, only_zero=True)
+        elif rule.group is not None and _takes_nothing_back(rule):
+            yield _column_rule(schema, merge, name, _why_not(name, rule))
