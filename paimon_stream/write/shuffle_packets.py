@@ -103,8 +103,8 @@ class _Packer:
             for one in map(schema.field, self._names)
         )
         self._plan = ColumnPlan.of(replace(schema, fields=tuple(kept)), table)
-        self._router = Router(schema, spec.options, table)
-        self._router.names_folders = False  # the task that writes may ignore the row
+        # The task that writes may ignore a row, so only it checks the names of folders.
+        self._router = Router(schema, spec.options, table, checks_folder_names=False)
         self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
         self._place_of: list[int] = []
