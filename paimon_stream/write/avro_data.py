@@ -26,7 +26,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_stats import RowStats, own_elements
+from paimon_stream.write.file_stats import RowStats, used_elements
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 _BLOCK_BYTES: Final = 64 * 2**10
@@ -129,14 +129,14 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
     """The bytes of each value. The bytes for a NULL are arbitrary."""
     match type_:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return _blocks(column, _nullable(own_elements(column, column.values), element))
+            return _blocks(column, _nullable(used_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
             key, value = _entry(type_)
             encode = (
                 _values if key.is_string else _nullable
             )  # keys of an Avro map are plain strings
-            keys = encode(own_elements(column, column.keys), key)
-            items = _nullable(own_elements(column, column.items), value)
+            keys = encode(used_elements(column, column.keys), key)
+            items = _nullable(used_elements(column, column.items), value)
             return _blocks(column, [one + other for one, other in zip(keys, items, strict=True)])
         case DataType(root=TypeRoot.ROW):
             members = [_nullable(column.field(i), one.type) for i, one in enumerate(type_.fields)]
