@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Final
+from typing import Any, BinaryIO, ClassVar, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,8 @@ values.
 """
 
 _TELLING_ROWS: Final = 1024
+"""From so many rows on, the choice for one file is also used for the next."""
+
 _FILES_ALIKE: Final = 15
 """How many files after a sampled one use its choice: the buckets of one batch hold similar rows."""
 
@@ -37,9 +39,14 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them. Closing is the storage's. After an
-    error of the storage, kept in `failure`, nothing is passed on: Arrow's ORC writer cannot take an
-    error, it would end the process.
+    """Passes bytes on to a storage's stream and counts them. The storage closes its stream. After
+    an error of the storage, nothing is passed on: Arrow's ORC writer cannot take an error, it would
+    end the process.
+
+    Attributes:
+        inner: the storage's stream; None if nothing is passed on any more.
+        size: the number of bytes.
+        failure: the error of the storage, if there was one.
     """
 
     closed = False
@@ -53,9 +60,10 @@ class CountingStream:
     @contextmanager
     def held(self) -> Iterator[bytearray]:
         """Within this context, keeps what is written instead of passing it on and counting it."""
-        self._held = kept = bytearray()
+        held = bytearray()
+        self._held = held
         try:
-            yield kept
+            yield held
         finally:
             self._held = None
 
@@ -67,8 +75,9 @@ class CountingStream:
         if self.inner is not None:
             try:
                 self.inner.write(data)
-            except BaseException as why:  # noqa: BLE001 – raised in `checked`
-                self.inner, self.failure = None, why
+            except BaseException as error:  # noqa: BLE001 – raised in `checked`
+                self.inner = None
+                self.failure = error
         self.size += len(data)
         return len(data)
 
@@ -80,16 +89,30 @@ class CountingStream:
         """Does nothing: the end of the storage's context makes all bytes durable."""
 
     def close(self) -> None:
-        """Does nothing, for the same reason."""
+        """Does nothing: the storage closes its stream."""
+
+
+class StatsCollector(Protocol):
+    """Collects the statistics of a file's rows."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Adds the rows to the statistics."""
+
+    def columns(self) -> Sequence[ColumnStats]:
+        """The statistics of all rows."""
 
 
 class FileWriter(ABC):
     """A data file that is open for writing. The last call is `close` or `abort`. Errors are the
-    storage's. `rows` is the number of rows. A format's class sets up its statistics and its writer,
-    which writes into `stream`.
+    storage's. A format's class sets up its statistics and its writer.
+
+    Attributes:
+        path: where the file is.
+        rows: the number of rows.
+        stream: what the writer of the format writes into.
     """
 
-    stats: Any
+    stats: StatsCollector
     """What collects the statistics of the rows, such as `RowStats`."""
 
     writer: Any = None
@@ -126,8 +149,7 @@ class FileWriter(ABC):
         except BaseException:
             self._drop()
             raise
-        found: Sequence[ColumnStats] = self.stats.columns()
-        return found
+        return self.stats.columns()
 
     def abort(self, why: BaseException) -> None:
         """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
@@ -150,9 +172,9 @@ class FileWriter(ABC):
         with ExitStack() as opened:
             opened.push(self._context.__exit__)
             with self.checked():
-                made = start(self.stream)
+                writer = start(self.stream)
             opened.pop_all()
-        return made
+        return writer
 
     @contextmanager
     def checked(self) -> Iterator[None]:
@@ -171,7 +193,7 @@ class FileWriter(ABC):
             self.writer.close()
 
     def _drop(self) -> None:
-        """Keeps Arrow from ending the file by itself when the writer is garbage collected."""
+        """Keeps Arrow from ending the file itself when the writer is garbage collected."""
         self.stream.inner = None
         if self.writer is not None:
             self.writer.is_open = False
@@ -179,8 +201,11 @@ class FileWriter(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings(ABC):
-    """How the data files of a table are written. `codec` is their compression. Names end with a dot
-    and `suffix`.
+    """How the data files of a table are written.
+
+    Attributes:
+        codec: their compression.
+        suffix: what their names end with, after a dot.
     """
 
     most_open: ClassVar[int]
@@ -193,9 +218,13 @@ class FileSettings(ABC):
     def open(
         self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> FileWriter:
-        """Opens a new file, which exists under its name from then on. `first` are rows to choose
-        encodings by; they are not written. `row_bytes` is the mean size of a row in an earlier
-        file, None if there was none.
+        """Opens a new file, which exists under its name from then on.
+
+        Args:
+            storage: where it is written.
+            path: its path.
+            first: rows to choose encodings by. They are not written.
+            row_bytes: the mean size of a row in an earlier file, None if there was none.
         """
 
 
@@ -203,14 +232,25 @@ def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
     """The end of file names: the format, and before it the compression if the options ask for
     it.
     """
-    return f"{codec}.{format_.value}" if options.value(FILE_SUFFIX_COMPRESSION) else format_.value
+    if options.value(FILE_SUFFIX_COMPRESSION):
+        return f"{codec}.{format_.value}"
+    return format_.value
 
 
 def format_option(
     options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None
 ) -> Any:
-    """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if
-    `parse` refuses.
+    """The value of a file format's option.
+
+    Args:
+        options: the options of the table.
+        key: the option, such as `parquet.page.size`.
+        parse: reads its value. It raises `ValueError` or `KeyError` for a wrong one.
+        author: who documents the option, for messages.
+        default: the value if the option is not set.
+
+    Raises:
+        InvalidOption: for a wrong value.
     """
     raw = options.get(key)
     if raw is None:
@@ -218,8 +258,11 @@ def format_option(
     try:
         return parse(raw)
     except (ValueError, KeyError):
-        text = f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {author} documents it."
-        raise InvalidOption(text, option=key, value=raw) from None
+        raise InvalidOption(
+            f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {author} documents it.",
+            option=key,
+            value=raw,
+        ) from None
 
 
 class Dictionaries:
@@ -228,18 +271,19 @@ class Dictionaries:
     """
 
     def __init__(self) -> None:
-        self._found: list[str] = []
-        self._left = 0
+        self._columns: list[str] = []
+        self._files_left = 0
 
     def choose(self, rows: pa.Table) -> list[str]:
         """What `worth_a_dictionary` returns, for a file that begins with these rows."""
-        if self._left:
-            self._left -= 1
-            return self._found
-        found = worth_a_dictionary(rows)
+        if self._files_left:
+            self._files_left -= 1
+            return self._columns
+        columns = worth_a_dictionary(rows)
         if rows.num_rows >= _TELLING_ROWS:
-            self._found, self._left = found, _FILES_ALIKE
-        return found
+            self._columns = columns
+            self._files_left = _FILES_ALIKE
+        return columns
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
@@ -247,17 +291,20 @@ def worth_a_dictionary(rows: pa.Table) -> list[str]:
     values. A column inside a nested one is given by its path in Parquet files.
     """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
-    sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
-    return [
-        path
-        for name, column in zip(rows.column_names, sample.combine_chunks().columns, strict=True)
-        for chunk in column.chunks
-        for path, leaf in leaf_columns(name, chunk)
-        if not pa.types.is_boolean(leaf.type) and _repeats(leaf.slice(0, 2 * _MOST_SAMPLE_ROWS))
-    ]
+    both_ends = [rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))]
+    sample = pa.concat_tables(both_ends).combine_chunks()
+    paths = []
+    for name, column in zip(rows.column_names, sample.columns, strict=True):
+        for chunk in column.chunks:
+            for path, leaf in leaf_columns(name, chunk):
+                if not pa.types.is_boolean(leaf.type) and _repeats(leaf):
+                    paths.append(path)
+    return paths
 
 
-def _repeats(values: pa.Array) -> bool:
+def _repeats(leaf: pa.Array) -> bool:
+    """Whether few of the values are different, as some of them show."""
+    values = leaf.slice(0, 2 * _MOST_SAMPLE_ROWS)
     if len(values) >= 2 * _GLANCE_ROWS:
         middle = (len(values) - _GLANCE_ROWS) // 2
         share = _distinct_share(values.slice(middle, _GLANCE_ROWS))
@@ -267,4 +314,5 @@ def _repeats(values: pa.Array) -> bool:
 
 
 def _distinct_share(values: pa.Array) -> float:
+    """How many of the values are different, from 0 to 1."""
     return int(pc.count_distinct(values, mode="all").as_py()) / max(1, len(values))
