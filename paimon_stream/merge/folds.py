@@ -119,26 +119,33 @@ def folded(
             )
         case "merge_map":
             return maps_merged(column, actions)
-        case "key":
-            places = actions.runs.last(actions.codes != key_runs.SKIP)
-        case "last_value" | "of_group":
-            is_newer = actions.codes != key_runs.OUT_OF_ORDER
-            places = _held(actions, (actions.codes != key_runs.SKIP) & is_newer)
-        case "last_non_null_value" | "non_null":
-            places = _last_non_null(actions, column)
-        case "first_value":  # once there is a first value, an older row replaces it
-            places = _first(actions, actions.runs.first(actions.adds))
-        case "first_non_null_value":
-            places = _first_non_null(actions, column)
-        case _:
-            places = _extreme(actions, column, largest=rule.function in ("max", "bool_or"))
-    return picked(column, actions.runs, places)
+    return picked(column, actions.runs, _chosen(rule.function, column, actions))
 
 
 # -- functions that choose one of a key's rows and take its value as it is
 #
 # Each function finds the rows that change the held value. The last of them is chosen. The value is
 # NULL if this row retracts.
+
+
+def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
+    """For each key, the place of the row whose value the function chooses, -1 for NULL."""
+    runs = actions.runs
+    codes = actions.codes
+    match function:
+        case "key":
+            return runs.last(codes != key_runs.SKIP)
+        case "last_value" | "of_group":
+            return _held(actions, (codes != key_runs.SKIP) & (codes != key_runs.OUT_OF_ORDER))
+        case "last_non_null_value" | "non_null":
+            return _last_non_null(actions, column)
+        case "first_value":  # once there is a first value, an older row replaces it
+            return _first(actions, runs.first(actions.adds))
+        case "first_non_null_value":
+            return _first_non_null(actions, column)
+        case "max" | "bool_or":
+            return _extreme(actions, column, largest=True)
+    return _extreme(actions, column, largest=False)
 
 
 def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:

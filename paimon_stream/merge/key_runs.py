@@ -114,7 +114,8 @@ def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]
     if pa.types.is_temporal(type_):
-        column = column.view(pa.int64() if type_.bit_width == 64 else pa.int32())
+        integer = pa.int64() if type_.bit_width == 64 else pa.int32()
+        column = column.view(integer)
     if pa.types.is_integer(column.type):
         return [np.array(column.fill_null(0).to_numpy(zero_copy_only=False))]
     if pa.types.is_floating(type_):
@@ -132,7 +133,8 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     if not exact:
         floats += 0.0  # makes 0.0 of -0.0
     floats[np.isnan(floats)] = np.nan
-    bits = floats.view(np.int64 if pa.types.is_float64(column.type) else np.int32)
+    integer = np.int64 if pa.types.is_float64(column.type) else np.int32
+    bits = floats.view(integer)
     if np.isnan(floats).any():
         bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
