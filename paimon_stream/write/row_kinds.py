@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -217,6 +217,16 @@ def _any_valid(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
     return is_valid
 
 
+class _Refusal(NamedTuple):
+    """The kinds of which no row could be merged, and why, for messages."""
+
+    kinds: tuple[int, ...]
+    reason: str
+
+
+_NO_REFUSAL: Final = _Refusal((), "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
     """How a table treats row kinds.
@@ -225,16 +235,14 @@ class KindRules:
         table: the table, for messages.
         field: the option `rowkind.field`; None if it is not set.
         dropped: the kinds whose rows are ignored.
-        refused: the kinds whose rows could not be merged (R6.5).
-        refusal: why they could not, for messages.
+        refusal: the kinds whose rows could not be merged (R6.5).
         columns: the columns that refuse only some rows of a kind.
     """
 
     table: str
     field: str | None
     dropped: tuple[int, ...]
-    refused: tuple[int, ...] = ()
-    refusal: str = ""
+    refusal: _Refusal = _NO_REFUSAL
     columns: tuple[_ColumnRule, ...] = ()
 
     @classmethod
@@ -246,13 +254,11 @@ class KindRules:
             dropped = (spec.UPDATE_BEFORE, spec.DELETE)
         elif options.value(IGNORE_UPDATE_BEFORE):
             dropped = (spec.UPDATE_BEFORE,)
-        refused, refusal = _refused(merge)
         return cls(
             table=merge.table,
             field=field,
             dropped=dropped,
-            refused=refused,
-            refusal=refusal,
+            refusal=_refusal(merge),
             columns=tuple(_column_rules(schema, merge)),
         )
 
@@ -281,7 +287,8 @@ class KindRules:
         merge.
         """
         is_dropped = np.isin(kinds, self.dropped)
-        self._refuse(np.isin(kinds, self.refused) & ~is_dropped, self.refused, self.refusal)
+        refusal = self.refusal
+        self._refuse(np.isin(kinds, refusal.kinds) & ~is_dropped, refusal.kinds, refusal.reason)
         for rule in self.columns:
             is_refused = rule.refuses(kinds, rows) & ~is_dropped
             self._refuse(is_refused, np.unique(kinds[is_refused]), rule.reason)
@@ -299,21 +306,21 @@ class KindRules:
         ).of_table(self.table, subject=True)
 
 
-def _refused(merge: spec.MergeSpec) -> tuple[tuple[int, ...], str]:
-    """The kinds on which the merge engine always fails if a key has more than one row, and why."""
-    both = (spec.UPDATE_BEFORE, spec.DELETE)
+def _refusal(merge: spec.MergeSpec) -> _Refusal:
+    """The kinds on which the merge engine always fails if a key has more than one row."""
+    takes_back = (spec.UPDATE_BEFORE, spec.DELETE)
     if merge.engine == spec.FIRST_ROW:
-        return both, "first-row keeps the first row of a key for good"
+        return _Refusal(takes_back, "first-row keeps the first row of a key for good")
     if merge.engine == spec.PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
-        return both, "partial-update cannot take back what a row has set"
+        return _Refusal(takes_back, "partial-update cannot take back what a row has set")
     if merge.engine == spec.AGGREGATION:
         for name, rule in merge.rules.items():
+            if _takes_nothing_back(rule) and merge.remove_on_delete:
+                reason = f"{rule.function} of column {name!r} takes no value back"
+                return _Refusal((spec.UPDATE_BEFORE,), reason)
             if _takes_nothing_back(rule):
-                if merge.remove_on_delete:
-                    reason = f"{rule.function} of column {name!r} takes no value back"
-                    return (spec.UPDATE_BEFORE,), reason
-                return both, _no_value_back(name, rule)
-    return (), ""
+                return _Refusal(takes_back, _no_value_back(name, rule))
+    return _NO_REFUSAL
 
 
 def _takes_nothing_back(rule: spec.ColumnRule) -> bool:
