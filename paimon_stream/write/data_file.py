@@ -172,6 +172,30 @@ class _WaitingRows:
         self.bytes = 0
 
 
+class _RowSizes:
+    """How many bytes a row takes in a bucket's files.
+
+    Attributes:
+        row_bytes: the mean size in the row group or file written last; None before the first.
+        of_files: the mean size in the file closed last; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.row_bytes: float | None = None
+        self.of_files: float | None = None
+
+    def note_row_group(self, size: int, rows: int) -> None:
+        """Notes a row group of so many bytes. A few rows tell only if nothing better is known."""
+        if self.row_bytes is None or rows >= _TELLING_ROWS:
+            self.row_bytes = max(size / rows, _LEAST_ROW_BYTES)
+
+    def note_file(self, size: int, rows: int) -> None:
+        """Notes a closed file of so many bytes."""
+        if rows >= _TELLING_ROWS:
+            self.row_bytes = size / rows
+            self.of_files = self.row_bytes
+
+
 class BucketWriter:
     """Writes the rows of one (partition, bucket) to files in `folder`, in their order. `add` writes
     what is worth a row group, `write_all` writes everything. Sequence numbers count from 0. The
@@ -192,9 +216,7 @@ class BucketWriter:
         self._uuid = runtime.ids.uuid()
         self._waiting = _WaitingRows(settings.arrow)
         self._file: FileWriter | None = None
-        # The mean size of a row: in the row group written last, and in the file closed last.
-        self._row_bytes: float | None = None
-        self._closed_row_bytes: float | None = None
+        self._sizes = _RowSizes()
         self._named_files = 0
         self._next_sequence = 0
         self._done: list[DataFileMeta] = []
@@ -227,9 +249,7 @@ class BucketWriter:
         file = self._file
         self._file = None
         columns = file.close()
-        if file.rows >= _TELLING_ROWS:
-            self._row_bytes = file.size / file.rows
-            self._closed_row_bytes = self._row_bytes
+        self._sizes.note_file(file.size, file.rows)
         self._done.append(self._described(file, columns))
         self.paths.append(file.path)
 
@@ -239,7 +259,7 @@ class BucketWriter:
         self.end_file()
         return tuple(self._done)
 
-    def abort(self, why: BaseException) -> tuple[str, ...]:
+    def abort(self, error: BaseException) -> tuple[str, ...]:
         """Gives up and removes the open file. Returns the complete files' paths for the caller to
         delete.
         """
@@ -247,7 +267,7 @@ class BucketWriter:
         if self._file is not None:
             file = self._file
             self._file = None
-            file.abort(why)
+            file.abort(error)
         return tuple(self.paths)
 
     def _is_due(self) -> bool:
@@ -262,10 +282,11 @@ class BucketWriter:
 
     def _rows_to_target(self) -> int | None:
         """About how many more rows fill the open file; None before anything was written."""
-        if self._row_bytes is None:
+        row_bytes = self._sizes.row_bytes
+        if row_bytes is None:
             return None
         written = 0 if self._file is None else self._file.size
-        return max(1, math.ceil((self._settings.target_bytes - written) / self._row_bytes))
+        return max(1, math.ceil((self._settings.target_bytes - written) / row_bytes))
 
     def _row_group_rows(self) -> int:
         """How many of the waiting rows the next row group gets."""
@@ -286,14 +307,12 @@ class BucketWriter:
         rows = self._waiting.take(self._row_group_rows())
         if self._file is None:
             self._file = self._settings.format.open(
-                self._storage, self._next_path(), rows, self._closed_row_bytes
+                self._storage, self._next_path(), rows, self._sizes.of_files
             )
         size_before = self._file.size
         self._file.write(rows)
         self._note(rows)
-        if self._row_bytes is None or rows.num_rows >= _TELLING_ROWS:
-            row_bytes = (self._file.size - size_before) / rows.num_rows
-            self._row_bytes = max(row_bytes, _LEAST_ROW_BYTES)
+        self._sizes.note_row_group(self._file.size - size_before, rows.num_rows)
         if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
             self.end_file()
 
