@@ -166,7 +166,7 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
         case DataType(root=TypeRoot.DOUBLE):
             return _each(column, struct.Struct("<d").pack, 0.0)
         case DataType(root=TypeRoot.BOOLEAN):
-            return _each(column, lambda value: b"\x01" if value else b"\x00", False)
+            return _each(column, _boolean, False)
     if type_.is_string or type_.is_binary:
         return _each(column.cast(pa.binary()), _sized, b"")
     return _each(column, zigzag, 0)
@@ -175,6 +175,10 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
 def _each(column: pa.Array, encode: Callable[[Any], bytes], for_null: Any) -> list[bytes]:
     """Each value, encoded. `for_null` is encoded in place of NULL."""
     return [encode(for_null if value is None else value) for value in column.to_pylist()]
+
+
+def _boolean(value: bool) -> bytes:
+    return b"\x01" if value else b"\x00"
 
 
 def _sized(data: bytes) -> bytes:

@@ -115,9 +115,11 @@ class RowStats:
         """The statistics of all rows; `NO_STATS` for columns that are not wanted."""
         columns = []
         for position, (type_, is_wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
+            if not is_wanted:
+                columns.append(NO_STATS)
+                continue
             low, high = merged(self.bounds[position], type_, self._longest_text)
-            stats = ColumnStats(min=low, max=high, null_count=self._nulls[position])
-            columns.append(stats if is_wanted else NO_STATS)
+            columns.append(ColumnStats(min=low, max=high, null_count=self._nulls[position]))
         return columns
 
 

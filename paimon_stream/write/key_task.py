@@ -213,10 +213,10 @@ class _KeyedTask(Task):
         folder = self.folder(number)
         return KeyValueWriter(settings, self.spec.storage, self.spec.runtime, folder)
 
-    def _count(self, bucket: _Bucket, more: int) -> None:
-        """Counts bytes that a bucket holds more, or less if the number is negative."""
-        bucket.waiting_bytes += more
-        self.waiting_bytes += more
+    def _count(self, bucket: _Bucket, change: int) -> None:
+        """Counts the bytes by which a bucket has grown; they are negative if it has shrunk."""
+        bucket.waiting_bytes += change
+        self.waiting_bytes += change
 
     def _flush_piece(self, bucket: _Bucket) -> None:
         """Writes the rows of all keys but the last, because more rows of that key may follow."""

@@ -3,7 +3,7 @@ a type of its own in ORC; CHAR and VARCHAR are strings of the length that they h
 holds rows back until a stripe is full, so the size of an open file is an estimate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,12 +66,13 @@ class OrcSettings(FileSettings):
         `UnsupportedFeature`.
         """
         codec = compression(options, FileFormat.ORC)
+        arrow_codec = "uncompressed" if codec == "none" else codec
         fields = arrow_schema(schema.fields)
         return cls(
             arrow=pa.schema([with_leaves(field, _stored_type) for field in fields]),
             types=tuple(field.type for field in schema.fields),
             wanted=wanted,
-            codec="uncompressed" if codec == "none" else codec,
+            codec=arrow_codec,
             suffix=file_suffix(options, FileFormat.ORC, codec),
             dictionary=format_option(options, "orc.dictionary.key.threshold", float, "ORC"),
             arguments=tuple(_arguments(options)),
@@ -174,6 +175,10 @@ def _stored_type(type_: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_time(type_) else type_
 
 
+_Argument = tuple[str, str, Callable[[str], int | str], int | str | None]
+"""An option, the parameter of Arrow's writer that it sets, what reads its value, and its default."""
+
+
 def _compression_block(value: str) -> int:
     """The size of compression blocks, rounded up to what Arrow accepts."""
     blocks = -(-size(value) // _BLOCK_STEP)
@@ -186,13 +191,14 @@ def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
     if options.is_set(FILE_BLOCK_SIZE):
         stripe_bytes = options.value(FILE_BLOCK_SIZE)
     strategy = one_of("speed", "compression")
-    for key, argument, parse, default in (
+    arguments: tuple[_Argument, ...] = (
         ("orc.stripe.size", "stripe_size", size, max(1, stripe_bytes)),
         ("orc.compress.size", "compression_block_size", _compression_block, _BLOCK_BYTES),
         ("orc.row.index.stride", "row_index_stride", positive, None),
         ("orc.write.batch-size", "batch_size", positive, None),
         ("orc.compression.strategy", "compression_strategy", strategy, None),
-    ):
+    )
+    for key, argument, parse, default in arguments:
         value = format_option(options, key, parse, "ORC", default)
         if value is not None:
             yield argument, value

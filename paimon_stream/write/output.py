@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Final, Protocol
+from typing import Any, BinaryIO, ClassVar, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,8 @@ from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import FILE_SUFFIX_COMPRESSION, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_stats import leaf_columns
+
+_T = TypeVar("_T")
 
 _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096
@@ -151,13 +153,13 @@ class FileWriter(ABC):
             raise
         return self.stats.columns()
 
-    def abort(self, why: BaseException) -> None:
-        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
+    def abort(self, error: BaseException) -> None:
+        """Gives the file up: the storage removes it (best effort). Never raises `error` itself."""
         self._drop()
         try:
-            self._context.__exit__(type(why), why, why.__traceback__)
-        except BaseException as again:
-            if again is not why:
+            self._context.__exit__(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            if raised is not error:
                 raise
 
     # -- for the classes of the formats -----------------------------------------------------------
@@ -165,7 +167,7 @@ class FileWriter(ABC):
     def put(self, rows: pa.Table) -> None:
         """Writes rows into the stream."""
 
-    def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
+    def started_by(self, start: Callable[[CountingStream], _T]) -> _T:
         """Returns the writer that `start` makes for the stream. If that fails, the file is
         removed.
         """
@@ -238,8 +240,8 @@ def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
 
 
 def format_option(
-    options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None
-) -> Any:
+    options: Options, key: str, parse: Callable[[str], _T], author: str, default: _T | None = None
+) -> _T | None:
     """The value of a file format's option.
 
     Args:

@@ -103,12 +103,15 @@ class ParquetSettings(FileSettings):
         `UnsupportedFeature`.
         """
         codec = compression(options, FileFormat.PARQUET)
+        arrow_codec = "none" if codec == "uncompressed" else codec
         arrow = file_schema(schema)
         stored = pa.schema([with_leaves(field, _stored_type) for field in arrow])
         leaves = enumerate(_leaves(stored))
-        level = options.value(ZSTD_LEVEL)
+        level: int | None = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
+        if codec != "zstd":
+            level = None
         return cls(
             arrow=arrow,
             stored=stored,
@@ -116,8 +119,8 @@ class ParquetSettings(FileSettings):
                 position for position, (_, type_) in leaves if type_.equals(TWELVE_BYTES)
             ),
             types=tuple(field.type for field in schema.fields),
-            codec="none" if codec == "uncompressed" else codec,
-            level=level if codec == "zstd" else None,
+            codec=arrow_codec,
+            level=level,
             suffix=file_suffix(options, FileFormat.PARQUET, codec),
             dictionary=format_option(
                 options, "parquet.enable.dictionary", boolean, "parquet-hadoop"
@@ -246,7 +249,8 @@ def _footer_value(raw: Any, type_: DataType) -> Any:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         return Decimal(unscaled).scaleb(-type_.scale, _WIDE)
     if type_.is_timestamp:
-        return raw * (1_000_000 if type_.precision <= 3 else 1_000)
+        nanos_per_unit = 1_000_000 if type_.precision <= 3 else 1_000
+        return raw * nanos_per_unit
     return raw
 
 
@@ -272,6 +276,9 @@ class ParquetFile(FileWriter):
             for leaf, type_ in leaves
             if not (type_.equals(TWELVE_BYTES) or pa.types.is_floating(type_))
         ]
+        write_statistics: bool | list[str] = True
+        if len(bounded) < len(leaves):
+            write_statistics = bounded
         start = partial(
             pq.ParquetWriter,
             schema=settings.stored,
@@ -280,7 +287,7 @@ class ParquetFile(FileWriter):
             use_dictionary=dictionary,
             store_decimal_as_integer=True,
             store_schema=False,
-            write_statistics=bounded if len(bounded) < len(leaves) else True,
+            write_statistics=write_statistics,
             metadata_collector=footers,
             **dict(settings.arguments),
         )

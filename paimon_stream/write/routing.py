@@ -150,7 +150,8 @@ class Router:
     def _number(self, group: Group) -> int:
         number = self._numbers.get(group)
         if number is None:
-            number = self._numbers[group] = len(self.groups)
+            number = len(self.groups)
+            self._numbers[group] = number
             self.groups.append(group)
         return number
 
@@ -260,7 +261,8 @@ def _bits(column: pa.Array) -> pa.Array:
     §11, 16).
     """
     if pa.types.is_floating(column.type):
-        return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+        integer = pa.int64() if column.type.bit_width == 64 else pa.int32()
+        return column.view(integer)
     return column
 
 
@@ -369,7 +371,8 @@ def _hive_number_hashes(numbers: npt.NDArray[Any]) -> Hashes:
         float_ = numbers.dtype.type
         numbers = np.where(numbers == 0, float_(0), numbers)  # -0.0 is 0.0
         numbers = np.where(np.isnan(numbers), float_(np.nan), numbers)  # Java knows one NaN
-        numbers = numbers.view(np.int64 if numbers.dtype == np.float64 else np.int32)
+        integer = np.int64 if numbers.dtype == np.float64 else np.int32
+        numbers = numbers.view(integer)
     if numbers.dtype == np.int64:
         numbers = numbers ^ (numbers.view(np.uint64) >> np.uint64(32)).view(np.int64)
     hashes: Hashes = numbers.astype(np.int32, casting="unsafe").view(np.uint32)
