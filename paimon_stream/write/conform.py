@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField, TypeRoot, arrow_type
 from paimon_stream.options import MISSING_COLUMNS
-from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
+from paimon_stream.write.cast_scalar import Place, Target, cast_scalar, check_nulls
 from paimon_stream.write.file_stats import file_schema
 
 _WORDS: Final = {
@@ -69,8 +69,8 @@ class ColumnPlan:
         Each error has the table, the column and the count of rows.
         """
         columns = [
-            self._cast(batch.column(position), field, target, default)
-            for position, field, target, default in zip(
+            self._cast(batch.column(position), field, arrow, default)
+            for position, field, arrow, default in zip(
                 self._positions(batch.schema.names),
                 self.fields,
                 self.arrow.types,
@@ -81,10 +81,10 @@ class ColumnPlan:
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def _cast(
-        self, column: pa.Array, field: DataField, target: pa.DataType, default: pa.Scalar | None
+        self, column: pa.Array, field: DataField, arrow: pa.DataType, default: pa.Scalar | None
     ) -> pa.Array:
         place = Place(table=self.table, column=field.name)
-        column = _cast_nested(column, field.type, target, place)
+        column = _cast_nested(column, Target(type=field.type, arrow=arrow, place=place))
         if default is not None and column.null_count:
             column = column.fill_null(default)
         check_nulls(column, field.type, place)
@@ -127,56 +127,63 @@ def _listed(names: Sequence[str]) -> str:
     return "column " + ", ".join(repr(name) for name in names)
 
 
-def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. Its own NULLs are not checked. Raises what
+def _cast_nested(column: pa.Array, target: Target) -> pa.Array:
+    """The column in the Arrow type of the target. Its own NULLs are not checked. Raises what
     `cast_scalar` raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT
     NULL types.
     """
     source = column.type
     if pa.types.is_null(source):
-        return pa.nulls(len(column), target)
+        return pa.nulls(len(column), target.arrow)
     if pa.types.is_dictionary(source):
-        return _cast_nested(column.dictionary_decode(), type_, target, place)
-    if not type_.is_nested:
-        return cast_scalar(column, type_, target, place)
-    if type_.root is TypeRoot.ROW and pa.types.is_struct(source):
-        return _cast_row(column, type_, target, place)
-    is_list = (
-        pa.types.is_list(source)
-        or pa.types.is_large_list(source)
-        or pa.types.is_fixed_size_list(source)
-    )
-    if type_.root is TypeRoot.ARRAY and is_list:
-        return _cast_array(column, type_, target, place)
-    if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
-        return _cast_map(column, type_, target, place)
+        return _cast_nested(column.dictionary_decode(), target)
+    if not target.type.is_nested:
+        return cast_scalar(column, target)
+    match target.type.root:
+        case TypeRoot.ROW if pa.types.is_struct(source):
+            return _cast_row(column, target)
+        case TypeRoot.ARRAY if _is_list(source):
+            return _cast_array(column, target)
+        case TypeRoot.MAP | TypeRoot.MULTISET if pa.types.is_map(source):
+            return _cast_map(column, target)
     raise IncompatibleSchema(
-        f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first.",
-        **place.context(len(column) - column.null_count),
+        f"{target.place} is {target.type}; rows bring {source}, which cannot be stored there. Cast the column first.",
+        **target.place.context(len(column) - column.null_count),
         type=str(source),
     )
 
 
-def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
-    cast = _cast_nested(column, type_, field.type, place)
-    check_nulls(cast, type_, place)
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    )
+
+
+def _cast_inner(column: pa.Array, target: Target) -> pa.Array:
+    """The members, elements, keys or values in the Arrow type of the target; NULLs are checked."""
+    cast = _cast_nested(column, target)
+    check_nulls(cast, target.type, target.place)
     return cast
 
 
-def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast_array(column: pa.Array, target: Target) -> pa.Array:
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     offsets, (elements,) = _without_null_rows(column, [column.values])
-    elements = _cast_inner(elements, type_.items, target.value_field, place.inside("element"))
-    return pa.ListArray.from_arrays(offsets, elements, type=target)
+    inner = target.inside("element", target.type.items, target.arrow.value_type)
+    return pa.ListArray.from_arrays(offsets, _cast_inner(elements, inner), type=target.arrow)
 
 
-def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    key, value = type_.entry
+def _cast_map(column: pa.Array, target: Target) -> pa.Array:
+    key_type, value_type = target.type.entry
+    key = target.inside("key", key_type.with_nullable(False), target.arrow.key_type)
+    value = target.inside("value", value_type, target.arrow.item_type)
     offsets, (keys, items) = _without_null_rows(column, [column.keys, column.items])
-    keys = _cast_inner(keys, key.with_nullable(False), target.key_field, place.inside("key"))
-    items = _cast_inner(items, value, target.item_field, place.inside("value"))
-    return pa.MapArray.from_arrays(offsets, keys, items, type=target)
+    keys = _cast_inner(keys, key)
+    items = _cast_inner(items, value)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=target.arrow)
 
 
 def _without_null_rows(
@@ -207,28 +214,28 @@ def _without_null_rows(
     return pa.array(offsets, mask=mask), elements
 
 
-def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast_row(column: pa.Array, target: Target) -> pa.Array:
     incoming = [member.name for member in column.type]
-    wanted = [member.name for member in type_.fields]
+    wanted = [member.name for member in target.type.fields]
     if sorted(incoming) != sorted(wanted):
         raise IncompatibleSchema(
-            f"{place} has the members {', '.join(wanted)}; rows bring {', '.join(incoming)}. "
+            f"{target.place} has the members {', '.join(wanted)}; rows bring {', '.join(incoming)}. "
             "Make the struct with these members.",
-            **place.context(len(column) - column.null_count),
+            **target.place.context(len(column) - column.null_count),
             type=str(column.type),
         )
     is_valid = np.asarray(column.is_valid()) if column.null_count else None
     members = []
-    for field, target_field in zip(type_.fields, target, strict=True):
+    for field, arrow_field in zip(target.type.fields, target.arrow, strict=True):
         member = column.field(incoming.index(field.name))
         if is_valid is not None:
             member = member.filter(pa.array(is_valid))
-        member = _cast_inner(member, field.type, target_field, place.inside(field.name))
+        member = _cast_inner(member, target.inside(field.name, field.type, arrow_field.type))
         if is_valid is not None:
-            member = _spread(member, target_field, is_valid)
+            member = _spread(member, arrow_field, is_valid)
         members.append(member)
     mask = None if is_valid is None else pa.array(~is_valid)
-    return pa.StructArray.from_arrays(members, fields=list(target), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(target.arrow), mask=mask)
 
 
 def _spread(member: pa.Array, field: pa.Field, is_valid: npt.NDArray[np.bool_]) -> pa.Array:
@@ -275,7 +282,7 @@ def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
         literal = literal[1:-1]
     place = Place(table=table, column=field.name)
     context = {"table": table, "column": field.name, "value": field.default_value}
-    target = arrow_type(field.type)
+    target = Target(type=field.type, arrow=arrow_type(field.type), place=place)
     if field.type.is_nested:
         raise UnsupportedFeature(
             f"{place} is {field.type} with the default {field.default_value!r}: defaults of nested columns are not "
@@ -283,7 +290,7 @@ def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
             **context,
         )
     try:
-        return cast_scalar(_parsed(literal, field.type.root, target), field.type, target, place)[0]
+        return cast_scalar(_parsed(literal, field.type.root, target.arrow), target)[0]
     except (
         pa.ArrowInvalid,
         pa.ArrowNotImplementedError,
@@ -298,7 +305,7 @@ def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
         ) from None
 
 
-def _parsed(literal: str, root: TypeRoot, target: pa.DataType) -> pa.Array:
+def _parsed(literal: str, root: TypeRoot, arrow: pa.DataType) -> pa.Array:
     """The value of a default in an array of one row. Raises errors of Arrow and `KeyError`."""
     match root:
         case TypeRoot.CHAR | TypeRoot.VARCHAR:
@@ -308,8 +315,8 @@ def _parsed(literal: str, root: TypeRoot, target: pa.DataType) -> pa.Array:
         case TypeRoot.BOOLEAN:
             return pa.array([_WORDS[literal.strip().lower()]])
         case TypeRoot.TIME:
-            return pa.array([f"1970-01-01 {literal.strip()}"]).cast(pa.timestamp("ms")).cast(target)
+            return pa.array([f"1970-01-01 {literal.strip()}"]).cast(pa.timestamp("ms")).cast(arrow)
         case TypeRoot.TIMESTAMP_LTZ:
-            # Java reads such a text in the JVM's time zone; here every zone is UTC.
-            return pa.array([literal.strip()]).cast(pa.timestamp(target.unit)).cast(target)
-    return pa.array([literal.strip()]).cast(target)
+            # Java reads such a literal in the JVM's time zone. Here, every zone is UTC.
+            return pa.array([literal.strip()]).cast(pa.timestamp(arrow.unit)).cast(arrow)
+    return pa.array([literal.strip()]).cast(arrow)
