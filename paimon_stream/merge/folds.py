@@ -313,7 +313,7 @@ def _total(column_name: _ColumnName, values: pa.Array) -> Decimal | None:
         highest = bound - 1
     held: int | None = None
     for value in values.to_pylist():
-        unscaled = _unscaled(value, type_.scale)
+        unscaled = int(value.scaleb(type_.scale, _WIDE))
         held = unscaled if held is None else held + unscaled
         if not lowest <= held <= highest:
             held = None
@@ -329,10 +329,6 @@ def _total(column_name: _ColumnName, values: pa.Array) -> Decimal | None:
             value=str(total),
         )
     return total
-
-
-def _unscaled(value: Decimal, scale: int) -> int:
-    return int(value.scaleb(scale, _WIDE))
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
@@ -400,7 +396,8 @@ class _DecimalArithmetic(_Arithmetic):
 
     def load(self, column: pa.Array) -> list[Any]:
         return [
-            None if value is None else _unscaled(value, self._scale) for value in column.to_pylist()
+            None if value is None else int(value.scaleb(self._scale, _WIDE))
+            for value in column.to_pylist()
         ]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
@@ -408,8 +405,10 @@ class _DecimalArithmetic(_Arithmetic):
         return pa.array(decimals, type_)
 
     def times(self, held: int, new: int) -> int | None:
-        magnitude = (abs(held * new) + self._one // 2) // self._one
-        return self._fitting(_signed(magnitude, held, new))
+        product = (abs(held * new) + self._one // 2) // self._one
+        if (held < 0) != (new < 0):
+            product = -product
+        return self._fitting(product)
 
     def over(self, held: int, new: int) -> int | None:
         if not new:
@@ -417,8 +416,10 @@ class _DecimalArithmetic(_Arithmetic):
         divisor = abs(new) // gcd(held, new)
         if 10**128 % divisor:  # the quotient has infinitely many digits
             raise self._no_decimal_quotient(held, new)
-        magnitude = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
-        return self._fitting(_signed(magnitude, held, new))
+        quotient = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
+        if (held < 0) != (new < 0):
+            quotient = -quotient
+        return self._fitting(quotient)
 
     def _no_decimal_quotient(self, held: int, new: int) -> InvalidData:
         return self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
@@ -426,11 +427,6 @@ class _DecimalArithmetic(_Arithmetic):
     def _fitting(self, unscaled: int) -> int | None:
         """The value, None if it has more digits than the type."""
         return unscaled if abs(unscaled) < self._bound else None
-
-
-def _signed(magnitude: int, held: int, new: int) -> int:
-    """The magnitude of a product or quotient, with the sign that follows from its operands."""
-    return -magnitude if (held < 0) != (new < 0) else magnitude
 
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
