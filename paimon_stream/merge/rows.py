@@ -266,8 +266,8 @@ def adding(rows: pa.Table) -> Flags:
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds
-    them.
+    """All rows in merge order, unmerged. A changelog file of `changelog-producer = input` holds
+    them so.
     """
     table = one_chunk(rows)
     return table.take(pa.array(sorted_runs(spec, table).order))
@@ -382,8 +382,15 @@ class Comparison:
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
     ) -> Changes:
-        """Merges rows as `merge_rows` does. `levels` are those of the rows' files. Raises
-        `InvalidData`.
+        """Merges rows as `merge_rows` does, and compares them with what was before.
+
+        Args:
+            rows: the rows of a bucket, in any order.
+            levels: the levels of the rows' files.
+            keep_deletes: Whether a key whose result is a -U or -D row keeps it.
+
+        Raises:
+            InvalidData: for deletes that the table's engine does not accept.
         """
         table = one_chunk(rows)
         runs = sorted_runs(self.spec, table)

@@ -1,7 +1,7 @@
-"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5). A
-`MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column.
-Options that contradict each other, and functions that this release does not have, are refused here,
-before any row is read.
+"""How rows of one key are merged, as a table's options say (semantics.md §6.5). A `MergeSpec` names
+the key, the columns that order the rows of a key, and the rule of each column. Options that
+contradict each other are refused here, before any row is read. So are functions that this release
+does not have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

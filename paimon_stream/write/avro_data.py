@@ -1,6 +1,6 @@
-"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes, a
-nested one from the lists of its parts; a row is these bytes, joined. Because Avro stores rows,
-every value passes through Python, only here.
+"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes. The
+list of a nested column is made from those of its parts. A row is the bytes of its values, joined.
+Avro stores rows, so every value passes through Python. No other format needs that.
 """
 
 import hashlib

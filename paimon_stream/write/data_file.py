@@ -94,7 +94,7 @@ class DataFileSettings:
 
 
 def target_bytes(options: Options, *, keyed: bool) -> int:
-    """The bytes at which a data file is closed, of a table with a primary key or without."""
+    """The bytes at which a data file is closed. `keyed` says whether the table has a primary key."""
     if options.is_set(TARGET_FILE_SIZE):
         target: int = options.value(TARGET_FILE_SIZE)
         return target
@@ -102,8 +102,8 @@ def target_bytes(options: Options, *, keyed: bool) -> int:
 
 
 def small_below(target: int, options: Options) -> int:
-    """The bytes below which a file is small, for compactions of files of this target
-    (compaction.md).
+    """The bytes below which a file is small for compactions (compaction.md). `target` is the size
+    at which such files are closed, in bytes.
     """
     if options.is_set(COMPACTION_SMALL_RATIO):
         return int(target * options.value(COMPACTION_SMALL_RATIO))

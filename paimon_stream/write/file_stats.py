@@ -1,7 +1,8 @@
-"""The statistics of a data file: which ones its manifest entry carries, and those of its rows,
-computed by column. Bounds, in the internal form of `format/binary_row.py`, follow Java's order:
-text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Also the
-Arrow schema of data files, with Parquet's field ids (§7.1).
+"""The statistics of a data file: which of them its manifest entry carries, and how they are
+computed from its rows, by column. Bounds are in the internal form of `format/binary_row.py`. They
+follow Java's order: text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers
+(format.md §4.5). The Arrow schema of data files, with Parquet's field ids, is also made here
+(§7.1).
 """
 
 import math
@@ -68,8 +69,14 @@ class StatsPlan:
     def describe(
         self, columns: Sequence[ColumnStats]
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """The statistics of a file with these columns, and the names of the columns covered (None:
-        all).
+        """What the entry of a file says.
+
+        Args:
+            columns: the statistics of all its columns.
+
+        Returns:
+            The statistics of the entry, and the names of the columns that they cover; None if they
+            cover all.
         """
         kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, kept, self.dense)

@@ -46,7 +46,7 @@ _SYSTEM_COLUMNS: Final = 2
 
 
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
-    """The columns of a key-value file of that table; thin files omit the key columns."""
+    """The columns of a key-value file of a table. `thin` files omit the key columns."""
     fields = (SEQUENCE_COLUMN, KIND_COLUMN, *schema.fields)
     if not thin:
         keys = [_key_column(schema.field(name)) for name in schema.trimmed_primary_keys]

@@ -1,6 +1,6 @@
-"""What the writers of all formats share: files are created, finished and abandoned in the storage,
-and the first rows show for which columns a dictionary pays. Dictionaries for all made files larger
-and writing slower.
+"""What the writers of all formats share. Files are created, finished and given up in the storage.
+The first rows show for which columns a dictionary pays: dictionaries for all columns would make
+files larger and writing slower.
 """
 
 from abc import ABC, abstractmethod
@@ -142,8 +142,8 @@ class FileWriter(ABC):
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file, durably, and returns its exact statistics; if that fails, the file is
-        removed.
+        """Ends the file, which is durable then. Returns its exact statistics. If that fails, the
+        file is removed.
         """
         try:
             with self._context, self.checked():
@@ -289,8 +289,8 @@ class Dictionaries:
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns for which a dictionary pays, because a sample from both ends has few different
-    values. A column inside a nested one is given by its path in Parquet files.
+    """The columns for which a dictionary pays, because a sample from both ends of the rows has few
+    different values. A column inside a nested column has its path in Parquet files as its name.
     """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
     both_ends = [rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))]

@@ -304,7 +304,12 @@ def assign_buckets(
 
 
 def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
-    """Paimon's hash of every row. The columns are those of the key, and `types` their types."""
+    """Paimon's hash of every row.
+
+    Args:
+        keys: the columns of the key.
+        types: their types.
+    """
     blocks = (keys.slice(start, _BLOCK) for start in range(0, keys.num_rows, _BLOCK))
     hashes = [hash_rows(encode_columns(block.columns, types)) for block in blocks]
     return np.concatenate(hashes) if hashes else np.zeros(0, np.int32)
@@ -325,7 +330,7 @@ def _mod(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Number
 
 
 def _hive(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Numbers:
-    """By the hash of every row for the function `hive`; NULL hashes to 0. Raises
+    """The bucket that follows from the hash of the function `hive`. NULL hashes to 0. Raises
     `UnsupportedFeature` for timestamps and nested types, and `InvalidData` for columns that do not
     fit their type.
     """

@@ -264,8 +264,8 @@ class KindRules:
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns by which a -D that is accepted, and then turns out to be older than its row,
-        cannot be merged.
+        """The columns that cannot be merged with a late -D. Such a -D is accepted, and then turns
+        out to be older than its row.
         """
         return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 

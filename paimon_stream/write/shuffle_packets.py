@@ -70,8 +70,13 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one shuffle key's packets, in order. Raises `PaimonStreamError` for a broken or
-    unended stream.
+    """The rows of one shuffle key, in order.
+
+    Args:
+        packets: all packets of the shuffle key, in order.
+
+    Raises:
+        PaimonStreamError: for a stream that is broken or does not end.
     """
     begun: list[pa.Buffer] = []
     for batch in packets:

@@ -217,8 +217,11 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
-    """The first error, with its count summed over all errors of the same class in the same
-    column.
+    """The first error with the count of all alike.
+
+    Args:
+        first: the error to raise.
+        others: errors of other batches. Those of the same class in the same column are counted.
     """
     column = first.context.get("column")
     alike = [
