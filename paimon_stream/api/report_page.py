@@ -19,7 +19,6 @@ from paimon_stream.compact.job import compact
 from paimon_stream.extras import require
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.reports import count, iso, silent, size
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import phases_of
@@ -28,6 +27,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.verifying import verify
 
 _MOST_LISTS: Final = 40
 _MOST_GROUPS: Final = 40

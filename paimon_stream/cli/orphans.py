@@ -11,10 +11,10 @@ from paimon_stream.cli.command import YES, Session, changed_answer, option, tabl
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, in_commands, iso, listed, ranges, size
-from paimon_stream.maintenance.findings import Finding
 from paimon_stream.maintenance.hints import repair_hints as repair
-from paimon_stream.maintenance.verify import DEFAULT_SAMPLE
-from paimon_stream.maintenance.verify import verify as verify_table
+from paimon_stream.verify.findings import Finding
+from paimon_stream.verify.verifying import DEFAULT_SAMPLE
+from paimon_stream.verify.verifying import verify as verify_table
 
 _KINDS: Final[tuple[Column[tuple[str, int, int]], ...]] = (
     Column("kind", lambda one: one[0]),

@@ -2,8 +2,8 @@
 §8).
 
 In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the
-names of buckets and partitions are searched (`verify_files.py`). docs/architecture.md (How orphans
-are removed) says why no file is removed that may still become part of the table.
+names of buckets and partitions are searched (`table/searched_folders.py`). docs/architecture.md (How
+orphans are removed) says why no file is removed that may still become part of the table.
 """
 
 import logging
@@ -14,9 +14,10 @@ from datetime import timedelta
 from functools import partial
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from paimon_stream.errors import (
     CorruptMetadata,
@@ -28,7 +29,6 @@ from paimon_stream.errors import (
 from paimon_stream.format.names import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.verify_files import Longs, SearchedFolders
 from paimon_stream.options import Age, age_of
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
@@ -38,6 +38,7 @@ from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.storage.uri import shown
 from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import References, branches, histories, name_hash
+from paimon_stream.table.searched_folders import SearchedFolders
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ _GROUP: Final = 1000
 _CLOCK: Final = "clock."
 _OLDER_CLOCK: Final = "clock-"
 """That of releases up to 0.1.0; a commit user's folder may begin so."""
+_Longs: TypeAlias = npt.NDArray[np.int64]
 _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 
@@ -220,7 +222,7 @@ class _Cleaner:
             skipped=tuple(self.searched.skipped),
         )
 
-    def _candidates(self) -> tuple[list[tuple[int, int]], Longs, set[bytes]]:
+    def _candidates(self) -> tuple[list[tuple[int, int]], _Longs, set[bytes]]:
         """The pages, each with its listing's number and where the hashes of its old files end;
         these hashes; and the prefixes of the names of data files.
         """
@@ -274,7 +276,7 @@ class _Cleaner:
                 yield stat
 
     def _remove_orphans(
-        self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]
+        self, pages: list[tuple[int, int]], hashes: _Longs, orphans: _Longs, protected: set[str]
     ) -> None:
         start, again = 0, dict[int, None]()
         for listing, end in pages:

@@ -19,7 +19,6 @@ from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import delete_tag
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.options import Options
 from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.local import LocalStorage
@@ -27,6 +26,7 @@ from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.maintained import Case
 

@@ -19,7 +19,6 @@ from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
 from paimon_stream.maintenance.expire import next_snapshot
-from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
@@ -31,6 +30,7 @@ from paimon_stream.table.references import removal_of_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_definition, table_of
+from paimon_stream.verify.findings import Findings
 
 _STREAM: Final = "paimon-stream_"
 _LOST: Final = (

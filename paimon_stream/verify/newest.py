@@ -27,9 +27,6 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDE
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.maintenance.findings import REBUILD, REBUILD_LATER, RESTORE, Findings
-from paimon_stream.maintenance.verify_history import Root
-from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec, looks_up
 from paimon_stream.options import (
     DATA_EVOLUTION,
@@ -49,6 +46,9 @@ from paimon_stream.table.row_ids import ROW_ID
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.findings import REBUILD, REBUILD_LATER, RESTORE, Findings
+from paimon_stream.verify.history import Root
+from paimon_stream.verify.manifests import Shelf
 
 
 def check_newest(table: Table, sample: int, found: Findings) -> None:

@@ -24,8 +24,6 @@ from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMe
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
-from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Inventory, Longs
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
@@ -33,6 +31,8 @@ from paimon_stream.storage.uri import shown
 from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
+from paimon_stream.verify.files import Inventory, Longs
+from paimon_stream.verify.findings import RESTORE, Findings
 
 _POOL: Final = 64
 _AT_ONCE: Final = 4096
