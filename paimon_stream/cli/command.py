@@ -27,7 +27,7 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import names_of
-from paimon_stream.cli import DEFECT, DRY_RUN, OK, code_of
+from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import MissingExtra, NotFound, PaimonStreamError

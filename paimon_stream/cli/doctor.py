@@ -7,7 +7,6 @@ import click
 from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli import FINDINGS, OK
 from paimon_stream.cli.command import (
     Session,
     Texts,
@@ -18,6 +17,7 @@ from paimon_stream.cli.command import (
     users,
 )
 from paimon_stream.cli.compact import CompactionAdvice
+from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.runtime import system

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli import FINDINGS, OK
 from paimon_stream.cli.command import YES, Session, changed_answer, option, table_command
+from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, in_commands, iso, listed, ranges, size

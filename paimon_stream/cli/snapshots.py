@@ -7,7 +7,6 @@ from typing import Any, Final
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.cli import BROKEN, OK
 from paimon_stream.cli.command import (
     COUNT,
     YES,
@@ -17,6 +16,7 @@ from paimon_stream.cli.command import (
     table_command,
     users,
 )
+from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment, ranges, size

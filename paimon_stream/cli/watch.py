@@ -21,7 +21,6 @@ from rich.text import Text
 
 from paimon_stream.api.catalog import catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
-from paimon_stream.cli import before_late_end
 from paimon_stream.cli.command import (
     COUNT,
     Session,
@@ -31,6 +30,7 @@ from paimon_stream.cli.command import (
     table_command,
 )
 from paimon_stream.cli.doctor import doctor
+from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import (
     Answer,

@@ -28,7 +28,7 @@ pytest.importorskip("urllib3")
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
 from paimon_stream.catalogs.rest import RestClient
-from paimon_stream.cli import MISSING, code_of
+from paimon_stream.cli.exits import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.after_commit import AfterCommit

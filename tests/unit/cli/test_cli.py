@@ -30,8 +30,8 @@ from rich.console import Console
 
 from docs.generators.cli import render
 from paimon_stream import PaimonTable, errors
-from paimon_stream.cli import MEANING, code_of
 from paimon_stream.cli.app import COMMANDS, cli
+from paimon_stream.cli.exits import MEANING, code_of
 from paimon_stream.cli.output import Answer, Listing, show
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
