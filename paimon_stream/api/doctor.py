@@ -37,7 +37,7 @@ from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity

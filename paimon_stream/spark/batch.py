@@ -29,7 +29,7 @@ from paimon_stream.spark.identity import (
     observe_query,
 )
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
