@@ -29,10 +29,10 @@ from paimon_stream.runtime import system
 from paimon_stream.spark.align import align, fold_of
 from paimon_stream.spark.batch import Run, Runs, batch_of
 from paimon_stream.spark.checkpoint import Checkpoint
-from paimon_stream.spark.datasource import divided
-from paimon_stream.spark.datasource_write import Answer, Plan
+from paimon_stream.spark.datasource_options import divided
+from paimon_stream.spark.datasource_task import Answer, Plan
 from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by

@@ -17,7 +17,7 @@ from paimon_stream.options import moment_millis
 from paimon_stream.options.option import size, switch
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system
-from paimon_stream.spark.datasource import divided
+from paimon_stream.spark.datasource_options import divided
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
     arrow_of,

@@ -25,7 +25,7 @@ from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.batch import Runs
-from paimon_stream.spark.datasource_write import Answer, Plan
+from paimon_stream.spark.datasource_task import Answer, Plan
 from paimon_stream.spark.identity import QueryFacts
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.write.task import encode_result
@@ -395,7 +395,7 @@ def test_a_commit_identifier_is_a_whole_number(tmp_path: Path, text: str) -> Non
 
 
 def test_options_of_a_store_are_told_from_those_of_the_table() -> None:
-    from paimon_stream.spark.datasource import divided
+    from paimon_stream.spark.datasource_options import divided
 
     given = {
         "path": "s3://bucket/t",
@@ -418,7 +418,7 @@ def test_options_of_a_store_are_told_from_those_of_the_table() -> None:
 
 def test_a_table_is_found_by_its_name_in_a_catalog_with_what_opens_it(tmp_path: Path) -> None:
     pytest.importorskip("sqlalchemy")
-    from paimon_stream.spark.datasource import divided
+    from paimon_stream.spark.datasource_options import divided
 
     warehouse = {"warehouse": str(tmp_path)}
     locked = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c", "lock.enabled": "true"}
