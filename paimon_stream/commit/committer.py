@@ -38,7 +38,8 @@ from paimon_stream.commit.request import (
     Superseded,
 )
 from paimon_stream.commit.sequence import Numbering, Sequences
-from paimon_stream.commit.stage import Staged, Stager
+from paimon_stream.commit.stage import Stager
+from paimon_stream.commit.staged import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import (

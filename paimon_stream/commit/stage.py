@@ -8,19 +8,17 @@ its base what the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.plan import Base, Changes, IndexChange, with_row_ids
 from paimon_stream.commit.request import CommitRequest
+from paimon_stream.commit.staged import Staged
 from paimon_stream.errors import CorruptMetadata, DeletedFiles, NotFound
 from paimon_stream.format.entries import (
     HASH,
-    FileIdentity,
     FileKind,
     IndexManifestEntry,
-    ManifestFileMeta,
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.json_text import MOST_JSON
@@ -30,51 +28,11 @@ from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Bundle
 from paimon_stream.table.layout import NameSource, statistics_path
-from paimon_stream.table.manifest_merge import ManifestJoiner, Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import ManifestJoiner, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
-if TYPE_CHECKING:
-    from paimon_stream.commit.attempts import Attempts
-
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """A snapshot that is ready to be published: its value and bytes, its base and changes, its
-    manifests (base list before delta list), the names of its delta manifests, the manifests of its
-    changelog, the merge in its base list, and the time at which its staging began (epoch
-    milliseconds).
-    """
-
-    snapshot: Snapshot
-    content: bytes
-    base: Base
-    changes: Changes
-    metas: tuple[ManifestFileMeta, ...]
-    delta_names: frozenset[str]
-    changelog_metas: tuple[ManifestFileMeta, ...]
-    merged: Merged
-    since_millis: int
-
-    @property
-    def added(self) -> frozenset[FileIdentity]:
-        """The files the snapshot adds."""
-        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.ADD)
-
-    @property
-    def removed(self) -> frozenset[FileIdentity]:
-        """The files the snapshot removes."""
-        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.DELETE)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The metadata files that the snapshot refers to, including its lists."""
-        lists = (name for name, _ in self.snapshot.manifest_lists)
-        metas = (meta.file_name for meta in (*self.metas, *self.changelog_metas))
-        index = self.snapshot.index_manifest
-        return frozenset((*metas, *lists, *(() if index is None else (index,))))
 
 
 class Stager:
@@ -94,7 +52,7 @@ class Stager:
         )
 
     def stage(
-        self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts"
+        self, base: Base, changes: Changes, request: CommitRequest, attempts: Attempts
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`. None if the
         request is only to merge manifests and no merge was due. The merge of an earlier attempt is
