@@ -27,6 +27,7 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import names_of
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
 from paimon_stream.cli.text import in_commands, jsonable
@@ -36,7 +37,6 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import is_secret
 from paimon_stream.storage.branch import branch_names, whole_of, with_branch
 from paimon_stream.storage.location import shown_location
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 

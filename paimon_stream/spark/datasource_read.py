@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import moment_millis
@@ -26,7 +27,6 @@ from paimon_stream.spark.splits import (
     without_files,
 )
 from paimon_stream.spark.types import same_but_nulls, spark_type
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import load_table
 
 KEYS: Final = {  # the options of a read, each with the names that Paimon has for it

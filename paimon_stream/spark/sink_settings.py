@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paimon_stream import options as opt
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.extras import require
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.publishing import BeforeCommit
 from paimon_stream.table.table import Table
 

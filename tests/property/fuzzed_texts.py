@@ -10,6 +10,7 @@ from typing import Final
 
 from paimon_stream import errors
 from paimon_stream import options as opt
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import (
     ConfigError,
     CorruptMetadata,
@@ -28,7 +29,6 @@ from paimon_stream.options.option import Option, Options
 from paimon_stream.storage import location as locations
 from paimon_stream.storage.store_errors import failure_of
 from paimon_stream.storage.store_sources import settings_of
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.layout import external_roots
 from paimon_stream.table.partition_spec import parse_partition
 from tests.kits.fuzzing import Decoder, of_text

@@ -44,7 +44,7 @@ ALSO = {
     "storage/location.store_location",
     "storage/store_errors.failure_of",
     "storage/store_sources.settings_of",
-    "storage/uri.open_storage",
+    "catalogs/opening.open_storage",
     "stream/register.registered_writers",
     "stream/batch_summary.BatchSummary.of",
     "stream/batch_summary.previous_of",

@@ -27,6 +27,7 @@ pytest.importorskip("urllib3")
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.catalogs.rest import RestClient
 from paimon_stream.cli.exits import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
@@ -35,7 +36,6 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import SimulatedClock, simulated, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.snapshots import SnapshotStore
