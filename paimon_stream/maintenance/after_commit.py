@@ -16,12 +16,7 @@ from paimon_stream import options as opt
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
-from paimon_stream.maintenance.expire import (
-    ExpireReport,
-    expire_snapshots,
-    expiry_is_due,
-    write_consumer,
-)
+from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
@@ -29,6 +24,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.together import tally_of
+from paimon_stream.table.consumers import write_consumer
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -18,12 +18,12 @@ from paimon_stream.errors import (
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
-from paimon_stream.maintenance.expire import next_snapshot
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table import layout
+from paimon_stream.table.consumers import consumer_files, next_snapshot
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.references import removal_of_tag
@@ -287,7 +287,7 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
     """Checks that consumers can be read, and that the snapshot they read next still exists
     (semantics.md §11).
     """
-    for stat in storage.list_files("consumer", "consumer-"):
+    for stat in consumer_files(storage):
         try:
             following = next_snapshot(storage, stat.path)
         except NotFound:

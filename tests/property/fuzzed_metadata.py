@@ -61,7 +61,6 @@ from paimon_stream.format.stats import (
 )
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import read_branches
-from paimon_stream.maintenance.expire import consumers
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.forwarded import copy_stream
 from paimon_stream.maintenance.pins import read_pins
@@ -72,6 +71,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.batch_summary import BatchSummary, previous_of
 from paimon_stream.stream.register import registered_writers
 from paimon_stream.table.branch_identity import read_identity
+from paimon_stream.table.consumers import consumers
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout

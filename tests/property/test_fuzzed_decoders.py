@@ -35,7 +35,7 @@ ALSO = {
     "options/checks.age_of",
     "options/checks.moment_millis",
     "maintenance/automatic_tags.TagNames.time_of",
-    "maintenance/expire.consumers",
+    "table/consumers.consumers",
     "maintenance/expire_partitions.nanos_of",
     "maintenance/expiring.ExpiringNotes.unfinished",
     "options/option.Options.value",
