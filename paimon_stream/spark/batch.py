@@ -15,7 +15,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 from paimon_stream import errors
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
@@ -33,6 +32,7 @@ from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
+from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch, for_driver

@@ -11,11 +11,11 @@ from itertools import count
 from pathlib import Path
 
 from paimon_stream.catalogs.opening import open_storage
-from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch, for_driver
 from paimon_stream.stream.verdicts import Batch

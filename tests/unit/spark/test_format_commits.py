@@ -20,13 +20,13 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, catalog, errors
-from paimon_stream.compact import in_stream
 from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.batch import Runs
 from paimon_stream.spark.datasource_task import Answer, Plan
 from paimon_stream.spark.identity import QueryFacts
+from paimon_stream.stream import compacting
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.write.task import encode_result
 from tests.kits.params import few
@@ -260,7 +260,7 @@ def test_a_table_that_needs_its_compaction_gets_it_behind_the_batch(
 def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite, wait = KeyedRewriter.rewrite, in_stream.wait
+    rewrite, wait = KeyedRewriter.rewrite, compacting.wait
     is_waited_for, seconds = threading.Event(), list[float]()
 
     def rewrite_once_it_is_waited_for(*given: Any) -> Any:
@@ -273,7 +273,7 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
         return wait(futures, left, until)
 
     monkeypatch.setattr(KeyedRewriter, "rewrite", rewrite_once_it_is_waited_for)
-    monkeypatch.setattr(in_stream, "wait", note_and_wait)
+    monkeypatch.setattr(compacting, "wait", note_and_wait)
     made = table(tmp_path, keyed=True, **{"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
     commit(made, answers(planned(made), rows(1)))
     driver._RUNS.clear()  # Spark ends a process that has been idle for a minute
