@@ -34,13 +34,14 @@ from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.operations import operations_of
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch, for_driver
 from paimon_stream.stream.verdicts import Batch, Reuse
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
-from paimon_stream.write.row_kinds import Operations
 
 _PACKAGE_LOG: Final = logging.getLogger("paimon_stream")
 _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
@@ -190,7 +191,9 @@ class Runs:
             runtime=self._runtime,
             observer=settings.observer,
         )
-        after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
+        after_commit = AfterCommit(
+            protect=protect_last_snapshot, runtime=self._runtime, on_expiry=self.metrics.expired
+        )
         compaction = (
             None
             if settings.overwrites
@@ -268,7 +271,7 @@ class FrameRows:
             self.frame.write.format("noop").mode("overwrite").save()
 
     def _write_rows(self, judged: JudgedBatch) -> WrittenBatch:
-        run, operations = self.run, Operations.of(judged.table.options)
+        run, operations = self.run, operations_of(judged.table.options)
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()

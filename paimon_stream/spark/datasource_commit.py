@@ -37,8 +37,11 @@ from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
 from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.operations import operations_of
 from paimon_stream.stream.register import registered_writers
+from paimon_stream.stream.sequence_conflicts import as_decided
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
@@ -118,7 +121,7 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
     table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
     _check_door(table)
-    operations = Operations.of(table.options)
+    operations = operations_of(table.options)
     sources = _columns(columns, table, operations)
     snapshots = SnapshotStore(table.storage)
     latest, numbering = snapshots.latest(), None
@@ -365,13 +368,19 @@ def commit_rows(
     warn_of_merging(table)
     summary = BatchSummary.of_messages(rows, millis=None, reused=False).properties()
     digest, numbering = pickle.loads(planned.basis)
-    commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True), digest=digest)
+    commit = TableCommit(
+        table,
+        planned.user,
+        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+        digest=digest,
+    )
     try:
         if overwrite:
             dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
             report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
         else:
-            report = commit.append(rows, numbering, summary, identifier)
+            decided = as_decided(table, numbering)
+            report = commit.append(rows, decided, summary, identifier)
     except errors.PaimonStreamError as failed:
         if not isinstance(failed, errors.CommitUnknown):  # then they may be published
             _remove(sink, answers)

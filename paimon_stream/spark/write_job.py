@@ -36,6 +36,7 @@ from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
 from paimon_stream.spark.tasks import ANSWER, NUMBERS, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
+from paimon_stream.stream.operations import operations_of
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table, evolve
 from paimon_stream.write.row_kinds import Operations
@@ -263,7 +264,7 @@ def write_frame(
         text = "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read."
         raise InvalidOption(text, option="df").of_table(table.location)
     whole = _completed(frame, table.schema, fixed)
-    operations = Operations.of(table.options)
+    operations = operations_of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table))
     plan, run = (
         WritePlan(streaming=False),

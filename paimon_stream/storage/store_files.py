@@ -30,7 +30,7 @@ _MOST_READ: Final = 32 << 20
 T = TypeVar("T")
 
 
-class _Store(Protocol):
+class _AskedStore(Protocol):
     """What the files ask of their store: an `ObjectStorage`, whose methods say what they do."""
 
     @property
@@ -62,7 +62,7 @@ class Upload(io.RawIOBase):
     several parts: there the name is looked at before the first is sent, and must be a new one.
     """
 
-    def __init__(self, store: _Store, path: str) -> None:
+    def __init__(self, store: _AskedStore, path: str) -> None:
         super().__init__()
         self._key = store.key(path)
         self._store = store
@@ -161,7 +161,7 @@ class Upload(io.RawIOBase):
         )
 
 
-def open_source(store: _Store, path: str) -> Any:
+def open_source(store: _AskedStore, path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end
     comes first, which is where formats have their indexes. Raises `NotFound`.
     """
@@ -173,7 +173,7 @@ def open_source(store: _Store, path: str) -> Any:
     )
 
 
-def _size_and_tail(store: _Store, path: str) -> tuple[int, int, bytes]:
+def _size_and_tail(store: _AskedStore, path: str) -> tuple[int, int, bytes]:
     """The size of the file, and its last bytes with their place."""
     if store.settings.kind != "azure":  # which has no ranges that count from the end
         try:
@@ -198,7 +198,7 @@ class _Ranges(io.RawIOBase):
     last. A reader that goes on where it stopped gets larger blocks.
     """
 
-    def __init__(self, store: _Store, path: str, size: int, tail: bytes) -> None:
+    def __init__(self, store: _AskedStore, path: str, size: int, tail: bytes) -> None:
         super().__init__()
         self._store = store
         self._path = path

@@ -17,6 +17,7 @@ from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch, for_driver
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
@@ -74,7 +75,7 @@ class Driver:
             observer=self.diary,
         )
         self.compaction = StreamCompaction()
-        self.after_commit = AfterCommit()
+        self.after_commit = AfterCommit(protect=protect_last_snapshot)
 
     def identity(self) -> WriterIdentity:
         """Who writes. All runs of a stream have the same user."""
