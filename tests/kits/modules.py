@@ -181,6 +181,7 @@ def sink_options() -> Mapping[str, str]:
     return found
 
 
+@cache
 def sink_options_read() -> Mapping[str, list[str]]:
     """The keys of the options of sinks that each folder reads, without their prefix. A key that is
     only put into a message, or into the `option` of an error, names the option and reads nothing.
@@ -195,12 +196,13 @@ def sink_options_read() -> Mapping[str, list[str]]:
 
 def _options_read(tree: ast.Module) -> Iterator[str]:
     declared, named = sink_options(), set(map(id, _keys_in_messages(tree)))
+    folders = _names_of_options(tree)
     for node in ast.walk(tree):
         name = ""
         if isinstance(node, ast.Name):
             name = node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            name = node.attr if node.value.id in _names_of_options(tree) else ""
+            name = node.attr if node.value.id in folders else ""
         if name in declared and id(node) not in named and isinstance(node, ast.expr):
             yield declared[name].removeprefix("paimon-stream.")
 
