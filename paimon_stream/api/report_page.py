@@ -37,7 +37,7 @@ _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what
     they show, or why there is nothing to show.
     """
@@ -86,8 +86,8 @@ class ReportPage:
     """
 
     title: str
-    tables: Mapping[str, Sequence[Section]]
-    overview: Section | None = None
+    tables: Mapping[str, Sequence[PageSection]]
+    overview: PageSection | None = None
 
     def html(self) -> str:
         """The page, with all that it needs. Raises `MissingExtra` without plotly."""
@@ -129,7 +129,7 @@ def sections_of(
     *,
     snapshots: int = 500,
     sample: int = 0,
-) -> list[Section]:
+) -> list[PageSection]:
     """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with
     `sample` data files. Raises no error of this package.
     """
@@ -150,7 +150,7 @@ def sections_of(
     newest = _tried([], history, wrong)
     entries = History.of(newest)
     live = _tried([], lambda: snapshot_files(table, store.latest()), wrong)
-    made: list[tuple[str, Callable[[], Section]]] = [
+    made: list[tuple[str, Callable[[], PageSection]]] = [
         ("Commits by phase", lambda: _phases(entries)),
         ("Batches", lambda: _batches(entries)),
         ("Attempts and conflicts", lambda: _attempts(entries)),
@@ -161,7 +161,7 @@ def sections_of(
         ("Read amplification", lambda: _amplification(table)),
         ("Findings of verify", lambda: _findings(table, sample)),
     ]
-    damaged = [Section(title="Not readable", about=one) for one in dict.fromkeys(wrong)]
+    damaged = [PageSection(title="Not readable", about=one) for one in dict.fromkeys(wrong)]
     return [*damaged, *(_tried_section(title, make) for title, make in made)]
 
 
@@ -173,11 +173,11 @@ def _tried(nothing: Any, read: Callable[[], Any], wrong: list[str]) -> Any:
         return nothing
 
 
-def _tried_section(title: str, make: Callable[[], Section]) -> Section:
+def _tried_section(title: str, make: Callable[[], PageSection]) -> PageSection:
     try:
         return make()
     except errors.PaimonStreamError as why:
-        return Section(title=title, about=f"This cannot be shown: {why.message}")
+        return PageSection(title=title, about=f"This cannot be shown: {why.message}")
 
 
 def _named(partition: Mapping[str, Any]) -> str:
@@ -195,7 +195,7 @@ def _of_streams(entries: History) -> list[HistoryEntry]:
     return [one for one in reversed(entries) if one.batch.rows is not None]
 
 
-def _phases(entries: History) -> Section:
+def _phases(entries: History) -> PageSection:
     known = [one for one in _of_streams(entries) if one.previous]
     names = list(dict.fromkeys(name for one in known for name in phases_of(one.previous)))
     times = [one.time for one in known]
@@ -206,7 +206,7 @@ def _phases(entries: History) -> Section:
         "Milliseconds of each commit by step, at the time of the commit after it, which says so."
     )
     none = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
-    return Section(
+    return PageSection(
         title="Commits by phase",
         about=about if known else none,
         header=("batch", "attempts", *names),
@@ -219,7 +219,7 @@ def _phases(entries: History) -> Section:
     )
 
 
-def _batches(entries: History) -> Section:
+def _batches(entries: History) -> PageSection:
     found, shown = _of_streams(entries), ("rows", "bytes", "files")
     times = [one.time for one in found]
     traces = [
@@ -240,7 +240,7 @@ def _batches(entries: History) -> Section:
         }
         for place, name in enumerate(shown)
     }
-    return Section(
+    return PageSection(
         title="Batches",
         about=f"Rows, bytes and files of {count(len(found), 'batch')} of streams.",
         header=("batch", "time", *shown, "write ms"),
@@ -260,7 +260,7 @@ def _batches(entries: History) -> Section:
     )
 
 
-def _attempts(entries: History) -> Section:
+def _attempts(entries: History) -> PageSection:
     made, runs = dict[tuple[str, int | None], list[Any]](), dict[str, str | None]()
     for one in _of_streams(entries):
         restarted = runs.get(one.user, one.marks.run_id) != one.marks.run_id
@@ -285,7 +285,7 @@ def _attempts(entries: History) -> Section:
         tries - len([*filter(None, columns[0])]),
         max((one or 0 for row in rows for one in row[2:]), default=0),
     )
-    return Section(
+    return PageSection(
         title="Attempts and conflicts",
         about=f"Other writers were faster at {count(lost, 'attempt')}, and {count(conflicts, 'compaction')} lost to "
         f"them. The query began anew {restarts:,} times, and {reused:,} times it had files of a run that was killed. "
@@ -308,7 +308,7 @@ def _attempts(entries: History) -> Section:
     )
 
 
-def _writers(entries: History) -> Section:
+def _writers(entries: History) -> PageSection:
     grouped: dict[tuple[str, str], list[HistoryEntry]] = defaultdict(list)
     for one in entries:
         grouped[one.marks.query_name or one.user, one.kind].append(one)
@@ -321,7 +321,7 @@ def _writers(entries: History) -> Section:
                 "scatter", f"{name} {kind}", times, [name] * len(made), mode="markers", text=texts
             )
         )
-    return Section(
+    return PageSection(
         title="Writers",
         about="Who made which snapshot, and when.",
         header=("writer", "kind", "snapshots", "first", "last"),
@@ -334,7 +334,7 @@ def _writers(entries: History) -> Section:
     )
 
 
-def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
+def _manifests(table: Table, snapshots: list[Snapshot]) -> PageSection:
     manifests, rows = ManifestStore(table.storage), list[tuple[int, str, int, int]]()
     for one in snapshots[:: -max(-(-len(snapshots) // _MOST_LISTS), 1)]:
         metas = manifests.base_and_delta(one)
@@ -352,7 +352,7 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
         if ids
         else "There are no snapshots."
     )
-    return Section(
+    return PageSection(
         title="Manifests",
         about=f"{about} A commit reads the manifests that a snapshot has, so they should be few.",
         header=("snapshot", "time", "manifests", "bytes"),
@@ -371,7 +371,7 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
     )
 
 
-def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
+def _sizes(table: Table, live: list[ManifestEntry]) -> PageSection:
     grouped: dict[str, list[int]] = defaultdict(list)
     for one in live:
         grouped[_named(partition_by_column(table.layout, one.partition)) or "all"].append(
@@ -403,7 +403,7 @@ def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
     }
     total = sum(map(sum, grouped.values()))
     few = f" The {len(shown)} with most files are drawn." if len(shown) < len(rows) else ""
-    return Section(
+    return PageSection(
         title="Sizes of files",
         about=f"{count(len(live), 'file')} of {size(total, 'bytes')} in {count(len(rows), 'partition')}.{few}",
         header=(
@@ -425,9 +425,9 @@ def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
     )
 
 
-def _levels(table: Table, live: list[ManifestEntry]) -> Section:
+def _levels(table: Table, live: list[ManifestEntry]) -> PageSection:
     if not table.schema.primary_keys:
-        return Section(
+        return PageSection(
             title="Files of level 0",
             about="The table has no primary key, so its files have no levels.",
         )
@@ -439,7 +439,7 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     rows = [(_named(partition), bucket, files) for partition, bucket, files in found]
     names = [f"{partition} {bucket}".strip() for partition, bucket, _ in rows[:_MOST_GROUPS]]
     bars = _trace("bar", "files", names, [row[2] for row in rows[:_MOST_GROUPS]])
-    return Section(
+    return PageSection(
         title="Files of level 0",
         about="New files that no compaction has merged yet. Readers merge all of a bucket. The deepest come first.",
         header=("partition", "bucket", "files"),
@@ -449,7 +449,7 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     )
 
 
-def _amplification(table: Table) -> Section:
+def _amplification(table: Table) -> PageSection:
     report = compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
     found = sorted(report.buckets, key=lambda one: one.reads_after - one.reads_before)
     facts = attrgetter("bucket", "files", "bytes", "reads_before", "reads_after")
@@ -458,7 +458,7 @@ def _amplification(table: Table) -> Section:
     names = [f"{row[0]} {row[1]}".strip() for row in shown]
     traces = [_trace("bar", name, names, [row[at] for row in shown]) for name, at in bars]
     advice = "Run: paimon-stream compact" if rows else "Nothing needs a compaction."
-    return Section(
+    return PageSection(
         title="Read amplification",
         about=f"What a reader opens for one file that it needs: {report.read_amplification:.1f}. {advice}",
         header=("partition", "bucket", "files", "bytes", "read now", "then"),
@@ -468,10 +468,10 @@ def _amplification(table: Table) -> Section:
     )
 
 
-def _findings(table: Table, sample: int) -> Section:
+def _findings(table: Table, sample: int) -> PageSection:
     found = verify(table, sample=sample, progress=silent)
     looked_at = ", ".join(f"{what} {number:,}" for what, number in found.checked.items())
-    return Section(
+    return PageSection(
         title="Findings of verify",
         about=f"{'Nothing is wrong.' if not found.findings else ''} Looked at: {looked_at}.".strip(),
         header=("severity", "code", "file", "what", "what to do"),

@@ -18,7 +18,7 @@ from paimon_stream.cli.command import (
 )
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.runtime import system
 from paimon_stream.stream.register import registered_writers
@@ -65,7 +65,7 @@ _OPTION: Final = "An option of the sink. Can be given several times."
 )
 def doctor(
     session: Session, user: str | None, names: Texts, sink_option: Texts, **asked: Any
-) -> Answer:
+) -> CommandAnswer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it
     cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint, and
     writes nothing. Without --checkpoint it judges every stream that is registered in the table,
@@ -88,7 +88,7 @@ def doctor(
     safe = bool(found) and all(one.safe for one in found)
     judged = {"safe": safe, "streams": [_json(one) for one in found]}
     document = session.document(**judged, left_behind=left, to_compact=advice.document())
-    return Answer(document=document, parts=parts, code=OK if safe else FINDINGS)
+    return CommandAnswer(document=document, parts=parts, code=OK if safe else FINDINGS)
 
 
 def _nobody(session: Session, user: str | None) -> str:

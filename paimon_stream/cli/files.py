@@ -12,7 +12,7 @@ from paimon_stream.api.inspection import (
 )
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer, Column, Listing, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, partition_of, partition_text, size
 from paimon_stream.format.entries import ManifestFileMeta
@@ -78,7 +78,7 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
 )
 def files(
     session: Session, snapshot: int | None, partition: str | None, limit: int | None
-) -> Answer:
+) -> CommandAnswer:
     """Lists the live data files of a snapshot, with partition, bucket, level, rows and size."""
     given = None if partition is None else partition_of(partition)
     found = session.table.files(snapshot, given)[:limit]
@@ -86,7 +86,7 @@ def files(
 
 
 @table_command(example="manifests /data/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
-def manifests(session: Session, snapshot: int | None) -> Answer:
+def manifests(session: Session, snapshot: int | None) -> CommandAnswer:
     """Lists the manifests of a snapshot, in the order in which they apply."""
     found = manifests_of(session.raw, snapshot)
     return session.listing("manifests", Listing(_MANIFESTS, found, "There are no manifests."))
@@ -95,7 +95,7 @@ def manifests(session: Session, snapshot: int | None) -> Answer:
 @table_command(
     example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
 )
-def partitions(session: Session, snapshot: int | None) -> Answer:
+def partitions(session: Session, snapshot: int | None) -> CommandAnswer:
     """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key.
     """
@@ -104,7 +104,7 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
 
 
 @table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
-def stats(session: Session, snapshot: int | None) -> Answer:
+def stats(session: Session, snapshot: int | None) -> CommandAnswer:
     """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key. It also says which
     buckets need a compaction, what it would gain, and how to start it.
@@ -143,7 +143,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
         *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
     ]
     more = [] if advice is None else advice.parts()
-    return Answer(document=document, parts=[lines, *([""] if more else []), *more])
+    return CommandAnswer(document=document, parts=[lines, *([""] if more else []), *more])
 
 
 def _rows_of(found: Statistics) -> str:

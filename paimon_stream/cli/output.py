@@ -213,7 +213,7 @@ line.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandAnswer:
     """What a command answers: to programs (`document`, which becomes JSON), to people, and by its
     exit code. `text`, in pieces, stands for both.
     """
@@ -224,7 +224,7 @@ class Answer:
     text: Iterable[str] | None = None
 
 
-def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
+def show(answer: CommandAnswer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Writes the answer to standard output, as a JSON document or as text with the columns of these
     names.
     """

@@ -4,9 +4,9 @@ from typing import Final
 
 import click
 
-from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
 from paimon_stream.cli.command import COUNT, Session, option, table_command
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.text import in_commands
 from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
 from paimon_stream.errors import PaimonStreamError
@@ -35,7 +35,7 @@ _FULL: Final = (
         ),
     ),
 )
-def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> Answer:
+def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> CommandAnswer:
     """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
     phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
     read amplification, what verify finds, and what a compaction would gain. It needs no network.
@@ -51,16 +51,18 @@ def report(session: Session, output: str, most: int, snapshots: int, sample: int
                 watched.session(one.location).raw, snapshots=snapshots, sample=sample
             )
         except PaimonStreamError as why:
-            shown[one.location] = [Section(title="Not readable", about=in_commands(why.message))]
+            shown[one.location] = [
+                PageSection(title="Not readable", about=in_commands(why.message))
+            ]
     titles = [column.name for column in COLUMNS]
     rows = [[column.cell(one) for column in COLUMNS] for one in states]
     left = (
         f" The plots of {len(states) - most:,} others are left out." if len(states) > most else ""
     )
-    overview = Section(
+    overview = PageSection(
         title="Streams", about=f"The sick ones come first.{left}", header=titles, rows=rows
     )
     page = ReportPage(place or "Report", shown, overview if len(states) > 1 else None)
     page.save(output)
     document = {"output": output, "tables": [one.location for one in states]}
-    return Answer(document=document, parts=[f"{output} is written."])
+    return CommandAnswer(document=document, parts=[f"{output} is written."])

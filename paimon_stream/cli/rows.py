@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
 from paimon_stream.cli.command import COUNT, Session, option, table_command, tags
-from paimon_stream.cli.output import Answer, Column, Listing, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan
@@ -29,7 +29,7 @@ _TABLES: Final[tuple[Column[_Found], ...]] = tuple(
     of_warehouse=True,
     params=(option("--database", "List only the tables of this database.", metavar="NAME"),),
 )
-def ls(session: Session, database: str | None) -> Answer:
+def ls(session: Session, database: str | None) -> CommandAnswer:
     """Lists the databases of a warehouse with their tables. A database without tables gets one
     line.
     """
@@ -43,17 +43,17 @@ def ls(session: Session, database: str | None) -> Answer:
         [json_of(_TABLES, one) for one in found],
         session.catalog_options.get("warehouse"),
     )
-    return Answer(
+    return CommandAnswer(
         document={"warehouse": warehouse, "tables": tables}, parts=[Listing(_TABLES, found, _NONE)]
     )
 
 
 @table_command(example="databases /data/warehouse", columns=_TABLES[:1], of_warehouse=True)
-def databases(session: Session) -> Answer:
+def databases(session: Session) -> CommandAnswer:
     """Lists the databases of a warehouse."""
     names = session.catalog.list_databases()
     listing = Listing(_TABLES[:1], [(name, None, None) for name in names], _NONE)
-    return Answer(
+    return CommandAnswer(
         document={"warehouse": session.catalog_options.get("warehouse"), "databases": names},
         parts=[listing],
     )
@@ -102,7 +102,7 @@ def head(
     columns: str | None,
     where: str | None,
     **at: Any,
-) -> Answer:
+) -> CommandAnswer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of
     one key are merged. Rows have no order of their own, so another call may show others. `cat` is
     the same command: it writes all rows, as CSV, in little memory.
@@ -118,7 +118,7 @@ def head(
     scan = session.table._scan(columns=chosen, partition=None, filter=condition, **at)
     batches = _first(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     if form != "table":
-        return Answer(
+        return CommandAnswer(
             document={},
             text=_csv(scan, batches) if form == "csv" else _lines(scan, batches, is_document),
         )

@@ -16,7 +16,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.types import DataField
@@ -79,7 +79,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
         ),
     ),
 )
-def schema(session: Session, schema_id: int | None) -> Answer:
+def schema(session: Session, schema_id: int | None) -> CommandAnswer:
     """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
     store = SchemaStore(session.raw.storage)
     ids = store.ids()
@@ -100,7 +100,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         ("comment", found.comment or "-"),
     ]
     parts: list[Part] = [lines, "", Listing(_FIELDS, found.fields, "There are no columns.")]
-    return Answer(document=document, parts=parts)
+    return CommandAnswer(document=document, parts=parts)
 
 
 @table_command(
@@ -110,7 +110,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),
     ),
 )
-def options(session: Session, everything: bool) -> Answer:
+def options(session: Session, everything: bool) -> CommandAnswer:
     """Lists the options that are set on the table. With --all it also lists the options that this
     package knows and that are not set. The values of credentials are hidden.
     """
@@ -160,7 +160,7 @@ def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
 )
 def create(
     session: Session, column: Texts, options: Texts, if_not_exists: bool, **described: Any
-) -> Answer:
+) -> CommandAnswer:
     """Creates a table without rows. Types are as in SQL. In a catalog, its database must exist."""
     columns = [_words(one, "--column", _NAME_TYPE) for one in column]
     described["options"] = pairs_of(options, "--option")
@@ -169,7 +169,7 @@ def create(
     else:
         described |= {"if_not_exists": if_not_exists, "storage_options": session.storage_options}
         PaimonTable.create(session.where, columns, **described)
-    return Answer(
+    return CommandAnswer(
         document=session.document(), parts=[f"The table {session.raw.location} is there."]
     )
 
@@ -192,7 +192,7 @@ _CHANGES: Final[tuple[tuple[str, str, str, Callable[..., SchemaChange]], ...]] =
         YES,
     ),
 )
-def alter(session: Session, yes: bool, **given: Texts) -> Answer:
+def alter(session: Session, yes: bool, **given: Texts) -> CommandAnswer:
     """Changes options and columns of the table, all in one new schema. Each option can be given
     several times; they apply in the order of the list below. Streams follow with their next batch.
     Without --yes it only shows the columns as they would be.

@@ -33,8 +33,8 @@ from paimon_stream.cli.doctor import doctor
 from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import (
-    Answer,
     Column,
+    CommandAnswer,
     Listing,
     Part,
     choose,
@@ -233,7 +233,9 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
         ),
     ),
 )
-def watch(session: Session, others: tuple[str, ...], interval: float, rounds: int | None) -> Answer:
+def watch(
+    session: Session, others: tuple[str, ...], interval: float, rounds: int | None
+) -> CommandAnswer:
     """Shows the streams of tables and warehouses, the sick ones first: the last batch and its age,
     the usual time between batches, how long Spark has been at a batch that is not done, rows, and
     the times of writing and of the commit before. On a terminal, keys choose, sort and open a
@@ -255,9 +257,9 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
         return [line.plain for line in listing_lines(_listing(states), None, chosen)]
 
     if context.params["as_json"] or not is_live:
-        return Answer(document={}, text=_rounds(watched, numbers, interval, lines))
+        return CommandAnswer(document={}, text=_rounds(watched, numbers, interval, lines))
     _Screen(watched, console, chosen).run(numbers, interval)
-    return Answer(document={}, text=())
+    return CommandAnswer(document={}, text=())
 
 
 def _rounds(

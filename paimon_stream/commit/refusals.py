@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
+class CommitRefusals:
     """The refusals for one batch of one commit user, as the options say."""
 
     location: str

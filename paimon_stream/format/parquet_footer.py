@@ -74,7 +74,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
     """Changes the type of the schema's leaves, and of their column chunks, that are `chosen` by
     number and struct.
     """
-    known = _Reader(footer).struct()
+    known = _ThriftReader(footer).struct()
     leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):
         if chosen(i, element):
@@ -103,7 +103,7 @@ def _structs(struct: Struct, field: int) -> list[Struct]:
     return items
 
 
-class _Reader(ByteCursor):
+class _ThriftReader(ByteCursor):
     """Reads Thrift's compact protocol without knowing what the structs mean."""
 
     def struct(self, depth: int = 0) -> Struct:

@@ -78,7 +78,7 @@ def delete_rows(
     plans = 0
     while True:
         plans += 1
-        plan = _Plan.of(load(), where, progress)
+        plan = _DeletionPlan.of(load(), where, progress)
         place, files = plan.table.location, len(plan.marked)
         report = DeleteReport(
             table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read
@@ -107,7 +107,7 @@ def _check(table: Table) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _DeletionPlan:
     """The rows to delete as of a snapshot: for each data file the positions that are not deleted
     yet.
     """
@@ -122,7 +122,7 @@ class _Plan:
         return sum(map(len, self.marked.values()))
 
     @classmethod
-    def of(cls, table: Table, where: Any, progress: Progress) -> "_Plan":
+    def of(cls, table: Table, where: Any, progress: Progress) -> "_DeletionPlan":
         """Reads the condition's columns of all files that may have such rows."""
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
@@ -164,7 +164,7 @@ def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
 class _DeleteSource:
     """The changes of one deletion on any base: a `ChangeSource`."""
 
-    def __init__(self, plan: _Plan, uuid: str) -> None:
+    def __init__(self, plan: _DeletionPlan, uuid: str) -> None:
         self.vectors = VectorChanges(plan.table, uuid)
         self._plan = plan
 
@@ -210,7 +210,7 @@ class _DeleteSource:
         return Changes(index=self.vectors.at(index.entries, stale, whole))
 
 
-def _publish(plan: _Plan, runtime: Runtime) -> int | None:
+def _publish(plan: _DeletionPlan, runtime: Runtime) -> int | None:
     """Publishes the deletion. Returns the id of its snapshot. Raises the errors of
     `Committer.commit`.
     """

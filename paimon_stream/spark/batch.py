@@ -48,7 +48,7 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class QueryRun:
     """One run of one query, as this sink sees it. `stateless` says whether the query is known to
     keep no state; None before Spark was asked.
     """
@@ -104,7 +104,7 @@ class Runs:
     last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
     _failing: set[int] = field(default_factory=set)
-    _by_user: dict[str, Run] = field(default_factory=dict)
+    _by_user: dict[str, QueryRun] = field(default_factory=dict)
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
@@ -118,7 +118,7 @@ class Runs:
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
 
-            def rows_of(run: Run) -> Rows:
+            def rows_of(run: QueryRun) -> Rows:
                 rows = FrameRows(frame=frame, facts=facts, run=run, clock=self._runtime.clock)
                 return Rows(
                     write=rows.write, drain=rows.drain, before_commit=settings.before_commit
@@ -132,7 +132,7 @@ class Runs:
         facts: QueryFacts,
         settings: SinkSettings,
         user: str,
-        rows_of: Callable[[Run], Rows],
+        rows_of: Callable[[QueryRun], Rows],
         after: int | None = None,
     ) -> None:
         """Runs one batch in the run of this query. Begins a new run if this process has none, or if
@@ -177,7 +177,7 @@ class Runs:
             raise error from raised.__cause__
         self.last_error = None
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> QueryRun:
         root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
         query, run, name = facts.query_id, facts.run_id, facts.name
         identity = WriterIdentity(
@@ -199,7 +199,7 @@ class Runs:
             if settings.overwrites
             else StreamCompaction(self._runtime, count=self.metrics.compacted)
         )
-        return Run(
+        return QueryRun(
             run_id=facts.run_id,
             user=user,
             writer=writer,
@@ -245,7 +245,7 @@ class FrameRows:
 
     frame: DataFrame
     facts: QueryFacts
-    run: Run
+    run: QueryRun
     clock: Clock
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:

@@ -27,10 +27,10 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system
 from paimon_stream.spark.align import align, fold_of
-from paimon_stream.spark.batch import Run, Runs, batch_of
+from paimon_stream.spark.batch import QueryRun, Runs, batch_of
 from paimon_stream.spark.checkpoint import Checkpoint
 from paimon_stream.spark.datasource_options import divided
-from paimon_stream.spark.datasource_task import Answer, Plan
+from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
@@ -74,7 +74,7 @@ _RUNS: Final[dict[tuple[str, str], Runs]] = {}
 lives on.
 """
 
-Answers: TypeAlias = Sequence[Answer | None]
+Answers: TypeAlias = Sequence[TaskAnswer | None]
 Given: TypeAlias = Mapping[str, str]
 
 
@@ -272,7 +272,7 @@ def commit_batch(
         user = commit_user(facts, sink.commit_user, sink.name, sink.prefix)
         query_id, basis, keep = first.query_id, first.basis, unless_kept.pop_all
 
-        def rows_of(run: Run) -> Rows:
+        def rows_of(run: QueryRun) -> Rows:
             if run.newest_batch is None and checkpoint is None:
                 _check_known(sink, query_id, batch_id)
             rows = TaskRows(sink=sink, answers=answers, basis=basis, run=run, keep=keep)
@@ -292,7 +292,7 @@ class TaskRows:
     sink: SinkSettings
     answers: Answers
     basis: bytes
-    run: Run
+    run: QueryRun
     keep: Callable[[], object]
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
@@ -323,7 +323,7 @@ class TaskRows:
 
 
 def _checkpoint_of(
-    sink: SinkSettings, query_name: str | None, answer: Answer | None
+    sink: SinkSettings, query_name: str | None, answer: TaskAnswer | None
 ) -> Checkpoint | None:
     """The query's checkpoint: the one that is given, or the folder of the query's name below the
     session's, if it is this query's. None if it is not known: without a name, Spark makes one up,

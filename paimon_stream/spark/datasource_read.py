@@ -61,7 +61,7 @@ def schema_of(options: dict[str, str]) -> StructType:
     return StructType([*kinds, *columns])
 
 
-class _Reader(DataSourceReader):  # type: ignore[misc]
+class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: dict[str, str], schema: StructType, **more: Any) -> None:
         scan, self.split_bytes, self.asked = _planned(options, columns=schema.names, **more)
         for one, wanted in zip(scan.columns, schema.fields, strict=True):
@@ -85,7 +85,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         yield from rows_of_split(self.scan, self.arrow, data, version)
 
 
-reader_of: Final = _Reader
+reader_of: Final = _SnapshotReader
 """A reader of exactly the columns of a schema, of the snapshot that is chosen now. Raises as
 `PaimonTable.to_arrow`.
 """

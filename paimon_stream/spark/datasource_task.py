@@ -41,7 +41,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Answer(WriterCommitMessage):  # type: ignore[misc]
+class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis,
     and in a stream the ids of query and run, and the session's folder of checkpoints, if it has
     one. The result is None if the batch is in the table already, so that no file was written.

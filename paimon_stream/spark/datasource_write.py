@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from paimon_stream.errors import IdentityUnknown
 from paimon_stream.extras import require
-from paimon_stream.spark.datasource_task import Answer, Plan
+from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.tasks import settle
 from paimon_stream.write.task import encode_result
 
@@ -76,13 +76,13 @@ class _RowWriter:
             if plan.recent.get((user, ids[0])) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
                     pass
-                return Answer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
+                return TaskAnswer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
             task = replace(task, spec=replace(task.spec, user=user))
         made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
         checkpoints = context.getLocalProperty(_CHECKPOINTS) if self.is_stream else None
-        return Answer(encode_result(made), plan.basis, *ids, checkpoints)
+        return TaskAnswer(encode_result(made), plan.basis, *ids, checkpoints)
 
-    def abort(self, messages: Sequence[Answer | None], *batch: int) -> None:
+    def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
         """Removes the files of a write that was never committed."""
         _driver().abort(messages, **self._given)
 
@@ -94,7 +94,7 @@ def _driver() -> Any:
 class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """Appends a DataFrame, or replaces the table by it."""
 
-    def commit(self, messages: Sequence[Answer | None]) -> None:
+    def commit(self, messages: Sequence[TaskAnswer | None]) -> None:
         """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
         _driver().commit_rows(self._planned(), messages, **self._given)
 
@@ -106,6 +106,6 @@ class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWrite
 
     is_stream = True
 
-    def commit(self, messages: Sequence[Answer | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[TaskAnswer | None], batchId: int) -> None:
         """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
         _driver().commit_batch(messages, batchId, **self._given)

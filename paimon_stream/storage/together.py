@@ -30,7 +30,7 @@ class _Thread(threading.local):
 _HERE: Final = _Thread()
 
 
-class Tally:
+class RequestTally:
     """Counts the requests that one storage object has sent, by kind (GET, PUT, HEAD, LIST, DELETE).
     Safe to use from many threads. What a client repeats by itself is counted once.
     """
@@ -69,7 +69,7 @@ class Meter:
     def __init__(self, storage: object) -> None:
         self._tally = tally_of(storage)
         self._begun = {} if self._tally is None else self._tally.requests()
-        self._trip = Tally.trip()
+        self._trip = RequestTally.trip()
 
     def requests(self) -> Mapping[str, int]:
         """The number of requests of each kind."""
@@ -80,13 +80,13 @@ class Meter:
 
     def trips(self) -> int:
         """The number of trips."""
-        return Tally.trip() - self._trip
+        return RequestTally.trip() - self._trip
 
 
-def tally_of(storage: object) -> Tally | None:
+def tally_of(storage: object) -> RequestTally | None:
     """The storage's tally; None for a storage that does not count, such as the local disk."""
     found = getattr(storage, "tally", None)
-    return found if isinstance(found, Tally) else None
+    return found if isinstance(found, RequestTally) else None
 
 
 def in_turn(requests: Sequence[Request]) -> list[Any]:

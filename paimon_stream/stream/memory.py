@@ -4,7 +4,7 @@ snapshot files (exactly-once.md §2). Nothing here writes.
 
 from dataclasses import dataclass
 
-from paimon_stream.commit.lineage import is_held
+from paimon_stream.commit.window import is_held
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,

@@ -64,7 +64,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
-        checker = _File(table=table, entry=entry, path=path, written=written, found=found)
+        checker = _SampledFile(table=table, entry=entry, path=path, written=written, found=found)
         with table.storage.open_input(path) as source:
             for chunk in file_chunks(source, path, checker.fields, written):
                 checker.take(chunk)
@@ -91,7 +91,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _File:
+class _SampledFile:
     """One file while its rows are read. `written` is the schema that it was written with."""
 
     table: Table

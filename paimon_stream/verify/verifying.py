@@ -30,7 +30,7 @@ from paimon_stream.table.table import Table
 from paimon_stream.verify.files import NONE, Inventory, Longs, Replayed, follow, replay
 from paimon_stream.verify.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.verify.history import (
-    Root,
+    CheckedRoot,
     check_consumers,
     check_hints,
     check_identifiers,
@@ -41,7 +41,7 @@ from paimon_stream.verify.history import (
     read_numbered,
     read_roots,
 )
-from paimon_stream.verify.manifests import Facts, Shelf
+from paimon_stream.verify.manifests import ManifestFacts, Shelf
 from paimon_stream.verify.newest import (
     check_hash_index,
     check_index,
@@ -108,7 +108,7 @@ class _HistoryCheck:
 
     shelf: Shelf
     reported: set[int] = field(default_factory=set)
-    facts: list[Facts] | None = None  # of the last snapshot; None if they are unknown
+    facts: list[ManifestFacts] | None = None  # of the last snapshot; None if they are unknown
     tagged: frozenset[str] = frozenset()  # nonces
     index: str | None = None  # the newest snapshot's index manifest
 
@@ -116,7 +116,7 @@ class _HistoryCheck:
     def found(self) -> Findings:
         return self.shelf.found
 
-    def check(self, roots: Sequence[Root], progress: Progress) -> Longs | None:
+    def check(self, roots: Sequence[CheckedRoot], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are
         unknown.
         """
@@ -166,7 +166,7 @@ class _HistoryCheck:
                 root = replace(root, snapshot=one)
             self._while_there(root, partial(self._check_changelog, root))
 
-    def _while_there(self, root: Root, check: Callable[[], _T]) -> _T | None:
+    def _while_there(self, root: CheckedRoot, check: Callable[[], _T]) -> _T | None:
         """What a check returns. If the root has expired meanwhile, that is None, and nothing was
         found.
         """
@@ -182,7 +182,7 @@ class _HistoryCheck:
         outer.absorb(own)
         return result
 
-    def _root(self, root: Root, state: _State | None) -> _State | None:
+    def _root(self, root: CheckedRoot, state: _State | None) -> _State | None:
         snapshot = root.snapshot
         if snapshot.schema_id not in self.shelf.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
@@ -215,7 +215,9 @@ class _HistoryCheck:
         self._check_live(root, after.live)
         return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
 
-    def _list(self, root: Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
+    def _list(
+        self, root: CheckedRoot, name: str, size: int | None
+    ) -> tuple[ManifestFileMeta, ...] | None:
         """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
         try:
@@ -235,7 +237,9 @@ class _HistoryCheck:
             root.broken(self.found, "list-size", text, path, RESTORE)
         return metas
 
-    def _facts(self, metas: Sequence[ManifestFileMeta], root: Root) -> list[Facts] | None:
+    def _facts(
+        self, metas: Sequence[ManifestFileMeta], root: CheckedRoot
+    ) -> list[ManifestFacts] | None:
         """The facts of all manifests; None if one of them cannot be read."""
         found = [self.shelf.get(meta) for meta in metas]
         for meta, one in zip(metas, found, strict=True):
@@ -244,7 +248,9 @@ class _HistoryCheck:
         whole = [one for one in found if one is not None]
         return whole if len(whole) == len(found) else None
 
-    def _check_counts(self, root: Root, base: Sequence[Facts], delta: Sequence[Facts]) -> None:
+    def _check_counts(
+        self, root: CheckedRoot, base: Sequence[ManifestFacts], delta: Sequence[ManifestFacts]
+    ) -> None:
         snapshot = root.snapshot
         came = sum(one.net_rows for one in delta)
         total = came + sum(one.net_rows for one in base)
@@ -258,7 +264,7 @@ class _HistoryCheck:
                 text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
                 self.found.error(f"{what}-record-count", text, root.path, cure)
 
-    def _check_changelog(self, root: Root) -> None:
+    def _check_changelog(self, root: CheckedRoot) -> None:
         name, said = root.snapshot.changelog_manifest_list, root.snapshot.changelog_record_count
         tagged = root.snapshot.nonce in self.tagged
         if (
@@ -285,7 +291,9 @@ class _HistoryCheck:
             root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)]))
         )
 
-    def _check_merge(self, root: Root, state: _State | None, base: Sequence[Facts]) -> None:
+    def _check_merge(
+        self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestFacts]
+    ) -> None:
         """Checks that merging manifests changed no live file."""
         if state is None:
             return
@@ -300,7 +308,9 @@ class _HistoryCheck:
             cure = "Roll the table back to the snapshot before."
             self.found.error("merge-changed-files", text, root.path, cure)
 
-    def _check_replay(self, root: Root, after: Replayed, metas: Sequence[ManifestFileMeta]) -> None:
+    def _check_replay(
+        self, root: CheckedRoot, after: Replayed, metas: Sequence[ManifestFileMeta]
+    ) -> None:
         roll_back = "Roll the table back to the snapshot before"
         twice = f"is added twice as of {root.name}: its rows exist twice."
         for_twice = f"{roll_back} the second commit. Java fails when it next merges manifests."
@@ -315,7 +325,7 @@ class _HistoryCheck:
             for name in names[:_SHOWN]:
                 self.found.error(code, f"File {name} {what}", root.path, cure)
 
-    def _check_live(self, root: Root, live: Longs) -> None:
+    def _check_live(self, root: CheckedRoot, live: Longs) -> None:
         suspects = self.shelf.suspects
         if not suspects:
             return
@@ -329,7 +339,7 @@ class _HistoryCheck:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
                 root.broken(self.found, "file-size", text, one.path, RESTORE)
 
-    def _check_bucket_counts(self, root: Root, facts: Sequence[Facts]) -> None:
+    def _check_bucket_counts(self, root: CheckedRoot, facts: Sequence[ManifestFacts]) -> None:
         totals: Counter[tuple[bytes, int]] = Counter()
         for one in facts:
             totals.update(one.totals)
@@ -348,7 +358,7 @@ class _HistoryCheck:
                 )
                 self.found.error("bucket-counts-differ", text, root.path, cure)
 
-    def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
+    def _check_sequences(self, facts: Sequence[ManifestFacts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other
         (semantics.md R6.2).
         """

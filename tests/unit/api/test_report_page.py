@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
 from paimon_stream.api.streams import StreamWatch
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import InvalidOption, MissingExtra
@@ -37,7 +37,7 @@ TITLES = [
 ]
 
 
-def by_title(sections: list[Section]) -> dict[str, Section]:
+def by_title(sections: list[PageSection]) -> dict[str, PageSection]:
     return {one.title: one for one in sections}
 
 
@@ -176,7 +176,7 @@ def test_a_thousand_partitions_are_drawn_in_part_and_said_so() -> None:
 def test_names_are_escaped_and_nothing_is_loaded_from_elsewhere() -> None:
     pytest.importorskip("plotly")
     evil = "</script><script>alert(1)</script>"
-    section = Section(
+    section = PageSection(
         title=evil,
         about=evil,
         header=(evil,),
@@ -261,7 +261,7 @@ def test_a_browser_draws_every_plot_without_an_error(tmp_path: Path, dark: bool)
 def test_every_plot_and_all_numbers_are_on_paper_in_light_colours(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     sections = [
-        Section(
+        PageSection(
             title=f"Part {number}",
             about="",
             header=("a",),
