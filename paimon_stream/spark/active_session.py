@@ -77,7 +77,7 @@ def executors_of_session(table: Table) -> Elsewhere | None:
     session = _session()
     if not hasattr(session, "_jsparkSession") or table.location.startswith("memory:"):
         return None
-    from paimon_stream.spark.write_job import SparkExecutors
+    from paimon_stream.spark.compaction import SparkExecutors
 
     return SparkExecutors(session, table)
 
