@@ -29,7 +29,8 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableReplaced,
 )
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way

@@ -21,12 +21,8 @@ from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of, sa
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    CommitKind,
-    Snapshot,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.options import age_or_time
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paimon_stream import errors
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
 
 _LOG = logging.getLogger(__name__)

@@ -22,13 +22,8 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.window import require_last
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of

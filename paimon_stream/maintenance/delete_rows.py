@@ -26,13 +26,8 @@ from paimon_stream.commit.vectors import DataFile, VectorChanges
 from paimon_stream.errors import DeletedFiles, InvalidData, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import deleted_rows, read_batches

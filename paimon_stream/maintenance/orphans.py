@@ -26,7 +26,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     StorageError,
 )
-from paimon_stream.format.names import PREFIX_BYTES, Mentions
+from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.options import Age, age_of

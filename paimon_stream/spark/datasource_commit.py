@@ -22,7 +22,8 @@ from paimon_stream import options as opt
 from paimon_stream.commit.sequence import Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system

@@ -5,7 +5,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import Elsewhere, Last, Noted, OldName
 from paimon_stream.stream.finding import Finding, Say

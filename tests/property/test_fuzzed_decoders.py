@@ -31,7 +31,7 @@ ALSO = {
     "commit/table_cache.recorded_number",
     "format/avro_file.blocks_of",
     "format/parquet_footer.footer_start",
-    "format/names.Mentions.hashes",
+    "format/mentions.Mentions.hashes",
     "options/checks.age_of",
     "options/checks.moment_millis",
     "maintenance/automatic_tags.TagNames.time_of",
