@@ -30,7 +30,8 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableReplaced,
 )
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
@@ -38,7 +39,7 @@ from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity

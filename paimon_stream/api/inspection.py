@@ -9,13 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    CommitKind,
-    Marks,
-    Snapshot,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso

@@ -19,7 +19,6 @@ from paimon_stream.compact.job import compact
 from paimon_stream.extras import require
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.reports import count, iso, silent, size
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import phases_of
@@ -28,6 +27,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.verifying import verify
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what
     they show, or why there is nothing to show.
     """
@@ -96,8 +96,8 @@ class ReportPage:
     """
 
     title: str
-    tables: Mapping[str, Sequence[Section]]
-    overview: Section | None = None
+    tables: Mapping[str, Sequence[PageSection]]
+    overview: PageSection | None = None
 
     def html(self) -> str:
         """The page, with all that it needs. Raises `MissingExtra` without plotly."""
@@ -143,7 +143,7 @@ def sections_of(
     *,
     snapshots: int = 500,
     sample: int = 0,
-) -> list[Section]:
+) -> list[PageSection]:
     """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with
     `sample` data files. Raises no error of this package.
     """
@@ -164,7 +164,7 @@ def sections_of(
     newest = _read_or_empty(history, failures)
     entries = History.of(newest)
     live = _read_or_empty(lambda: snapshot_files(table, store.latest()), failures)
-    builders: list[tuple[str, Callable[[], Section]]] = [
+    builders: list[tuple[str, Callable[[], PageSection]]] = [
         ("Commits by phase", lambda: _phases(entries)),
         ("Batches", lambda: _batches(entries)),
         ("Attempts and conflicts", lambda: _attempts(entries)),
@@ -176,7 +176,9 @@ def sections_of(
         ("Findings of verify", lambda: _findings(table, sample)),
     ]
     sections = [_built_section(title, build) for title, build in builders]
-    damaged = [Section(title="Not readable", about=message) for message in dict.fromkeys(failures)]
+    damaged = [
+        PageSection(title="Not readable", about=message) for message in dict.fromkeys(failures)
+    ]
     return [*damaged, *sections]
 
 
@@ -189,12 +191,12 @@ def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
         return []
 
 
-def _built_section(title: str, build: Callable[[], Section]) -> Section:
+def _built_section(title: str, build: Callable[[], PageSection]) -> PageSection:
     """The section; one that says why it cannot be shown, if something cannot be read."""
     try:
         return build()
     except errors.PaimonStreamError as error:
-        return Section(title=title, about=f"This cannot be shown: {error.message}")
+        return PageSection(title=title, about=f"This cannot be shown: {error.message}")
 
 
 def _named(partition: Mapping[str, Any]) -> str:
@@ -212,7 +214,7 @@ def _of_streams(entries: History) -> list[HistoryEntry]:
     return [entry for entry in reversed(entries) if entry.batch.rows is not None]
 
 
-def _phases(entries: History) -> Section:
+def _phases(entries: History) -> PageSection:
     commits = [entry for entry in _of_streams(entries) if entry.previous]
     phases = list(dict.fromkeys(name for entry in commits for name in phases_of(entry.previous)))
     times = [entry.time for entry in commits]
@@ -226,7 +228,7 @@ def _phases(entries: History) -> Section:
     if not commits:
         about = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
     header = ("batch", "attempts", *phases)
-    return Section(
+    return PageSection(
         title="Commits by phase",
         about=about,
         header=header,
@@ -236,7 +238,7 @@ def _phases(entries: History) -> Section:
     )
 
 
-def _batches(entries: History) -> Section:
+def _batches(entries: History) -> PageSection:
     batches = _of_streams(entries)
     times = [entry.time for entry in batches]
     measures = ("rows", "bytes", "files")
@@ -250,7 +252,7 @@ def _batches(entries: History) -> Section:
             "title": {"text": measure},
             "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],
         }
-    return Section(
+    return PageSection(
         title="Batches",
         about=f"Rows, bytes and files of {count(len(batches), 'batch')} of streams.",
         header=("batch", "time", *measures, "write ms"),
@@ -317,7 +319,7 @@ def _attempts_of(entries: History) -> list[_Attempts]:
     return list(reversed(batches.values()))
 
 
-def _attempts(entries: History) -> Section:
+def _attempts(entries: History) -> PageSection:
     batches = _attempts_of(entries)
     times = [batch.time for batch in batches]
     # None is not drawn, so a batch without conflicts has no mark.
@@ -329,7 +331,7 @@ def _attempts(entries: History) -> Section:
     commits = len(list(filter(None, columns["attempts"])))
     lost_attempts = totals["attempts"] - commits
     most = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
-    return Section(
+    return PageSection(
         title="Attempts and conflicts",
         about=f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
         f"them. The query began anew {totals['restarts']:,} times, and {totals['reused']:,} times it had files of a run that was killed. "
@@ -352,7 +354,7 @@ def _attempts(entries: History) -> Section:
     )
 
 
-def _writers(entries: History) -> Section:
+def _writers(entries: History) -> PageSection:
     grouped: dict[tuple[str, str], list[HistoryEntry]] = defaultdict(list)
     for entry in entries:
         grouped[entry.marks.query_name or entry.user, entry.kind].append(entry)
@@ -365,7 +367,7 @@ def _writers(entries: History) -> Section:
         ids = [f"snapshot {entry.id}" for entry in snapshots]
         traces.append(_trace("scatter", f"{label} {kind}", times, labels, mode="markers", text=ids))
         rows.append((writer, kind, len(snapshots), snapshots[-1].time, snapshots[0].time))
-    return Section(
+    return PageSection(
         title="Writers",
         about="Who made which snapshot, and when.",
         header=("writer", "kind", "snapshots", "first", "last"),
@@ -375,7 +377,7 @@ def _writers(entries: History) -> Section:
     )
 
 
-def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
+def _manifests(table: Table, snapshots: list[Snapshot]) -> PageSection:
     store = ManifestStore(table.storage)
     # From the newest on, in steps that keep the number of lists that are read below `_MOST_LISTS`.
     step = max(math.ceil(len(snapshots) / _MOST_LISTS), 1)
@@ -395,7 +397,7 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
     if snapshots:
         ids = [snapshot.id for snapshot in snapshots]
         about = f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}."
-    return Section(
+    return PageSection(
         title="Manifests",
         about=f"{about} A commit reads the manifests that a snapshot has, so they should be few.",
         header=("snapshot", "time", "manifests", "bytes"),
@@ -414,7 +416,7 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
     )
 
 
-def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
+def _sizes(table: Table, live: list[ManifestEntry]) -> PageSection:
     grouped: dict[str, list[int]] = defaultdict(list)
     for entry in live:
         partition = _named(partition_by_column(table.layout, entry.partition)) or "all"
@@ -430,7 +432,7 @@ def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
     }
     total = sum(map(sum, grouped.values()))
     share = f" The {len(drawn)} with most files are drawn." if len(drawn) < len(rows) else ""
-    return Section(
+    return PageSection(
         title="Sizes of files",
         about=f"{count(len(live), 'file')} of {size(total, 'bytes')} in {count(len(rows), 'partition')}.{share}",
         header=(
@@ -462,9 +464,9 @@ def _sizes_of_partition(partition: str, sizes: Sequence[int]) -> tuple[object, .
     return (partition, len(sizes), sum(sizes), min(sizes), *quartiles, max(sizes))
 
 
-def _levels(table: Table, live: list[ManifestEntry]) -> Section:
+def _levels(table: Table, live: list[ManifestEntry]) -> PageSection:
     if not table.schema.primary_keys:
-        return Section(
+        return PageSection(
             title="Files of level 0",
             about="The table has no primary key, so its files have no levels.",
         )
@@ -476,7 +478,7 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     drawn = rows[:_MOST_GROUPS]
     names = [f"{partition} {bucket}".strip() for partition, bucket, _ in drawn]
     bars = _trace("bar", "files", names, [files for _, _, files in drawn])
-    return Section(
+    return PageSection(
         title="Files of level 0",
         about="New files that no compaction has merged yet. Readers merge all of a bucket. The deepest come first.",
         header=("partition", "bucket", "files"),
@@ -486,7 +488,7 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     )
 
 
-def _amplification(table: Table) -> Section:
+def _amplification(table: Table) -> PageSection:
     report = compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
     buckets = sorted(report.buckets, key=lambda bucket: bucket.reads_after - bucket.reads_before)
     drawn = buckets[:_MOST_GROUPS]
@@ -496,7 +498,7 @@ def _amplification(table: Table) -> Section:
         _trace("bar", "after a compaction", names, [bucket.reads_after for bucket in drawn]),
     ]
     advice = "Run: paimon-stream compact" if buckets else "Nothing needs a compaction."
-    return Section(
+    return PageSection(
         title="Read amplification",
         about=f"What a reader opens for one file that it needs: {report.read_amplification:.1f}. {advice}",
         header=("partition", "bucket", "files", "bytes", "read now", "then"),
@@ -516,11 +518,11 @@ def _amplification(table: Table) -> Section:
     )
 
 
-def _findings(table: Table, sample: int) -> Section:
+def _findings(table: Table, sample: int) -> PageSection:
     report = verify(table, sample=sample, progress=silent)
     looked_at = ", ".join(f"{thing} {number:,}" for thing, number in report.checked.items())
     verdict = "" if report.findings else "Nothing is wrong. "
-    return Section(
+    return PageSection(
         title="Findings of verify",
         about=f"{verdict}Looked at: {looked_at}.",
         header=("severity", "code", "file", "what", "what to do"),

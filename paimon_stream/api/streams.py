@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from paimon_stream.commit.report import commit_millis
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, phases_of, previous_of

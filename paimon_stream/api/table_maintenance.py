@@ -15,7 +15,6 @@ from paimon_stream.maintenance import branches as of_branches
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
-from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import (
     ManifestCompactionReport,
     compact_manifests,
@@ -24,12 +23,13 @@ from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_index
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
-from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
 from paimon_stream.options import OF_PARTITIONS, Age, Moment
 from paimon_stream.reports import Progress, silent
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from paimon_stream.table.table import load_table
+from paimon_stream.verify.findings import VerifyReport
+from paimon_stream.verify.verifying import DEFAULT_SAMPLE, verify
 
 _SORTING: Final = ("order-strategy", "order-by", "sort-compaction.")
 """How the names of options begin that ask for a sorting compaction."""

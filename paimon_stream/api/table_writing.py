@@ -16,7 +16,7 @@ from paimon_stream import errors
 from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.extras import require
 from paimon_stream.format.commit_message import CommitMessage
@@ -35,6 +35,9 @@ from paimon_stream.options import (
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
+from paimon_stream.stream.operations import operations_of
+from paimon_stream.stream.sequence_conflicts import rewrites
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
@@ -140,7 +143,12 @@ def batch_commit(
         digest: of the table's first schema (`TableCommit`).
     """
     user = user or batch_user(table.options, system().ids)
-    return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
+    return TableCommit(
+        table,
+        user,
+        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+        digest=digest,
+    )
 
 
 def _is_spark(rows: Any) -> bool:
@@ -207,7 +215,7 @@ def _write_arrow(
         index=None if numbering is None else numbering.index,
         user=user,
     )
-    operations = Operations.of(table.options)
+    operations = operations_of(table.options)
     if operations is not None:
         operations.check(table.schema, table.options, table.location)
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
@@ -474,4 +482,6 @@ class TableWriting(LoadedTable):
             check_sink_options(sink_options)
         table = table_of(self._storage, self._table.schema, sink_options)
         warn_of_work_left(table)
-        return TableCommit(table, commit_user, after_commit=AfterCommit())
+        return TableCommit(
+            table, commit_user, after_commit=AfterCommit(protect=protect_last_snapshot)
+        )

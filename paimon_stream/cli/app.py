@@ -13,7 +13,7 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from paimon_stream._version import __version__
-from paimon_stream.cli import INTERRUPTED, MEANING, USAGE, ctrl_c_is_handled
+from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE, ctrl_c_is_handled
 from paimon_stream.cli.output import say
 
 COMMANDS: Final = {

@@ -20,7 +20,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, listed, partition_of, partition_text, size
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
@@ -40,7 +40,7 @@ _SHOWN: Final = 20
 
 
 @table_command(example="truncate --yes /data/shop.db/orders", params=(YES,))
-def truncate(session: Session, yes: bool) -> Answer:
+def truncate(session: Session, yes: bool) -> CommandAnswer:
     """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire.
     Without --yes it only shows what would be cleared."""
     entries = _planned(
@@ -56,7 +56,7 @@ def truncate(session: Session, yes: bool) -> Answer:
         YES,
     ),
 )
-def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
+def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> CommandAnswer:
     """Clears all partitions that have the given values, in one snapshot. A column that is left out
     may have any value. Earlier snapshots keep the rows until they expire. Without --yes it only
     shows what would be cleared.
@@ -67,7 +67,7 @@ def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> 
 
 
 @table_command(example="expire-partitions --yes /data/shop.db/orders", params=(OPTION, YES))
-def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> Answer:
+def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> CommandAnswer:
     """Drops the partitions that are older than the table's partition.expiration-time. Earlier
     snapshots keep the rows until they expire. Without --yes it only shows what would expire.
     """
@@ -103,7 +103,7 @@ def _cleared(
     clear: Callable[[], CommitReport],
     *,
     yes: bool,
-) -> Answer:
+) -> CommandAnswer:
     """Clears with --yes. The answer says what was cleared, or what would be.
 
     Args:
@@ -221,7 +221,7 @@ _WHERE: Final = option("--where", _EXAMPLE, required=True, metavar="CONDITION")
 
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
-def delete(session: Session, where: str, yes: bool) -> Answer:
+def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
     """Deletes the rows of an append table that fulfil a condition, in one snapshot, by deletion
     vectors. Earlier snapshots keep the rows until they expire. Without --yes it only counts the
     rows.

@@ -1,6 +1,6 @@
 """What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one
-line. A command is a function that takes a `Session` and the command's own options, and returns an
-`Answer`. It prints nothing itself.
+line. A command is a function that takes a `Session` and the command's own options, and returns a
+`CommandAnswer`. It prints nothing itself.
 
 When the user presses Tab inside a command, a shell offers folders, and names that the table knows.
 If anything goes wrong, nothing is offered, because an unfinished line is not an error.
@@ -27,8 +27,18 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import names_of
-from paimon_stream.cli import DEFECT, DRY_RUN, OK, code_of
-from paimon_stream.cli.output import Answer, Column, Listing, Part, choose, json_of, say, show
+from paimon_stream.catalogs.opening import open_storage
+from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
+from paimon_stream.cli.output import (
+    Column,
+    CommandAnswer,
+    Listing,
+    Part,
+    choose,
+    json_of,
+    say,
+    show,
+)
 from paimon_stream.cli.text import in_commands, jsonable
 from paimon_stream.errors import MissingExtra, NotFound, PaimonStreamError
 from paimon_stream.extras import require
@@ -36,7 +46,6 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import is_secret
 from paimon_stream.storage.branch import branch_names, whole_of, with_branch
 from paimon_stream.storage.location import shown_location
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 
@@ -162,12 +171,16 @@ class Session:
         """The storage options of the table, which are those of the catalog if there is one."""
         return self.catalog.storage_options if self.catalog_options else self.storage_options
 
-    def listing(self, key: str, listing: Listing[Any], code: int = OK, **body: Any) -> Answer:
+    def listing(
+        self, key: str, listing: Listing[Any], code: int = OK, **body: Any
+    ) -> CommandAnswer:
         """The answer of a command that lists things: in the JSON they are under `key`, before the
         body.
         """
         rows = [json_of(listing.columns, row) for row in listing.rows]
-        return Answer(document=self.document(**{key: rows}, **body), parts=[listing], code=code)
+        return CommandAnswer(
+            document=self.document(**{key: rows}, **body), parts=[listing], code=code
+        )
 
     def document(self, **body: Any) -> dict[str, Any]:
         """The JSON of an answer: the table's location, then the body."""
@@ -236,7 +249,7 @@ _SHARED = (
     option("--debug", "Show the traceback of an error.", is_flag=True),
 )
 
-CommandFunction = Callable[..., Answer]
+CommandFunction = Callable[..., CommandAnswer]
 Texts = tuple[str, ...]
 
 
@@ -387,7 +400,11 @@ def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
 
 
 def _answered(
-    session: Session, ask: Callable[[], Answer], tell: Callable[[Answer], None], *, debug: bool
+    session: Session,
+    ask: Callable[[], CommandAnswer],
+    tell: Callable[[CommandAnswer], None],
+    *,
+    debug: bool,
 ) -> int:
     """Shows the answer, or the error as an answer, and returns the exit code. Errors and warnings
     are also printed to standard error.
@@ -407,7 +424,7 @@ def _answered(
         return answer.code
 
 
-def _failed(location: str, error: Exception) -> Answer:
+def _failed(location: str, error: Exception) -> CommandAnswer:
     """The error as an answer. It is also printed as a line."""
     kind = type(error).__name__
     message = str(error)
@@ -425,7 +442,7 @@ def _failed(location: str, error: Exception) -> Answer:
     else:
         say(f"unexpected {kind}: {message}. This is a defect. --debug shows where.")
     document = {"type": kind, "message": message, "facts": facts, "exit_code": code}
-    return Answer(document={"table": shown_location(location), "error": document}, code=code)
+    return CommandAnswer(document={"table": shown_location(location), "error": document}, code=code)
 
 
 def _is_said(fact: object, message: str) -> bool:
@@ -488,12 +505,12 @@ def _storage_options(typed: Texts) -> dict[str, str]:
 
 def changed_answer(
     document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
-) -> Answer:
+) -> CommandAnswer:
     """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is
     something to do.
     """
     if done or not something:
-        return Answer(document=document, parts=parts)
-    return Answer(
+        return CommandAnswer(document=document, parts=parts)
+    return CommandAnswer(
         document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN
     )

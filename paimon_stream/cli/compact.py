@@ -15,7 +15,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, Part
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, partition_of, partition_text, size
 from paimon_stream.compact.publish import CompactedBucket, CompactReport
@@ -75,7 +75,7 @@ def compact(
     yes: bool,
     order_strategy: str | None,
     order_by: str | None,
-) -> Answer:
+) -> CommandAnswer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of
     one key. Rows that wait in bucket -2 get their buckets. Else what readers see stays the same,
     and streams go on meanwhile. It can be interrupted: what was published stays, and the next run

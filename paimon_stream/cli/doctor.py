@@ -8,7 +8,6 @@ import click
 from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli import FINDINGS, OK
 from paimon_stream.cli.command import (
     Session,
     Texts,
@@ -19,7 +18,8 @@ from paimon_stream.cli.command import (
     users,
 )
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.exits import FINDINGS, OK
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.runtime import system
 from paimon_stream.table.register import registered_writers
@@ -72,7 +72,7 @@ def doctor(
     mode: str,
     query_name: str | None,
     sink_option: Texts,
-) -> Answer:
+) -> CommandAnswer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it
     cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint, and
     writes nothing. Without --checkpoint it judges every stream that is registered in the table,
@@ -111,7 +111,7 @@ def doctor(
         left_behind=left_behind,
         to_compact=advice.document(),
     )
-    return Answer(document=document, parts=parts, code=OK if is_safe else FINDINGS)
+    return CommandAnswer(document=document, parts=parts, code=OK if is_safe else FINDINGS)
 
 
 def _after_line(before: Sequence[Part], parts: Sequence[Part]) -> list[Part]:

@@ -12,7 +12,7 @@ from paimon_stream.api.inspection import (
 )
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, partition_of, partition_text, size
 from paimon_stream.format.entries import ManifestFileMeta
@@ -97,7 +97,7 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
 )
 def files(
     session: Session, snapshot: int | None, partition: str | None, limit: int | None
-) -> Answer:
+) -> CommandAnswer:
     """Lists the live data files of a snapshot, with partition, bucket, level, rows and size."""
     values = None if partition is None else partition_of(partition)
     rows = session.table.files(snapshot, values)[:limit]
@@ -105,7 +105,7 @@ def files(
 
 
 @table_command(example="manifests /data/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
-def manifests(session: Session, snapshot: int | None) -> Answer:
+def manifests(session: Session, snapshot: int | None) -> CommandAnswer:
     """Lists the manifests of a snapshot, in the order in which they apply."""
     rows = manifests_of(session.raw, snapshot)
     return session.listing("manifests", Listing(_MANIFESTS, rows, "There are no manifests."))
@@ -114,7 +114,7 @@ def manifests(session: Session, snapshot: int | None) -> Answer:
 @table_command(
     example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
 )
-def partitions(session: Session, snapshot: int | None) -> Answer:
+def partitions(session: Session, snapshot: int | None) -> CommandAnswer:
     """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key.
     """
@@ -123,7 +123,7 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
 
 
 @table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
-def stats(session: Session, snapshot: int | None) -> Answer:
+def stats(session: Session, snapshot: int | None) -> CommandAnswer:
     """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key. It also says which
     buckets need a compaction, what it would gain, and how to start it.
@@ -141,7 +141,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
         if advice.needed:
             parts += ["", *advice.parts()]
     document = session.document(**_facts_of(statistics), to_compact=to_compact)
-    return Answer(document=document, parts=parts)
+    return CommandAnswer(document=document, parts=parts)
 
 
 def _facts_of(statistics: Statistics) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from typing import Final, NamedTuple
 
 import click
 
-from paimon_stream.cli import FINDINGS, OK
 from paimon_stream.cli.command import YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.exits import FINDINGS, OK
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, in_commands, iso, listed, ranges, size
-from paimon_stream.maintenance.findings import Finding
 from paimon_stream.maintenance.hints import repair_hints as repair
-from paimon_stream.maintenance.verify import DEFAULT_SAMPLE
-from paimon_stream.maintenance.verify import verify as verify_table
+from paimon_stream.verify.findings import Finding
+from paimon_stream.verify.verifying import DEFAULT_SAMPLE
+from paimon_stream.verify.verifying import verify as verify_table
 
 
 class _Kind(NamedTuple):
@@ -73,7 +73,7 @@ _SAMPLE: Final = "Read this number of data files in full, drawn at random."
         option("--strict", "End with exit code 1 for warnings, too.", is_flag=True),
     ),
 )
-def verify(session: Session, sample: int, strict: bool) -> Answer:
+def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
     """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has
     the recorded size, and checks the counts, the statistics and buckets of sampled rows, the
     identifiers and the hints. Changes nothing. Ends with exit code 1 if it finds an error.
@@ -89,7 +89,7 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
     parts.append(f"Looked at: {looked_at}.")
     listed_findings = [json_of(_FINDINGS, finding) for finding in findings]
     document = {**report.to_json(), "findings": listed_findings}
-    return Answer(document=document, parts=parts, code=FINDINGS if is_bad else OK)
+    return CommandAnswer(document=document, parts=parts, code=FINDINGS if is_bad else OK)
 
 
 @table_command(
@@ -109,7 +109,7 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
         YES,
     ),
 )
-def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> Answer:
+def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> CommandAnswer:
     """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream.
     With --yes they are deleted, without it they are only shown. Choose an age above the time that
     your longest batch takes, because nothing refers to its files before it is committed.
@@ -139,7 +139,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
 
 
 @table_command(example="repair-hints --yes /data/shop.db/orders", params=(YES,))
-def repair_hints(session: Session, yes: bool) -> Answer:
+def repair_hints(session: Session, yes: bool) -> CommandAnswer:
     """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This
     package works with wrong hints, but Java may fail on them. Without --yes it only shows what is
     wrong.
@@ -157,7 +157,7 @@ def repair_hints(session: Session, yes: bool) -> Answer:
 
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
-def compact_manifests(session: Session, yes: bool) -> Answer:
+def compact_manifests(session: Session, yes: bool) -> CommandAnswer:
     """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row
     changes, and streams continue meanwhile. Without --yes it only shows how many manifests would be
     merged.
@@ -176,7 +176,7 @@ def compact_manifests(session: Session, yes: bool) -> Answer:
 
 
 @table_command(example="rebuild-index --yes /data/shop.db/orders", params=(YES,))
-def rebuild_index(session: Session, yes: bool) -> Answer:
+def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
     """Compares the hash index of a table with dynamic buckets with the keys of all files, and makes
     what is wrong anew, in a new snapshot. No row changes. Stop the writers of other engines first.
     Without --yes it only shows which buckets have a wrong index.

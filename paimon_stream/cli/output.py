@@ -227,7 +227,7 @@ line.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandAnswer:
     """What a command answers.
 
     Attributes:
@@ -243,7 +243,7 @@ class Answer:
     pieces: Iterable[str] | None = None
 
 
-def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
+def show(answer: CommandAnswer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Writes the answer to standard output, as a JSON document or as text with the columns of these
     names.
     """

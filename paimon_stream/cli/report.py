@@ -5,10 +5,10 @@ from typing import Final
 
 import click
 
-from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
 from paimon_stream.api.streams import StreamState
 from paimon_stream.cli.command import COUNT, Session, option, table_command
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.text import in_commands
 from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
 from paimon_stream.errors import PaimonStreamError
@@ -37,7 +37,7 @@ _FULL: Final = (
         ),
     ),
 )
-def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> Answer:
+def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> CommandAnswer:
     """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
     phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
     read amplification, what verify finds, and what a compaction would gain. It needs no network.
@@ -53,24 +53,26 @@ def report(session: Session, output: str, most: int, snapshots: int, sample: int
     overview = _overview(states, len(states) - most) if len(states) > 1 else None
     ReportPage(place or "Report", tables, overview).save(output)
     document = {"output": output, "tables": [state.location for state in states]}
-    return Answer(document=document, parts=[f"{output} is written."])
+    return CommandAnswer(document=document, parts=[f"{output} is written."])
 
 
-def _sections(watched: Watched, location: str, *, snapshots: int, sample: int) -> Sequence[Section]:
+def _sections(
+    watched: Watched, location: str, *, snapshots: int, sample: int
+) -> Sequence[PageSection]:
     """The sections about a table; one that says why it cannot be read."""
     try:
         table = watched.session(location).raw
         return sections_of(table, snapshots=snapshots, sample=sample)
     except PaimonStreamError as error:
-        return [Section(title="Not readable", about=in_commands(error.message))]
+        return [PageSection(title="Not readable", about=in_commands(error.message))]
 
 
-def _overview(states: Sequence[StreamState], without_plots: int) -> Section:
+def _overview(states: Sequence[StreamState], without_plots: int) -> PageSection:
     """A row for each table. `without_plots` are at the end."""
     about = "The sick ones come first."
     if without_plots > 0:
         about += f" The plots of {without_plots:,} others are left out."
-    return Section(
+    return PageSection(
         title="Streams",
         about=about,
         header=[column.name for column in COLUMNS],

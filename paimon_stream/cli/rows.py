@@ -11,7 +11,7 @@ from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
 from paimon_stream.cli.command import COUNT, Session, option, table_command, tags
-from paimon_stream.cli.output import Answer, Column, Listing, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan
@@ -33,7 +33,7 @@ _PLACES: Final[tuple[Column[_Place], ...]] = (
     of_warehouse=True,
     params=(option("--database", "List only the tables of this database.", metavar="NAME"),),
 )
-def ls(session: Session, database: str | None) -> Answer:
+def ls(session: Session, database: str | None) -> CommandAnswer:
     """Lists the databases of a warehouse with their tables. A database without tables gets one
     line.
     """
@@ -48,16 +48,16 @@ def ls(session: Session, database: str | None) -> Answer:
         "warehouse": session.catalog_options.get("warehouse"),
         "tables": [json_of(_PLACES, place) for place in places],
     }
-    return Answer(document=document, parts=[Listing(_PLACES, places, _NONE)])
+    return CommandAnswer(document=document, parts=[Listing(_PLACES, places, _NONE)])
 
 
 @table_command(example="databases /data/warehouse", columns=_PLACES[:1], of_warehouse=True)
-def databases(session: Session) -> Answer:
+def databases(session: Session) -> CommandAnswer:
     """Lists the databases of a warehouse."""
     names = session.catalog.list_databases()
     places: list[_Place] = [(name, None, None) for name in names]
     document = {"warehouse": session.catalog_options.get("warehouse"), "databases": names}
-    return Answer(document=document, parts=[Listing(_PLACES[:1], places, _NONE)])
+    return CommandAnswer(document=document, parts=[Listing(_PLACES[:1], places, _NONE)])
 
 
 _NONE: Final = "There are no databases."
@@ -105,7 +105,7 @@ def head(
     snapshot_id: int | None,
     tag: str | None,
     timestamp: str | None,
-) -> Answer:
+) -> CommandAnswer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of
     one key are merged. Rows have no order of their own, so another call may show others. `cat` is
     the same command: it writes all rows, as CSV, in little memory.
@@ -121,10 +121,10 @@ def head(
     batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     form = _form(form, is_document=is_document, is_cat=is_cat)
     if form == "csv":
-        return Answer(document={}, pieces=_csv(scan, batches))
+        return CommandAnswer(document={}, pieces=_csv(scan, batches))
     if form == "json":
         pieces = _json_document(scan, batches) if is_document else _json_lines(scan, batches)
-        return Answer(document={}, pieces=pieces)
+        return CommandAnswer(document={}, pieces=pieces)
     return session.listing("rows", _listing(list(batches), is_filtered=where is not None))
 
 

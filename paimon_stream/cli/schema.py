@@ -16,7 +16,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.types import DataField
@@ -84,7 +84,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
         ),
     ),
 )
-def schema(session: Session, schema_id: int | None) -> Answer:
+def schema(session: Session, schema_id: int | None) -> CommandAnswer:
     """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
     store = SchemaStore(session.raw.storage)
     ids = store.ids()
@@ -111,7 +111,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         ("comment", shown.comment or "-"),
     ]
     parts: list[Part] = [pairs, "", Listing(_FIELDS, shown.fields, "There are no columns.")]
-    return Answer(document=document, parts=parts)
+    return CommandAnswer(document=document, parts=parts)
 
 
 @table_command(
@@ -121,7 +121,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),
     ),
 )
-def options(session: Session, everything: bool) -> Answer:
+def options(session: Session, everything: bool) -> CommandAnswer:
     """Lists the options that are set on the table. With --all it also lists the options that this
     package knows and that are not set. The values of credentials are hidden.
     """
@@ -212,7 +212,7 @@ def create(
     options: Texts,
     comment: str | None,
     if_not_exists: bool,
-) -> Answer:
+) -> CommandAnswer:
     """Creates a table without rows. Types are as in SQL. In a catalog, its database must exist."""
     columns = [_name_and_type(typed, "--column") for typed in column]
     set_options = pairs_of(options, "--option")
@@ -237,7 +237,7 @@ def create(
             if_not_exists=if_not_exists,
             storage_options=session.storage_options,
         )
-    return Answer(
+    return CommandAnswer(
         document=session.document(), parts=[f"The table {session.raw.location} is there."]
     )
 
@@ -287,7 +287,7 @@ _CHANGES: Final = (
         YES,
     ),
 )
-def alter(session: Session, yes: bool, **typed: Texts) -> Answer:
+def alter(session: Session, yes: bool, **typed: Texts) -> CommandAnswer:
     """Changes options and columns of the table, all in one new schema. Each option can be given
     several times; they apply in the order of the list below. Streams follow with their next batch.
     Without --yes it only shows the columns as they would be.

@@ -7,7 +7,6 @@ from typing import Any, Final, TypeAlias
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.cli import BROKEN, OK
 from paimon_stream.cli.command import (
     COUNT,
     YES,
@@ -17,7 +16,8 @@ from paimon_stream.cli.command import (
     table_command,
     users,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
+from paimon_stream.cli.exits import BROKEN, OK
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of, say
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
 from paimon_stream.errors import FormatError
@@ -25,8 +25,8 @@ from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     CommitKind,
     Snapshot,
-    own_properties,
 )
+from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.options import age_or_time
 from paimon_stream.stream.batch_summary import BatchSummary
@@ -149,7 +149,7 @@ _USER: Final = option(
     columns=COLUMNS,
     params=(option("--limit", "List at most this number of snapshots.", type=COUNT), _USER),
 )
-def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
+def snapshots(session: Session, limit: int | None, user: str | None) -> CommandAnswer:
     """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how
     much the number of rows in the table's files changed, and how long the write took. If a
     snapshot's file is damaged, its id is reported and the others are listed.
@@ -214,7 +214,7 @@ def expire(
     max_deletes: int | None,
     protect_streams: bool,
     yes: bool,
-) -> Answer:
+) -> CommandAnswer:
     """Expires old snapshots, and deletes the files that only they need. For limits that are not
     given, the table's options apply. Tags, consumers and active streams keep what they need.
     Without --yes it only shows what would expire.
@@ -336,7 +336,7 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
 
 
 @table_command(example="query /data/shop.db/orders", columns=_WRITERS, params=(_USER,))
-def query(session: Session, user: str | None) -> Answer:
+def query(session: Session, user: str | None) -> CommandAnswer:
     """Lists the streams and other writers that commit to the table, from the snapshots that are
     left. For each it shows the last batch with its time, its rows, the size of its files and the
     time that writing took; the gaps, which are batches without a snapshot (a batch without rows
@@ -370,7 +370,7 @@ def recommit(
     snapshot: int | None,
     delta_list: str | None,
     yes: bool,
-) -> Answer:
+) -> CommandAnswer:
     """Commits the files of a batch again whose snapshot another engine replaced. The error
     CommitLost gives the whole command. Without --snapshot and --delta-list the journal of the
     stream names the files. It can be run twice: a batch that is in the table is left as it is. Then

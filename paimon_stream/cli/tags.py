@@ -8,7 +8,7 @@ import click
 
 from paimon_stream.cli import command
 from paimon_stream.cli.command import COUNT, YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.output import Answer, Listing
+from paimon_stream.cli.output import CommandAnswer, Listing
 from paimon_stream.cli.snapshots import named_columns
 from paimon_stream.cli.text import count, iso
 from paimon_stream.errors import FormatError, NotFound
@@ -31,7 +31,7 @@ _RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept
 
 
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
-def tag_list(session: Session) -> Answer:
+def tag_list(session: Session) -> CommandAnswer:
     """Lists the tags, each with the snapshot that it keeps."""
     rows = sorted(session.table.tags().items())
     return session.listing("tags", Listing(_COLUMNS, rows, "There are no tags."))
@@ -48,16 +48,16 @@ def tag_list(session: Session) -> Answer:
 )
 def tag_create(
     session: Session, name: str, snapshot: int | None, time_retained: str | None
-) -> Answer:
+) -> CommandAnswer:
     """Keeps a snapshot under a name. Its files do not expire while the tag exists."""
     age = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, age)
     parts = [f"Tag {name} keeps snapshot {report.snapshot}."]
-    return Answer(document=report.to_json(), parts=parts)
+    return CommandAnswer(document=report.to_json(), parts=parts)
 
 
 @table_command(name="automatic", example="tag automatic --yes /data/shop.db/orders", params=(YES,))
-def tag_automatic(session: Session, yes: bool) -> Answer:
+def tag_automatic(session: Session, yes: bool) -> CommandAnswer:
     """Creates the tags that are due by tag.automatic-creation, as commits do, and deletes automatic
     tags beyond tag.num-retained-max. Without --yes it only shows them.
     """
@@ -77,7 +77,7 @@ def tag_automatic(session: Session, yes: bool) -> Answer:
 @table_command(
     name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES)
 )
-def tag_delete(session: Session, name: str, yes: bool) -> Answer:
+def tag_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
     """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only
     the tag's own file. Without --yes it only shows the tag.
     """
@@ -91,10 +91,10 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
     report = session.table.delete_tag(name)
     kinds = [f"{kind} {number:,}" for kind, number in report.files.items()]
     parts = [f"Tag {name} is deleted; files deleted with it: {', '.join(kinds) or 'none'}."]
-    return Answer(document={**report.to_json(), "dry_run": False}, parts=parts)
+    return CommandAnswer(document={**report.to_json(), "dry_run": False}, parts=parts)
 
 
-def _tag_to_delete(session: Session, name: str, snapshot: Snapshot | FormatError) -> Answer:
+def _tag_to_delete(session: Session, name: str, snapshot: Snapshot | FormatError) -> CommandAnswer:
     """What `tag delete` would do with a tag of this snapshot, or with one that cannot be read."""
     if isinstance(snapshot, Snapshot):
         time = iso(snapshot.time_millis)
@@ -130,7 +130,9 @@ tag = click.Group(
         YES,
     ),
 )
-def rollback(session: Session, target: str, is_tag: bool, take_over: bool, yes: bool) -> Answer:
+def rollback(
+    session: Session, target: str, is_tag: bool, take_over: bool, yes: bool
+) -> CommandAnswer:
     """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots
     and tags. Stop the writers first; expiry may run beside it. A stream that loses batches stops
     with TableRolledBack when it is restarted. A rollback that was interrupted is completed by the
@@ -177,7 +179,7 @@ _BRANCH_COLUMNS: Final = named_columns("branch")
 
 
 @table_command(name="list", example="branch list /data/shop.db/orders", columns=_BRANCH_COLUMNS)
-def branch_list(session: Session) -> Answer:
+def branch_list(session: Session) -> CommandAnswer:
     """Lists the branches but main, each with its newest snapshot."""
     rows = sorted(session.table.branches().items())
     return session.listing("branches", Listing(_BRANCH_COLUMNS, rows, "There are no branches."))
@@ -188,19 +190,19 @@ def branch_list(session: Session) -> Answer:
     example="branch create --tag month-end /data/shop.db/orders test",
     params=(_NAME, option("--tag", "Begin with the snapshot of this tag. By default it is empty.")),
 )
-def branch_create(session: Session, name: str, tag: str | None) -> Answer:
+def branch_create(session: Session, name: str, tag: str | None) -> CommandAnswer:
     """Creates a branch: a history of its own, which shares the files of the table."""
     report = session.table.create_branch(name, tag)
     sentence = f"Branch {name} is empty."
     if report.snapshot is not None:
         sentence = f"Branch {name} begins with snapshot {report.snapshot}."
-    return Answer(document=report.to_json(), parts=[sentence])
+    return CommandAnswer(document=report.to_json(), parts=[sentence])
 
 
 @table_command(
     name="delete", example="branch delete --yes /data/shop.db/orders test", params=(_BRANCH, YES)
 )
-def branch_delete(session: Session, name: str, yes: bool) -> Answer:
+def branch_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
     """Deletes a branch with its snapshots and tags. The files that only it needed stay until they
     are removed as orphans. Stop its writers first. Without --yes it only says whether there is such
     a branch.
@@ -220,7 +222,7 @@ def branch_delete(session: Session, name: str, yes: bool) -> Answer:
     example="branch fast-forward --yes /data/shop.db/orders test",
     params=(_BRANCH, _TAKE_OVER, YES),
 )
-def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool) -> Answer:
+def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool) -> CommandAnswer:
     """Makes main what a branch is. Snapshots and tags that the branch does not have go. Stop the
     writers first. The same command completes one that was interrupted. Without --yes it only shows
     what would change.

@@ -20,7 +20,6 @@ from rich.text import Text
 
 from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
-from paimon_stream.cli import before_late_end
 from paimon_stream.cli.command import (
     COUNT,
     Session,
@@ -31,10 +30,11 @@ from paimon_stream.cli.command import (
     table_command,
 )
 from paimon_stream.cli.doctor import doctor
+from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import (
-    Answer,
     Column,
+    CommandAnswer,
     Listing,
     Part,
     choose,
@@ -274,7 +274,9 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
         ),
     ),
 )
-def watch(session: Session, others: tuple[str, ...], interval: float, rounds: int | None) -> Answer:
+def watch(
+    session: Session, others: tuple[str, ...], interval: float, rounds: int | None
+) -> CommandAnswer:
     """Shows the streams of tables and warehouses, the sick ones first: the last batch and its age,
     the usual time between batches, how long Spark has been at a batch that is not done, rows, and
     the times of writing and of the commit before. On a terminal, keys choose, sort and open a
@@ -292,12 +294,12 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     shown = context.params["shown_columns"]
     names = None if shown is None else shown.split(",")
     if context.params["as_json"]:
-        return Answer(document={}, pieces=_rounds(watched, numbers, interval, _json_lines))
+        return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, _json_lines))
     if not is_live:
         lines = partial(_table_lines, names=names)
-        return Answer(document={}, pieces=_rounds(watched, numbers, interval, lines))
+        return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, lines))
     _Screen(watched, console, names).run(numbers, interval)
-    return Answer(document={}, pieces=())
+    return CommandAnswer(document={}, pieces=())
 
 
 def _round_numbers(rounds: int | None, *, endlessly: bool) -> Iterable[int]:

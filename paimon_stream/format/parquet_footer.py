@@ -84,7 +84,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
             the schema or the metadata of its chunk.
         type_: the new type.
     """
-    metadata = _Reader(footer).struct()
+    metadata = _ThriftReader(footer).struct()
     leaves = [element for element in _structs(metadata, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):
         if chosen(i, element):
@@ -116,7 +116,7 @@ def _structs(struct: Struct, field: int) -> list[Struct]:
     return items
 
 
-class _Reader(ByteCursor):
+class _ThriftReader(ByteCursor):
     """Reads Thrift's compact protocol without knowing what the structs mean."""
 
     def struct(self, depth: int = 0) -> Struct:

@@ -33,7 +33,7 @@ from paimon_stream.storage.store_client import Client, Handle, client_of, is_rig
 from paimon_stream.storage.store_errors import Request as Asked
 from paimon_stream.storage.store_files import Upload, open_source
 from paimon_stream.storage.store_open import StoreSettings
-from paimon_stream.storage.together import Request, Tally, at_once
+from paimon_stream.storage.together import Request, RequestTally, at_once
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class ObjectStorage(Storage):
     has_folders = False
     settings: StoreSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
-    tally: Tally = field(default_factory=Tally, kw_only=True, compare=False)
+    tally: RequestTally = field(default_factory=RequestTally, kw_only=True, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.settings, is_right(self.settings))

@@ -5,7 +5,7 @@
 import io
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -18,9 +18,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.store_client import Handle
-
-if TYPE_CHECKING:
-    from paimon_stream.storage.object_store import ObjectStorage
+from paimon_stream.storage.store_open import StoreSettings
 
 _PART: Final = 8 << 20
 """A file of at most this size is one request. A larger one is sent in parts of it."""
@@ -30,6 +28,33 @@ _HELD_WITH_PARTS: Final = 1 << 20
 _LEAST_READ: Final = 1 << 20
 _MOST_AHEAD: Final = 8 << 20
 _MOST_READ: Final = 32 << 20
+T = TypeVar("T")
+
+
+class _AskedStore(Protocol):
+    """What the files ask of their store: an `ObjectStorage`, whose methods say what they do."""
+
+    @property
+    def settings(self) -> StoreSettings: ...
+
+    @property
+    def location(self) -> str: ...
+
+    def key(self, path: str) -> str: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def head(self, path: str) -> dict[str, Any]: ...
+
+    def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult: ...
+
+    def ranged(self, path: str, start: int, end: int) -> bytes: ...
+
+    def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle) -> T: ...
+
+    def get(
+        self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
+    ) -> T: ...
 
 
 class Upload(io.RawIOBase):
@@ -39,7 +64,7 @@ class Upload(io.RawIOBase):
     is used once.
     """
 
-    def __init__(self, store: "ObjectStorage", path: str) -> None:
+    def __init__(self, store: _AskedStore, path: str) -> None:
         super().__init__()
         self._key = store.key(path)
         self._store = store
@@ -141,7 +166,7 @@ class Upload(io.RawIOBase):
         )
 
 
-def open_source(store: "ObjectStorage", path: str) -> Any:
+def open_source(store: _AskedStore, path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger file the
     end is read first, because formats have their indexes there. Raises `NotFound`.
     """
@@ -151,7 +176,7 @@ def open_source(store: "ObjectStorage", path: str) -> Any:
     return pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
 
 
-def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:
+def _size_and_tail(store: _AskedStore, path: str) -> tuple[int, int, bytes]:
     """The size of the file, where its last bytes begin, and those bytes."""
     if store.settings.kind != "azure":  # which has no ranges that count from the end
         try:
@@ -177,7 +202,7 @@ class _Ranges(io.RawIOBase):
     last. A reader that goes on where it stopped gets larger blocks.
     """
 
-    def __init__(self, store: "ObjectStorage", path: str, size: int, tail: bytes) -> None:
+    def __init__(self, store: _AskedStore, path: str, size: int, tail: bytes) -> None:
         super().__init__()
         self._store = store
         self._path = path

@@ -52,7 +52,7 @@ class EndedRequest(NamedTuple):
     trip: int
 
 
-class Tally:
+class RequestTally:
     """Counts the requests that one storage object has sent, by kind (GET, PUT, HEAD, LIST, DELETE).
     Safe to use from many threads. What a client repeats by itself is counted once.
     """
@@ -91,7 +91,7 @@ class Meter:
     def __init__(self, storage: object) -> None:
         self._tally = tally_of(storage)
         self._counts_before = {} if self._tally is None else self._tally.requests()
-        self._trip = Tally.trip()
+        self._trip = RequestTally.trip()
 
     def requests(self) -> Mapping[str, int]:
         """The number of requests of each kind."""
@@ -101,13 +101,13 @@ class Meter:
 
     def trips(self) -> int:
         """The number of trips."""
-        return Tally.trip() - self._trip
+        return RequestTally.trip() - self._trip
 
 
-def tally_of(storage: object) -> Tally | None:
+def tally_of(storage: object) -> RequestTally | None:
     """The storage's tally; None for a storage that does not count, such as the local disk."""
     tally = getattr(storage, "tally", None)
-    return tally if isinstance(tally, Tally) else None
+    return tally if isinstance(tally, RequestTally) else None
 
 
 def in_turn(requests: Sequence[Request]) -> list[Any]:

@@ -4,12 +4,13 @@ Data files of a table may also lie in folders elsewhere, its external roots (tab
 storage of such a table shows each root as one of the table's folders: what is below `file:/data` is
 also below `_external_path/file%3A%2Fdata`. So the code that reads, writes or deletes data files by
 their paths needs no second storage.
+
+`catalogs/opening.py` adds branches, and tables of catalogs that publish or lock.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote, unquote
 
@@ -22,7 +23,6 @@ from paimon_stream.storage.branch import (
     StorageView,
     branch_of,
     branch_storage,
-    split_location,
     whole_of,
 )
 from paimon_stream.storage.local import LocalStorage
@@ -39,26 +39,6 @@ from paimon_stream.storage.store_sources import SparkOptions, settings_of
 
 Location: TypeAlias = str | PathLike[str]
 _SHOWN: Final = "_external_path/"
-
-
-def open_storage(
-    location: Location,
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    spark: SparkOptions | None = None,
-) -> Storage:
-    """The storage of the table at a location, as `open_folder` opens it, or of one of the table's
-    branches: the location then ends in `$branch_<name>`. Raises the same errors.
-    """
-    branch = None
-    if isinstance(location, PathLike):
-        location = fspath(location)
-    if isinstance(location, str):
-        if scheme_of(location) == "file":
-            location = _path_of_file_uri(location)
-        location, branch = split_location(location)
-    folder = open_folder(location, storage_options, spark=spark)
-    return folder if branch is None else branch_storage(folder, branch)
 
 
 def open_folder(
@@ -87,27 +67,7 @@ def open_folder(
     >>> open_folder("file:///data/db.db/orders").location
     '/data/db.db/orders'
     """
-    if not isinstance(location, str):
-        raise InvalidOption(
-            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
-        )
-    if not location.strip():
-        raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
-    if location.startswith("~"):
-        raise InvalidOption(
-            f"The table's location is {location!r}. "
-            "Only a shell knows what '~' is: give the path in full.",
-            location=location,
-        )
-    arguments = Arguments(shown_location(location))
-    options = arguments.mapping("storage_options", storage_options, "{'name': 'value'}")
-    kind = options.get("metastore")
-    if kind in ("rest", "jdbc"):  # the table is of such a catalog
-        catalog = require(
-            f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}"
-        )
-        storage: Storage = catalog.open_table(location, options, partial(open_folder, spark=spark))
-        return storage
+    location, options = checked_options(location, storage_options)
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         settings = settings_of(store_location(location), options, spark=spark)
@@ -135,10 +95,34 @@ def _local(location: str, options: Mapping[str, str]) -> LocalStorage:
     """The storage of a plain path or a `file:` URI."""
     unsafe_single_writer = Options(options).value(UNSAFE_SINGLE_WRITER)
     _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})
-    path = _path_of_file_uri(location) if scheme_of(location) == "file" else location
+    path = path_of_file_uri(location) if scheme_of(location) == "file" else location
     storage = LocalStorage(path, unsafe_single_writer=unsafe_single_writer)
     _refuse_other_bytes(storage.location)
     return storage
+
+
+def checked_options(
+    location: Location, storage_options: Mapping[str, str] | None
+) -> tuple[str, dict[str, str]]:
+    """The location as text, and the storage options as a dict.
+
+    Raises:
+        InvalidOption: one of them is of another type, or the location cannot be one.
+    """
+    if not isinstance(location, str):
+        raise InvalidOption(
+            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
+        )
+    if not location.strip():
+        raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
+    if location.startswith("~"):
+        raise InvalidOption(
+            f"The table's location is {location!r}. "
+            "Only a shell knows what '~' is: give the path in full.",
+            location=location,
+        )
+    arguments = Arguments(shown_location(location))
+    return location, arguments.mapping("storage_options", storage_options, "{'name': 'value'}")
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
@@ -163,7 +147,10 @@ def open_beside(storage: Storage, location: str) -> Storage:
     return open_folder(location)
 
 
-def _path_of_file_uri(location: str) -> str:
+def path_of_file_uri(location: str) -> str:
+    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host or
+    no absolute path.
+    """
     path = location.partition(":")[2]
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")

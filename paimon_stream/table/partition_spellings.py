@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 
 from paimon_stream.errors import NotFound, PaimonStreamError
-from paimon_stream.format.names import escape, is_partition_folder, unescape, value_text
+from paimon_stream.format.names import is_partition_folder
+from paimon_stream.format.partition_path import escape, unescape, value_text
 from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.branch import (

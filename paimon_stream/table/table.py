@@ -19,7 +19,8 @@ from paimon_stream.format.file_format import (
     waiting_format,
     warn_of_ignored,
 )
-from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
+from paimon_stream.format.names import POSTPONE_BUCKET
+from paimon_stream.format.partition_path import check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.merge.spec import MergeSpec

@@ -18,7 +18,8 @@ from paimon_stream.format.binary_columns import column_values, encode_columns
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
 from paimon_stream.format.murmur import Hashes, hash_rows
-from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET, partition_path
+from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET
+from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options

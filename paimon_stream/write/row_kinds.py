@@ -1,6 +1,6 @@
 """The kind of each row: +I, -U, +U or -D, and which kinds a table accepts (semantics.md §6.2)."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -65,23 +65,14 @@ class Operations:
     kinds: dict[str, int]
 
     @classmethod
-    def of(cls, options: Options) -> "Operations | None":
-        """The column that the sink's options name, or None if they name none. Raises
-        `InvalidOption`.
+    def of(cls, column: str, mapping: Mapping[str, str] | None = None) -> "Operations":
+        """The column with the meaning of its values: the row kinds (`+I`, `-U`, `+U`, `-D`) by
+        token, or the words that are known without a mapping.
         """
-        if not options.is_set(OPERATION_COLUMN):
-            if options.is_set(OPERATION_MAPPING):
-                raise InvalidOption(
-                    f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map. "
-                    "Name the column, or leave the mapping out.",
-                    option=OPERATION_MAPPING.key,
-                )
-            return None
         kinds = dict(_WORDS)
-        if options.is_set(OPERATION_MAPPING):
-            mapping = options.value(OPERATION_MAPPING)
+        if mapping is not None:
             kinds = {token: _TOKENS[kind] for token, kind in mapping.items()}
-        return cls(column=options.value(OPERATION_COLUMN), kinds=kinds)
+        return cls(column=column, kinds=kinds)
 
     def check(
         self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str

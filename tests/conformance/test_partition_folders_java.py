@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.format.names import partition_path
+from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.types import parse_type
 
 EPOCH = dt.datetime(1970, 1, 1)

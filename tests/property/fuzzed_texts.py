@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from paimon_stream import errors
 from paimon_stream import options as opt
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import (
     ConfigError,
     CorruptMetadata,
@@ -21,8 +22,8 @@ from paimon_stream.errors import (
     InvalidOption,
     UnsupportedFeature,
 )
-from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize, deserialize_partition
+from paimon_stream.format.partition_path import partition_path, unescape
 from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import arrow_type, parse_type
 from paimon_stream.maintenance.automatic_tags import TagNames
@@ -32,7 +33,6 @@ from paimon_stream.read.convert import convert, normalize
 from paimon_stream.storage import location as locations
 from paimon_stream.storage.store_errors import failure_of
 from paimon_stream.storage.store_sources import settings_of
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.layout import external_roots
 from paimon_stream.table.partition_spec import parse_partition
 from tests.kits.fuzzing import Decoder, of_text
@@ -225,7 +225,7 @@ CASES: Final[dict[str, Decoder]] = {
     "partition as text": of_text(
         _partition_text,
         [
-            names.partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, PARTITION)),
+            partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, PARTITION)),
             "/".join(
                 (
                     "true",
@@ -248,7 +248,7 @@ CASES: Final[dict[str, Decoder]] = {
         ],
         (IncompatibleSchema, InvalidData),
     ),
-    "escaped name": of_text(lambda text: names.unescape(text), ["a%2Fb", "%zz%41"], ()),
+    "escaped name": of_text(lambda text: unescape(text), ["a%2Fb", "%zz%41"], ()),
     "location": of_text(_location, _LOCATIONS, (ConfigError, errors.StorageError)),
     "external paths": of_text(_external, ["file:///a//b/,s3://x/y", "s3://a"], (InvalidOption,)),
     "storage options": replace(

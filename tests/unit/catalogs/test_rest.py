@@ -27,15 +27,16 @@ pytest.importorskip("urllib3")
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.catalogs.rest import RestClient
-from paimon_stream.cli import MISSING, code_of
+from paimon_stream.cli.exits import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import SimulatedClock, simulated, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.snapshots import SnapshotStore
@@ -437,7 +438,7 @@ def test_nothing_is_maintained_after_commits_and_the_log_says_so_once(
     table: PaimonTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "paimon_stream"):
-        after, loaded = AfterCommit(runtime=system()), table._table
+        after, loaded = AfterCommit(protect=protect_last_snapshot, runtime=system()), table._table
         for _ in range(2):
             table.append(ROWS)
             latest = SnapshotStore(loaded.storage).latest()

@@ -18,9 +18,6 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Longs
-from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION
 from paimon_stream.read.convert import Chunk, check_evolution, convert
@@ -30,6 +27,9 @@ from paimon_stream.table.hash_index import NO_HASHES, Hashes
 from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.files import Longs
+from paimon_stream.verify.findings import RESTORE, Findings
+from paimon_stream.verify.manifests import Shelf
 from paimon_stream.write.file_stats import column_bounds, merged
 from paimon_stream.write.routing import assign_buckets, key_hashes
 
@@ -64,7 +64,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
-        checker = _File(table=table, entry=entry, path=path, written=written, found=found)
+        checker = _SampledFile(table=table, entry=entry, path=path, written=written, found=found)
         with table.storage.open_input(path) as source:
             for chunk in file_chunks(source, path, checker.fields, written):
                 checker.take(chunk)
@@ -91,7 +91,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _File:
+class _SampledFile:
     """One file while its rows are read. `written` is the schema that it was written with."""
 
     table: Table
