@@ -173,8 +173,10 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
     ) -> of_branches.BranchReport:
         """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay
-        until `remove_orphan_files` removes them. Stop its writers first. A call that was
-        interrupted is completed by the same call. `found` in the report says whether it existed.
+        until `remove_orphan_files` removes them. Stop its writers first. A query that wrote here
+        and is pointed to main later goes on there without the batches that only the branch had:
+        fast-forward to the branch before, if they are wanted. A call that was interrupted is
+        completed by the same call. `found` in the report says whether it existed.
         Raises `InvalidOption`, `StorageError`.
         """
         self._given.text("name", name, blank=True)
