@@ -49,6 +49,11 @@ LIMITS: Final = (
         "it goes on in main without these batches.",
         explains=_none,
     ),
+    Limit(
+        page="docs/reliability.md",
+        sentence="Nothing shows which batches the branch has, so it goes on in main without them.",
+        explains=_none,
+    ),
 )
 
 

@@ -79,7 +79,8 @@ class Scene:
     """`sinks` are the sinks of the query with their names, `target` is where it writes. `done` are
     the batches of each sink that the checkpoint has noted and that had rows, and `given_up` those
     that an operator has let go in main or the branch. `in_main` are those that main has ever had, and
-    `gone` those that a branch alone had when it was deleted. `parts` are what compacted files were
+    `gone` those that a branch alone had when it was deleted. `unjournalled` are those that a branch
+    alone had when a batch without a journal was done there. `parts` are what compacted files were
     made of, and `unfinished` is a command that was killed. `trace` says what happened.
     """
 
@@ -96,6 +97,7 @@ class Scene:
     given_up: dict[str, Batches] = field(default_factory=lambda: defaultdict(set))
     in_main: Batches = field(default_factory=set)
     gone: Batches = field(default_factory=set)
+    unjournalled: Batches = field(default_factory=set)
     parts: dict[str, list[str]] = field(default_factory=dict)
     writers: dict[str, StreamWriter] | None = None
     unfinished: tuple[str, Callable[[Storage | None], object]] | None = None
@@ -133,12 +135,23 @@ class Scene:
         return Counter((name.split("-")[0], int(name.split("-")[1])) for name in whole)
 
     def missing(self, live: Counter[tuple[str, int]]) -> Batches:
-        """The earlier batches that are not in the target, and were not given up there. With a branch
-        goes what it alone had, as the page of operations says.
+        """The earlier batches that are not in the target, and were not given up there, nor are
+        `_untraced` in main.
         """
         earlier = {one for one in self.done if one[1] < self.next_batch and one[0] in self.sinks}
-        excused = self.given_up[self.target] | (self.gone if self.target == MAIN else set())
-        return {one for one in earlier if not live[one]} - excused
+        lost = {one for one in earlier if not live[one]} - self.given_up[self.target]
+        return lost - self._untraced() if lost and self.target == MAIN else lost
+
+    def _untraced(self) -> Batches:
+        """The batches of a branch of which nothing is left, as the page of reliability says: the
+        branch was deleted, or had no journal, and their snapshots have expired there.
+        """
+        if not self.has_branch:
+            return self.gone
+        snapshots = self.on(BRANCH).snapshots
+        standing = snapshots.walk_down(snapshots.latest_id() or 0)
+        numbers = {one.commit_identifier for one in standing if one.commit_user != OTHERS}
+        return self.gone | {one for one in self.unjournalled if one[1] not in numbers}
 
     def _say(self, *words: object) -> None:
         self.trace.append(" ".join(map(str, words)))
@@ -232,6 +245,8 @@ class Scene:
             elif missing:
                 raise Broken(LOST, f"{sorted(missing)} at batch {number} in {self.target}")
         self.done |= {(sink, number) for sink in self.writers} if rows else set()
+        if self.target == BRANCH and not self.journal:
+            self.unjournalled |= self.done - self.in_main
         self.next_batch += 1
         self.done_millis = self.bench.clock.now_millis()
 

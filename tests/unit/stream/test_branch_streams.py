@@ -312,6 +312,24 @@ def test_what_a_deleted_branch_alone_had_is_not_missed_in_main(
     assert batches_of(main) == [0, 1, 3]
 
 
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_what_has_expired_in_a_branch_is_missed_in_main_where_a_journal_shows_it(
+    journal: str,
+) -> None:
+    main, branch = both()
+    branch.options = main.options = {"paimon-stream.journal": journal}
+    branch.runs = main.runs
+    branch.batch()
+    outage(branch.bench)
+    main.next_batch, main.runs = 3, branch.runs
+    main.start()
+    if journal == "true":
+        with pytest.raises(HistoryUnknown, match=r"batch 2 was written in branch 'x'"):
+            main.batch()
+    else:
+        main.batch()
+
+
 def test_a_sink_that_is_new_in_a_branch_is_told_what_the_branch_does_not_have(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
