@@ -237,6 +237,9 @@ class TableMaintenance(LoadedTable):
         until `remove_orphan_files` removes them. Stop its writers first. A call that was
         interrupted is completed by the same call.
 
+        A query that wrote here and is pointed to main later goes on there without the batches that
+        only the branch had: fast-forward to the branch before, if they are wanted.
+
         Args:
             name: of the branch.
             dry_run: only report.

@@ -204,8 +204,9 @@ def branch_create(session: Session, name: str, tag: str | None) -> CommandAnswer
 )
 def branch_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
     """Deletes a branch with its snapshots and tags. The files that only it needed stay until they
-    are removed as orphans. Stop its writers first. Without --yes it only says whether there is such
-    a branch.
+    are removed as orphans. Stop its writers first. A query that is pointed to main later goes on
+    there without the batches that only the branch had: fast-forward to it before, if they are
+    wanted. Without --yes it only says whether there is such a branch.
     """
     report = session.table.delete_branch(name, dry_run=not yes)
     if not report.found:

@@ -169,7 +169,9 @@ class EarlierElsewhere(Enum):
     under this commit user and in place of this history?
 
     It proves that the stream was pointed there. Where a run has written in both, the query has a
-    sink for each, and it does not. What cannot be read there shows nothing.
+    sink for each, and it does not. What cannot be read there shows nothing, and a branch that was
+    deleted has left nothing. It is asked only of a stream that is registered here: one that is new
+    may be a second sink of a run in which the first has not begun.
     """
 
     NO = "no"

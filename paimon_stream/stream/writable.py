@@ -104,26 +104,31 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     """Warns if a query without history in the table begins above batch 0. Its checkpoint was moved
     here from another table, and the earlier batches stay there. A sink that got another name, or
     was added to a query, is no such stream: the table has what the query wrote before. But in a
-    branch, the sink's earlier batches may be in another one.
+    branch, the sink's earlier batches may be in another one. That is no refusal: a second sink of
+    the query, for this branch, looks the same until the first one has begun in this run.
     """
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
     batch, identity = evidence.batch.batch_id, evidence.identity
-    if batch > 0 and (
-        not evidence.siblings or evidence.elsewhere(evidence.registered, range(batch)) is not None
-    ):
-        text = (
-            "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
-            "the sink wrote to another table before, their rows are in that table. To have all rows in this "
-            "table, start with a new checkpoint."
-        )
-        _LOG.warning(
-            text,
-            table.location,
-            identity.checkpoint or f"of commit user {identity.user!r}",
-            batch,
-            batch - 1,
-        )
+    batch_and_branch = evidence.elsewhere(evidence.registered, range(batch)) if batch > 0 else None
+    if batch == 0 or (evidence.siblings and batch_and_branch is None):
+        return
+    where = "if the sink wrote to another table before, their rows are in that table"
+    if batch_and_branch is not None:
+        written, branch = batch_and_branch
+        where = f"this query wrote batch {written} in branch {branch!r}, whose rows stay there"
+    text = (
+        "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: %s. "
+        "To have all rows in this table, start with a new checkpoint."
+    )
+    _LOG.warning(
+        text,
+        table.location,
+        identity.checkpoint or f"of commit user {identity.user!r}",
+        batch,
+        batch - 1,
+        where,
+    )
 
 
 def warn_of_sink_options(table: Table) -> None:

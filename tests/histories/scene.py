@@ -78,8 +78,10 @@ def _hearing() -> Iterator[list[str]]:
 class Scene:
     """`sinks` are the sinks of the query with their names, `target` is where it writes. `done` are
     the batches of each sink that the checkpoint has noted and that had rows, and `given_up` those
-    that an operator has let go in main or the branch. `parts` are what compacted files were made of,
-    and `unfinished` is a command that was killed. `trace` says what happened.
+    that an operator has let go in main or the branch. `in_main` are those that main has ever had, and
+    `gone` those that a branch alone had when it was deleted. `unjournalled` are those that a branch
+    alone had when a batch without a journal was done there. `parts` are what compacted files were
+    made of, and `unfinished` is a command that was killed. `trace` says what happened.
     """
 
     journal: bool = True
@@ -93,6 +95,9 @@ class Scene:
     rows: dict[int, int] = field(default_factory=dict)
     done: Batches = field(default_factory=set)
     given_up: dict[str, Batches] = field(default_factory=lambda: defaultdict(set))
+    in_main: Batches = field(default_factory=set)
+    gone: Batches = field(default_factory=set)
+    unjournalled: Batches = field(default_factory=set)
     parts: dict[str, list[str]] = field(default_factory=dict)
     writers: dict[str, StreamWriter] | None = None
     unfinished: tuple[str, Callable[[Storage | None], object]] | None = None
@@ -130,9 +135,23 @@ class Scene:
         return Counter((name.split("-")[0], int(name.split("-")[1])) for name in whole)
 
     def missing(self, live: Counter[tuple[str, int]]) -> Batches:
-        """The earlier batches that are not in the target, and were not given up there."""
+        """The earlier batches that are not in the target, and were not given up there, nor are
+        `_untraced` in main.
+        """
         earlier = {one for one in self.done if one[1] < self.next_batch and one[0] in self.sinks}
-        return {one for one in earlier if not live[one]} - self.given_up[self.target]
+        lost = {one for one in earlier if not live[one]} - self.given_up[self.target]
+        return lost - self._untraced() if lost and self.target == MAIN else lost
+
+    def _untraced(self) -> Batches:
+        """The batches of a branch of which nothing is left, as the page of reliability says: the
+        branch was deleted, or had no journal, and their snapshots have expired there.
+        """
+        if not self.has_branch:
+            return self.gone
+        snapshots = self.on(BRANCH).snapshots
+        standing = snapshots.walk_down(snapshots.latest_id() or 0)
+        numbers = {one.commit_identifier for one in standing if one.commit_user != OTHERS}
+        return self.gone | {one for one in self.unjournalled if one[1] not in numbers}
 
     def _say(self, *words: object) -> None:
         self.trace.append(" ".join(map(str, words)))
@@ -207,9 +226,8 @@ class Scene:
         number, rows = self.next_batch, self.rows[self.next_batch]
         assert self.writers is not None
         for sink, writer in self.writers.items():
-            with _hearing() as warnings:
-                before = self.live(self.target)
-                outcome = self._run_sink(sink, writer)
+            before = self.live(self.target)
+            outcome = self._run_sink(sink, writer)
             self._say(
                 f"batch {number} in {self.target} as {self.sinks[sink]}, {rows} rows: {outcome}"
             )
@@ -222,15 +240,32 @@ class Scene:
             if rows and not live[sink, number]:
                 raise Broken(LOST, f"batch {number} of the {sink} sink is not in {self.target}")
             missing = {one for one in self.missing(live) if one[0] == sink}
-            if missing and (decided or any(part in text for part in _WARNED for text in warnings)):
+            if missing and decided:
                 self.given_up[self.target] |= missing
             elif missing:
                 raise Broken(LOST, f"{sorted(missing)} at batch {number} in {self.target}")
         self.done |= {(sink, number) for sink in self.writers} if rows else set()
+        if self.target == BRANCH and not self.journal:
+            self.unjournalled |= self.done - self.in_main
         self.next_batch += 1
         self.done_millis = self.bench.clock.now_millis()
 
     def _run_sink(self, sink: str, writer: StreamWriter) -> str:
+        """Runs the next batch of a sink. What it warns of is given up, also where the run dies then:
+        the warning is in the log, and no later run says it again.
+        """
+        with _hearing() as warnings:
+            try:
+                return self._outcome(sink, writer)
+            finally:
+                live = self.live(self.target)
+                self.in_main |= set(live) if self.target == MAIN else set()
+                if any(part in text for part in _WARNED for text in warnings):
+                    self.given_up[self.target] |= {
+                        one for one in self.missing(live) if one[0] == sink
+                    }
+
+    def _outcome(self, sink: str, writer: StreamWriter) -> str:
         number = self.next_batch
         batch = Batch(
             batch_id=number, offsets_hash=f"q1-{number}", previous_done_millis=self.done_millis
@@ -380,6 +415,7 @@ class Scene:
         """The branch is deleted."""
         if not self.has_branch:
             return
+        self.gone |= self.done - self.in_main
         self._command(
             "no branch", lambda storage: delete_branch(self.on(MAIN, storage).table, BRANCH), place
         )
@@ -400,6 +436,7 @@ class Scene:
             return fast_forward(table, BRANCH, runtime=self.bench.runtime)
 
         self._command("forward to the branch", forward, place)
+        self.in_main |= set(self.live(MAIN))
         self.given_up[MAIN] |= self.given_up[BRANCH]
 
     def compaction(self, where: int) -> None:

@@ -78,7 +78,7 @@ def test_the_beginning_is_what_the_histories_say() -> None:
     assert world.copies() == {0: 1, 1: 1}
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.page)
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.sentence[:30])
 def test_a_limit_is_a_sentence_of_its_page(limit: Limit) -> None:
     page = " ".join((ROOT / limit.page).read_text(encoding="utf-8").split())
     assert limit.sentence in page

@@ -226,6 +226,110 @@ def test_one_query_whose_batches_have_rows_for_the_branch_alone_goes_on(reached:
     main.batch()
 
 
+def of_older_branch() -> tuple[Stream, Stream]:
+    """A stream of two batches, and the same query, which goes on in a branch that has the first."""
+    main = Stream(Bench())
+    main.batch()
+    create_tag(main.bench.table, "t", runtime=main.bench.runtime)
+    create_branch(main.bench.table, "x", "t", runtime=main.bench.runtime)
+    main.batch()
+    branch = of_branch(main.bench)
+    return main, Stream(branch, next_batch=2, written=100, runs=main.runs)
+
+
+def of_branch_without_batches() -> tuple[Stream, Stream]:
+    """The same, where the branch has no batch of the query, and all snapshots from the first on."""
+    main = Stream(Bench())
+    others = main.bench.message("o-0")
+    main.bench.committer().commit(main.bench.request(0, [others], user="another"))
+    create_tag(main.bench.table, "t", runtime=main.bench.runtime)
+    create_branch(main.bench.table, "x", "t", runtime=main.bench.runtime)
+    main.batches(2)
+    branch = of_branch(main.bench)
+    return main, Stream(branch, next_batch=2, written=100, runs=main.runs)
+
+
+@pytest.mark.parametrize("first", ["main", "branch"])
+def test_a_second_sink_that_a_query_gets_for_a_branch_goes_on(first: str) -> None:
+    """Whichever of the two a batch comes to first, and whether or not the query is restarted."""
+    main, branch = of_branch_without_batches()
+    sinks = (main, branch) if first == "main" else (branch, main)
+    main.writer = None
+    for restarted in (False, True, False):
+        for sink in sinks:
+            sink.writer = None if restarted else sink.writer
+            sink.batch()
+    assert batches_of(main) == [0, *range(5)]
+    assert batches_of(branch) == [0, 2, 3, 4]
+
+
+def test_a_query_that_is_pointed_to_a_branch_is_told_which_branch_has_its_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no refusal: the second sink of a query looks the same."""
+    _, branch = of_branch_without_batches()
+    branch.batch()
+    assert "begins here with batch 2" in caplog.text
+    assert "this query wrote batch 1 in branch 'main', whose rows stay there" in caplog.text
+
+
+def test_a_query_that_is_pointed_to_an_older_branch_with_batches_of_it_stops() -> None:
+    _, branch = of_older_branch()
+    with pytest.raises(HistoryUnknown, match="batch 1"):
+        branch.batch()
+
+
+def test_a_query_that_is_pointed_to_a_branch_of_its_newest_snapshot_goes_on() -> None:
+    """If its last batch had no rows, an operator has to say so, as the page of operations does."""
+    main, branch = both()
+    branch.batch()
+    assert batches_of(branch) == [0, 1, 2]
+    main.batch(rows=0)
+    create_tag(main.bench.table, "u", runtime=main.bench.runtime)
+    delete_branch(main.bench.table, "x")
+    create_branch(main.bench.table, "x", "u", runtime=main.bench.runtime)
+    again = Stream(of_branch(main.bench), next_batch=3, written=200, runs=main.runs)
+    with pytest.raises(HistoryUnknown, match="on-unknown-history"):
+        again.batch()
+    again.options = {"paimon-stream.on-unknown-history": "continue"}
+    again.start()
+    again.batch()
+    assert batches_of(again) == [0, 1, 3]
+
+
+def test_what_a_deleted_branch_alone_had_is_not_missed_in_main(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line of the log names it, as that of batches without rows."""
+    main, branch = both()
+    branch.batch()
+    delete_branch(main.bench.table, "x")
+    main.next_batch, main.runs = 3, branch.runs
+    main.start()
+    with caplog.at_level("INFO"):
+        main.batch()
+    assert "the checkpoint has done batch 2, which left no snapshot" in caplog.text
+    assert batches_of(main) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("journal", ["true", "false"])
+def test_what_has_expired_in_a_branch_is_missed_in_main_where_a_journal_shows_it(
+    journal: str,
+) -> None:
+    main, branch = both()
+    branch.options = main.options = {"paimon-stream.journal": journal}
+    branch.runs = main.runs
+    branch.batch()
+    outage(branch.bench)
+    main.next_batch, main.runs = 3, branch.runs
+    main.start()
+    if journal == "true":
+        with pytest.raises(HistoryUnknown, match=r"batch 2 was written in branch 'x'"):
+            main.batch()
+    else:
+        main.batch()
+
+
 def test_a_sink_that_is_new_in_a_branch_is_told_what_the_branch_does_not_have(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
