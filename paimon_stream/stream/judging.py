@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judgement:
-    """A verdict, how the run stands by it, and what was seen. See `JudgedBatch`."""
+    """A verdict, how the run stands after it, and what was seen. See `JudgedBatch`."""
 
     verdict: Verdict
     standing: Standing
@@ -48,11 +48,23 @@ class _Judgement:
 
 
 def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch:
-    """Decides what to do with the batch. Raises a `ReplayError` if exactly-once cannot be proven,
-    `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`.
+    """Decides what to do with the batch.
+
+    Args:
+        run: the run.
+        standing: how it stands after its last batch.
+        batch: the batch.
+
+    Raises:
+        ReplayError: exactly-once cannot be proven.
+        UnsupportedFeature: the table cannot be written.
+        StorageError: the storage failed.
+        FormatError: a file cannot be understood.
     """
-    clock, meter = run.runtime.clock, Meter(run.storage)
-    began, began_millis = clock.monotonic(), clock.now_millis()
+    clock = run.runtime.clock
+    meter = Meter(run.storage)
+    began = clock.monotonic()
+    began_millis = clock.now_millis()
     run.observer.reached(Phase.BATCH_STARTED, batch.batch_id)
     if standing.memory is None or standing.target is None:
         target = Target.open(run)
@@ -78,10 +90,10 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
 def _admit(
     run: StreamRun, standing: Standing, batch: Batch, target: Target, refuse: ReplayErrors
 ) -> _Judgement:
-    """Judges the batch with which the run comes into this table, and registers the run: its first
-    batch, or one for which an operator has let it go on in a table that was replaced. Ends the claims
-    of earlier runs before it judges. So one that is alive stops at its next batch, also if this run
-    is then refused.
+    """Judges the batch with which the run comes into this table, and registers the run. It is the
+    run's first batch, or one for which an operator has let it go on in a table that was replaced.
+    The claims of earlier runs end before the judgement. So an earlier run that is alive stops at
+    its next batch, also if this run is then refused.
     """
     table = target.table
 
@@ -99,8 +111,7 @@ def _admit(
     _require_newest_run(run, target, verdict, refuse)
     anew = _gives_up_earlier(run, refuse)
     _register(run, target, evidence, verdict, refuse, anew=anew)
-    entries = (evidence.entry, evidence.last_entry)
-    if any(one is not None and one.schema_digest != evidence.schema_digest for one in entries):
+    if _has_entry_of_another_table(evidence):
         run.journal.remove_other_tables(evidence.schema_digest)
     warn_of_merging(table, in_stream=not run.overwrites)
     if not run.overwrites:
@@ -115,13 +126,21 @@ def _admit(
     )
 
 
+def _has_entry_of_another_table(evidence: Evidence) -> bool:
+    """Whether the journal has entries of a table that was at this location before."""
+    entries = (evidence.entry, evidence.last_entry)
+    return any(
+        entry is not None and entry.schema_digest != evidence.schema_digest for entry in entries
+    )
+
+
 def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
-    """What may still come. With `ended`, this run has ended the claim of an earlier one."""
+    """What may still come from earlier runs. With `ended`, this run has ended the claim of one."""
     follows = ended or evidence.has_earlier_run
     is_renamed = not follows and any(
         not evidence.claimed(sibling.user) for sibling in evidence.siblings
     )
-    # Our newest snapshot is at or below this batch, or an operator has decided: then later entries of
+    # If our newest snapshot is at or below this batch, or an operator has decided, later entries of
     # the journal are remains. A batch that only live files show proves nothing of later ones.
     later_are_gone = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
     goes_back = evidence.later_entry is not None and later_are_gone
@@ -132,14 +151,16 @@ def _require_newest_run(
     run: StreamRun, target: Target, verdict: Verdict, refuse: ReplayErrors
 ) -> None:
     """Raises `SharedCheckpoint` if a later run has begun: what it has left since the evidence was
-    gathered may have expired before it was judged. Also checks whether another engine may replace
-    snapshots.
+    gathered may have expired before it was judged. In the same trip, checks whether another engine
+    may replace snapshots.
     """
     looks: list[Request] = [run.claims.is_ended]
     if verdict.seen is not None:
-        seen, clock = verdict.seen.id, run.runtime.clock
-        looks.append(partial(guard_stream, target.table, run.snapshots, seen, clock))
-    if run.storage.together(looks)[0]:
+        looks.append(
+            partial(guard_stream, target.table, run.snapshots, verdict.seen.id, run.runtime.clock)
+        )
+    is_ended, *_ = run.storage.together(looks)
+    if is_ended:
         raise refuse.later_run_began()
 
 
@@ -147,8 +168,8 @@ def _require_newest_run(
 def _judge_later(
     run: StreamRun, standing: Standing, batch: Batch, target: Target, memory: Memory
 ) -> _Judgement:
-    """In one trip, unless somebody else has written meanwhile."""
-    since = run.runtime.clock.now_millis()
+    """Judges a later batch of a run, in one trip unless somebody else has written meanwhile."""
+    seen_millis = run.runtime.clock.now_millis()
     looks: list[Request] = [
         partial(run.schemas.newest, target.table.schema),
         run.schemas.first_digest,
@@ -163,11 +184,13 @@ def _judge_later(
         target = target.with_table(run, table, digest)
     refuse = run.refusals(batch, target.table)
     if digest != target.digest or branch != target.branch:
-        what = "table's first schema" if digest != target.digest else "branch's identity"
-        refuse.table_replaced(f"the {what} changed while the stream was running")
-        # An operator lets it continue, as a new stream of that table.
+        if digest != target.digest:
+            refuse.table_replaced("the table's first schema changed while the stream was running")
+        else:
+            refuse.table_replaced("the branch's identity changed while the stream was running")
+        # An operator lets the query continue, as a new stream of that table.
         return _admit(run, standing, batch, Target.open(run), refuse)
-    # Batches of an old name may go while this run has none that it could miss.
+    # Batches of an old name may be lost while this run has none of its own that it could miss.
     outlook = standing.outlook
     follows = outlook.follows or (outlook.is_renamed and memory.own is None)
     fresh = judge_next(run.snapshots, memory, refuse, latest=latest, follows=follows)
@@ -177,11 +200,13 @@ def _judge_later(
     # snapshots were read. Where there is nothing new, it has published nothing.
     if not (claimed and alone) and run.claims.is_ended():
         raise refuse.later_run_began()
-    is_quiet = alone and standing.undisturbed
+    sight = None
+    if alone and standing.undisturbed:
+        sight = Sight(latest=latest, schema_id=schema.id, since_millis=seen_millis)
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, target=target, undisturbed=alone),
-        sight=Sight(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
+        sight=sight,
     )
 
 
@@ -192,8 +217,8 @@ def _judge_again(
     more.
     """
     require_absent(run.snapshots, run.identity, refuse)
-    none: frozenset[str] = frozenset()
-    evidence = gather(target.table, run.identity, batch, snapshots=run.snapshots, runs=none)
+    no_runs: frozenset[str] = frozenset()
+    evidence = gather(target.table, run.identity, batch, snapshots=run.snapshots, runs=no_runs)
     verdict = _judge_from_storage(run, batch, target, evidence, refuse)
     if _gives_up_earlier(run, refuse):
         _register(run, target, evidence, verdict, refuse, anew=True)
@@ -206,6 +231,7 @@ def _judge_again(
 def _judge_from_storage(
     run: StreamRun, batch: Batch, target: Target, evidence: Evidence, refuse: ReplayErrors
 ) -> Verdict:
+    """The verdict on the batch, from the evidence. Logs why prepared files are not used."""
     verdict = judge(target.table, evidence, refuse, run.runtime, overwrites=run.overwrites)
     if isinstance(verdict, Fresh) and verdict.written_again:
         _LOG.info("Batch %d is written again: %s.", batch.batch_id, verdict.written_again)
@@ -213,8 +239,8 @@ def _judge_from_storage(
 
 
 def _gives_up_earlier(run: StreamRun, refuse: ReplayErrors) -> bool:
-    """Whether an operator has let the stream go on although the table lost batches, or writes them
-    again. The journal is of these then.
+    """Whether an operator has let the stream go on although the table lost batches, or although it
+    writes them again. The journal is of such batches then.
     """
     accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
     return bool(accepted or refuse.given_up) and run.claims.holds()
@@ -229,8 +255,8 @@ def _register(
     *,
     anew: bool,
 ) -> None:
-    """Records that the stream was admitted. With `anew`, an operator has decided: the register says
-    what is given up, and only then the journal goes.
+    """Records that the stream was admitted. With `anew`, an operator has decided. Then the register
+    says what is given up, and only after that the journal goes.
     """
     is_reset = ON_CHECKPOINT_RESET.key in refuse.accepted
     is_loss = ON_TABLE_CHANGE.key in refuse.accepted
