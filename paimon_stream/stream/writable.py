@@ -140,20 +140,21 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     """
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
-    batch_id = evidence.batch.batch_id
-    identity = evidence.identity
-    if batch_id > 0 and (
-        not evidence.siblings
-        or evidence.elsewhere(evidence.registered, range(batch_id)) is not None
+    batch, identity = evidence.batch.batch_id, evidence.identity
+    if batch > 0 and (
+        not evidence.siblings or evidence.elsewhere(evidence.registered, range(batch)) is not None
     ):
-        _LOG.warning(
+        text = (
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
             "the sink wrote to another table before, their rows are in that table. To have all rows in this "
-            "table, start with a new checkpoint.",
+            "table, start with a new checkpoint."
+        )
+        _LOG.warning(
+            text,
             table.location,
             identity.checkpoint or f"of commit user {identity.user!r}",
-            batch_id,
-            batch_id - 1,
+            batch,
+            batch - 1,
         )
 
 
