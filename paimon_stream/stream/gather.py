@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from paimon_stream.commit.lineage import is_held
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
@@ -56,46 +56,28 @@ def gather(
         StorageError: the storage failed.
     """
     storage = table.storage
-    schemas = SchemaStore(storage)
-    journal = Journal(storage, identity.user)
-    claims = Claims(storage, identity)
-    looks: list[Request] = [
-        schemas.first_digest,
-        partial(schemas.get, 0),
-        claims.own,
-        partial(_entries_around, storage, journal, batch.batch_id),
-        snapshots.latest,
-        partial(_branch_and_time, storage),
-        partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
-    ]
-    digest, first_schema, registered, entries, latest, branch_and_time, branches = storage.together(
-        looks
-    )
-    entry, last_entry, later_entry = entries
-    branch, branch_made_millis = branch_and_time
     main = whole_of(storage)
-    other_branches = [name for name in (MAIN, *branches) if name != branch_of(storage)]
-    # A branch without an identity is of another engine or of an older release.
-    came_from_main = branch_of(storage) != MAIN and (branch is None or branch.snapshot is not None)
+    claims = Claims(storage, identity)
+    known = _look(storage, identity, batch, snapshots, claims)
     entries_of_main = {}
-    if came_from_main and registered is None:
+    if known.came_from_main and known.registered is None:
         entries_of_main = _entries_of_main(main, identity, batch.batch_id)
     return Evidence(
         identity=identity,
         batch=batch,
-        schema_digest=digest,
-        made_millis=max(first_schema.time_millis, branch_made_millis),
-        branch=branch,
+        schema_digest=known.schema_digest,
+        made_millis=known.made_millis,
+        branch=known.branch,
         snapshots=snapshots,
-        latest=latest,
-        entry=entry,
-        last_entry=last_entry,
-        later_entry=later_entry,
+        latest=known.latest,
+        entry=known.entry,
+        last_entry=known.last_entry,
+        later_entry=known.later_entry,
         entries_of_main=entries_of_main,
         left_in_main=lambda user, entry: _is_left_in_main(
-            SnapshotStore(main), snapshots, branch, user, entry
+            SnapshotStore(main), snapshots, known.branch, user, entry
         ),
-        registered=registered,
+        registered=known.registered,
         other_registers=cache(
             partial(registered_writers, storage, leave_out=user_folder(identity.user))
         ),
@@ -106,8 +88,68 @@ def gather(
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
-        elsewhere=partial(_elsewhere, main, other_branches, identity, claims.run),
+        elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
         runs=(claims.standing() if runs is None else runs) | {claims.run},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FirstLook:
+    """What one trip shows. The attributes are those of `Evidence`, and these:
+
+    Attributes:
+        came_from_main: whether this is a branch that was made from main.
+        other_branches: the names of all branches but this one, with that of main.
+    """
+
+    schema_digest: str
+    made_millis: int
+    registered: RegisteredWriter | None
+    entry: JournalEntry | None
+    last_entry: JournalEntry | None
+    later_entry: JournalEntry | None
+    latest: Snapshot | None
+    branch: BranchIdentity | None
+    came_from_main: bool
+    other_branches: list[str]
+
+
+def _look(
+    storage: Storage,
+    identity: WriterIdentity,
+    batch: Batch,
+    snapshots: SnapshotStore,
+    claims: Claims,
+) -> _FirstLook:
+    """Reads in one trip what each judgement needs. Raises as `gather`."""
+    schemas = SchemaStore(storage)
+    requests: list[Request] = [
+        schemas.first_digest,
+        partial(schemas.get, 0),
+        claims.own,
+        partial(_entries_around, storage, Journal(storage, identity.user), batch.batch_id),
+        snapshots.latest,
+        partial(_branch_and_time, storage),
+        partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
+    ]
+    digest, first_schema, registered, entries, latest, branch_and_time, branches = storage.together(
+        requests
+    )
+    entry, last_entry, later_entry = entries
+    branch, branch_made_millis = branch_and_time
+    this_branch = branch_of(storage)
+    return _FirstLook(
+        schema_digest=digest,
+        made_millis=max(first_schema.time_millis, branch_made_millis),
+        registered=registered,
+        entry=entry,
+        last_entry=last_entry,
+        later_entry=later_entry,
+        latest=latest,
+        branch=branch,
+        # A branch without an identity is of another engine or of an older release.
+        came_from_main=this_branch != MAIN and (branch is None or branch.snapshot is not None),
+        other_branches=[name for name in (MAIN, *branches) if name != this_branch],
     )
 
 

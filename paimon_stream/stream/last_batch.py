@@ -46,7 +46,8 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
         user: the commit user that journalled the batch.
         last: its newest entry of an earlier batch.
     """
-    snapshots, latest = evidence.snapshots, evidence.latest
+    snapshots = evidence.snapshots
+    latest = evidence.latest
     noted = _which_removed(evidence, user, last)
     if noted is not None:
         return noted
@@ -105,7 +106,9 @@ def which_last_above(
         known = previous_id
     if own_id >= known:
         return Finding(LastHeld.NONE)
-    lost = previous if previous is not None and previous.batch_id == known else None
+    lost = None
+    if previous is not None and previous.batch_id == known:
+        lost = previous
     proven = _proven_removal(evidence, lost, last, known)
     if proven is not None:
         return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
@@ -324,7 +327,8 @@ def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[Last
     """Why a batch that is known to be committed is not in the table's lineage, if what stands under
     the id of its snapshot shows the reason; else None.
     """
-    snapshots, latest = evidence.snapshots, evidence.latest
+    snapshots = evidence.snapshots
+    latest = evidence.latest
     kept = snapshots.find(lost.snapshot.id)
     if kept is None or latest is None:
         return None

@@ -94,13 +94,10 @@ def judge_next(
     if walk(facts, NEXT_ROWS, refuse) is Outcome.STORAGE:
         return None
     newest = None if latest is None else SnapshotRef.of(latest)
-    seen_all = facts.ask(OthersPublished) is not OthersPublished.MISSING
-    return Fresh(
-        seen=newest if seen_all else memory.seen,
-        newest=None if seen_all else newest,
-        own=memory.own,
-        own_stands=facts.ask(RememberedHeld) is RememberedHeld.STANDS,
-    )
+    own_stands = facts.ask(RememberedHeld) is RememberedHeld.STANDS
+    if facts.ask(OthersPublished) is OthersPublished.MISSING:
+        return Fresh(seen=memory.seen, newest=newest, own=memory.own, own_stands=own_stands)
+    return Fresh(seen=newest, own=memory.own, own_stands=own_stands)
 
 
 class _NextFacts(Findings):

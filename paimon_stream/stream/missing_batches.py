@@ -89,6 +89,15 @@ def which_noted(
         return Finding(value, lambda refuse: refuse.gone(newest_id, answer))
     if not doubts_count:
         return Finding(EarlierNoted.NOTHING)
+    return _which_doubted(evidence, removals, own, last)
+
+
+def _which_doubted(
+    evidence: Evidence, removals: Removals, own: Snapshot | None, last: int
+) -> Finding[EarlierNoted]:
+    """Whether a batch may have been taken, up to `last`, although no note names one: some notes
+    cannot be read, or what was taken had expired.
+    """
     doubt = judge_notes(removals, None)
     if doubt.fate is Fate.UNKNOWN:
         return Finding(
@@ -168,8 +177,9 @@ def which_elsewhere(
         above: the id below the first batch.
     """
     last = last_not_given_up(range(above + 1, evidence.batch.batch_id), given_up)
-    missing = range(above + 1, 0 if last is None else last + 1)
-    batch_and_branch = evidence.elsewhere(written_as, missing) if missing else None
+    if last is None:
+        return Finding(EarlierElsewhere.NO)
+    batch_and_branch = evidence.elsewhere(written_as, range(above + 1, last + 1))
     if batch_and_branch is None:
         return Finding(EarlierElsewhere.NO)
     batch_id, branch = batch_and_branch

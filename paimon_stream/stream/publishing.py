@@ -190,10 +190,14 @@ def _request(
         fence=fence,
         is_newest=run.claims.holds,
     )
-    if not run.overwrites:
-        return request
-    manifests = ManifestStore(run.storage)
-    planned = plan_overwrite(judged.table, manifests, written.messages, partition={})
+    return _as_overwrite(written, request) if run.overwrites else request
+
+
+def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitRequest:
+    """The request, so that the batch replaces the whole table."""
+    table = written.judged.table
+    manifests = ManifestStore(written.judged.run.storage)
+    planned = plan_overwrite(table, manifests, written.messages, partition={})
     return replace(
         request,
         messages=planned.messages,
