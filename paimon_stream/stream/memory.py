@@ -189,8 +189,8 @@ class _NextFacts(Findings):
         )
 
     def _seen_held(self) -> Finding[SeenHeld]:
-        is_held = _has_seen(self._snapshots, self._memory, self._latest)
-        return Finding(SeenHeld.HELD if is_held else SeenHeld.NOT_HELD)
+        has_seen = _has_seen(self._snapshots, self._memory, self._latest)
+        return Finding(SeenHeld.HELD if has_seen else SeenHeld.NOT_HELD)
 
     def _others_followed(self) -> Finding[OthersFollowed]:
         if not self._follows:

@@ -176,7 +176,7 @@ def _request(
         watermark=batch.watermark,
         properties={
             **summary.properties(),
-            **previous_commit(judged.standing.last, judged.standing.conflicts),
+            **previous_commit(judged.standing.last_report, judged.standing.conflicts),
             **run.identity.properties(batch.batch_id, batch.offsets_hash),
         },
         renumber=True,

@@ -64,7 +64,7 @@ def _standing_after(
             before,
             memory=memory,
             outlook=replace(before.outlook, goes_back=False),
-            last=report,
+            last_report=report,
             conflicts=0,
         )
     seen = SnapshotRef.of(outcome.newest)
@@ -79,7 +79,7 @@ def _standing_after(
         outlook=replace(before.outlook, goes_back=False, follows=False),
         newest=outcome.newest,
         marks=written.judged.run.identity.properties(batch.batch_id, batch.offsets_hash),
-        last=report,
+        last_report=report,
         conflicts=0,
     )
 

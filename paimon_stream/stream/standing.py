@@ -91,7 +91,7 @@ class Standing:
         outlook: what may still come from what was before this run.
         newest: the last snapshot that this run has published.
         marks: those of the last batch that made a snapshot.
-        last: the report of the last commit, for the next snapshot.
+        last_report: that of the last commit, for the properties of the next snapshot.
         conflicts: how many units of compactions behind that batch lost to others.
         undisturbed: whether nobody else had committed between the last two batches.
     """
@@ -101,7 +101,7 @@ class Standing:
     outlook: Outlook = Outlook()
     newest: Snapshot | None = None
     marks: Mapping[str, str] = field(default_factory=dict)
-    last: CommitReport | None = None
+    last_report: CommitReport | None = None
     conflicts: int = 0
     undisturbed: bool = True
 
