@@ -80,10 +80,10 @@ def _names_of(user: str, old: Collection[RegisteredWriter]) -> list[RegisteredWr
     """The old name itself, and those that may be later names of it. A name that was in a run with
     it is another sink.
     """
-    return [
-        name
-        for own_name in old
-        if own_name.user == user
-        for name in old
-        if name is own_name or name.runs.isdisjoint(own_name.runs)
-    ]
+    names: list[RegisteredWriter] = []
+    for old_name in old:
+        if old_name.user == user:
+            names += [
+                name for name in old if name is old_name or name.runs.isdisjoint(old_name.runs)
+            ]
+    return names
