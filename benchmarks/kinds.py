@@ -63,7 +63,7 @@ def assign(location: str, keys: int) -> tuple[float, float]:
     files = {bucket: first.write(partition, bucket)[0] for bucket in range(-(-keys // 2_000_000))}
     wanted = np.concatenate([hashes[:100_000], np.arange(100_000, dtype=np.int32)])
     again = Assigner(table.storage, table.layout, table.options, index=None, tasks=1, uuid="again")
-    again._listed = {partition: files}
+    again._files = {partition: files}
     del first, hashes
     tracemalloc.start()
     began = time.process_time()

@@ -27,12 +27,12 @@ from expiry import build
 from many_files import make_table
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.options import Options
 from paimon_stream.storage.base import delete_each
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import in_turn
-from paimon_stream.storage.uri import open_storage
 
 Location: TypeAlias = "tuple[str, dict[str, str]]"
 """A table's location, and its storage options."""

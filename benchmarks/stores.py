@@ -40,10 +40,10 @@ from commits import make_table, prepared  # noqa: E402
 from store_peers import peers  # noqa: E402
 from store_upkeep import upkeep  # noqa: E402
 
+from paimon_stream.catalogs.opening import open_storage  # noqa: E402
 from paimon_stream.format.commit_message import CommitMessage  # noqa: E402
 from paimon_stream.storage.base import Storage  # noqa: E402
 from paimon_stream.storage.together import tally_of  # noqa: E402
-from paimon_stream.storage.uri import open_storage  # noqa: E402
 from paimon_stream.stream.identity import WriterIdentity  # noqa: E402
 from paimon_stream.stream.one_batch import Rows  # noqa: E402
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch, for_driver  # noqa: E402

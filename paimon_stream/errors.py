@@ -1,7 +1,7 @@
 """The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
 
 The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md
-    draws the tree.
+draws the tree.
 
 Every message says what happened, where (table, snapshot, batch, column, file), and what to do about
 it. Programs read `context`, a mapping of those names to values; the texts are not API.
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 ROWS: Final = "\ufdd0rows\ufdd1"
-"""Stands for a number of rows in `InvalidData.pattern`. No name has U+FDD0 or U+FDD1, which are not
-characters.
+"""Stands for a number of rows in `InvalidData.pattern`. U+FDD0 and U+FDD1 are not characters, so
+they are in no name.
 """
 PLACES: Final = "\ufdd0places\ufdd1"
 """Stands for a number of places in `InvalidData.pattern`."""
@@ -23,15 +23,20 @@ Error = TypeVar("Error", bound="PaimonStreamError")
 
 
 class PaimonStreamError(Exception):
-    """The base of all errors of this package. `message` is the whole sentence for a person.
-    `context` holds the same facts for a program (`table`, `batch`, `column`, `count`, `path`,
-    `snapshot`, …, as far as they apply). Errors can be pickled, because they travel from executors
-    to the driver.
+    """The base of all errors of this package. Errors can be pickled, because they travel from
+    executors to the driver.
+
+    Attributes:
+        message: the complete sentence for a person.
+        pattern: the same; in `InvalidData`, the text from which the message is made.
+        context: the same facts for a program (`table`, `batch`, `column`, `count`, `path`,
+            `snapshot`, …, as far as they apply).
     """
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(message)
-        self.message = self.pattern = message
+        self.message = message
+        self.pattern = message
         self.context: dict[str, Any] = context
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -48,14 +53,14 @@ class PaimonStreamError(Exception):
         """The same error, with the table's location in its context and before its text, or as the
         `subject` of it.
         """
-        return type(self)(
-            f"{table}{' ' if subject else ': '}{self.pattern}", **{"table": table, **self.context}
-        )
+        separator = " " if subject else ": "
+        context = {"table": table, **self.context}
+        return type(self)(f"{table}{separator}{self.pattern}", **context)
 
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Makes this package's errors that are raised inside name the table."""
+    """A context whose errors, if they are of this package, name the table."""
     try:
         yield
     except PaimonStreamError as error:
@@ -72,12 +77,10 @@ def by_name(name: str) -> "type[PaimonStreamError]":
     """The error class with that name; `PaimonStreamError` if there is none (an error of a newer
     executor).
     """
-    found = globals().get(name)
-    return (
-        found
-        if isinstance(found, type) and issubclass(found, PaimonStreamError)
-        else PaimonStreamError
-    )
+    kind = globals().get(name)
+    if isinstance(kind, type) and issubclass(kind, PaimonStreamError):
+        return kind
+    return PaimonStreamError
 
 
 class ConfigError(PaimonStreamError):
@@ -128,12 +131,11 @@ class InvalidData(PaimonStreamError):
     """A value does not fit its column.
 
     `context["count"]` is the number of rows with such a value, or inside nested values the number
-    of places. It grows while more of a batch is checked. So `pattern`, the text from which the
-    message is made, has `ROWS` or `PLACES` where the number belongs. Both hold characters that no
-    name holds.
+    of places. It grows while more of a batch is checked. So `pattern`, the text from which
+    the message is made, has `ROWS` or `PLACES` where the number belongs.
 
-    >>> found = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
-    >>> print(found, found.recounted(6))
+    >>> error = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
+    >>> print(error, error.recounted(6))
     Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
     """
 

@@ -7,14 +7,28 @@ from paimon_stream.errors import MissingExtra
 
 
 def require(module: str, extra: str | None, needed_for: str) -> Any:
-    """Imports the module now and returns it. Raises `MissingExtra`, which says what to install, if
-    the module is missing: an extra of this package, or the module itself (None). Type checkers see
-    `Any`.
+    """Imports the module now and returns it. Type checkers see `Any`.
+
+    Args:
+        module: its name.
+        extra: the extra of this package that installs it; None for a module of no extra.
+        needed_for: what needs the module, for the message.
+
+    Raises:
+        MissingExtra: the module is missing. The message says what to install.
     """
     try:
         return importlib.import_module(module)
     except ImportError as missing:
-        cure = f"paimon-stream with its extra {extra!r}: in a checkout of it, run pip install '.[{extra}]'"
-        cure = f"Install {cure if extra else f'it: run pip install {module}'}"
-        text = f"{needed_for} needs {missing.name or module}, which is not installed. {cure}"
-        raise MissingExtra(text, module=module, extra=extra) from None
+        if extra:
+            advice = (
+                f"Install paimon-stream with its extra {extra!r}: "
+                f"in a checkout of it, run pip install '.[{extra}]'"
+            )
+        else:
+            advice = f"Install it: run pip install {module}"
+        raise MissingExtra(
+            f"{needed_for} needs {missing.name or module}, which is not installed. {advice}",
+            module=module,
+            extra=extra,
+        ) from None

@@ -1,5 +1,5 @@
-"""What the reports of all work have in common: their JSON, progress on the way, and numbers as
-people read them.
+"""What all reports have in common: their JSON, progress on the way, and numbers as people read
+them.
 """
 
 import dataclasses
@@ -36,33 +36,38 @@ class Report:
         `table`.
         """
         fields: Any = self
-        names = (*(one.name for one in dataclasses.fields(fields)), *self.also_in_json)
+        names = (*(field.name for field in dataclasses.fields(fields)), *self.also_in_json)
         return {
             ("table" if name == "location" else name): _plain(getattr(self, name)) for name in names
         }
 
 
 def _plain(value: Any) -> Any:
+    """The value as one for JSON."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Report):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     return str(value) if isinstance(value, (dt.date, dt.time, Decimal)) else value
 
 
 def size(bytes_: int, least: str = "B") -> str:
     """A size for people: `1.5 MiB`. `least` is the unit of small ones."""
-    scaled, unit = float(bytes_), 0
-    while scaled >= 1024 and unit < len(_UNITS):
-        scaled, unit = scaled / 1024, unit + 1
-    return f"{bytes_} {least}" if unit == 0 else f"{scaled:.1f} {_UNITS[unit - 1]}"
+    if bytes_ < 1024:
+        return f"{bytes_} {least}"
+    scaled = float(bytes_)
+    steps = 0
+    while scaled >= 1024 and steps < len(_UNITS):
+        scaled /= 1024
+        steps += 1
+    return f"{scaled:.1f} {_UNITS[steps - 1]}"
 
 
 def iso(millis: int | None) -> str | None:
-    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and beyond
-    the calendar.
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and for
+    a time beyond the calendar.
     """
     if millis is None:
         return None
@@ -76,19 +81,28 @@ def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
     """A small table in HTML for notebooks; all texts are escaped, None is empty."""
 
     def line(cells: Sequence[object], tag: str) -> str:
-        texts = (
-            escape("" if one is None else f"{one:,}" if isinstance(one, int) else str(one))
-            for one in cells
-        )
-        return f"<tr>{''.join(f'<{tag}>{one}</{tag}>' for one in texts)}</tr>"
+        texts = [escape(_cell(cell)) for cell in cells]
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
 
-    body = "".join(line(one, "td") for one in rows)
-    return f"<p>{escape(title)}</p><table><thead>{line(header, 'th')}</thead><tbody>{body}</tbody></table>"
+    head = line(header, "th")
+    body = "".join(line(row, "td") for row in rows)
+    return f"<p>{escape(title)}</p><table><thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def count(number: int, noun: str) -> str:
     """`1 file`, `2,000 files`, `2 batches`."""
-    plural = (
-        noun[:-1] + "ies" if noun.endswith("ry") else noun + ("es" if noun.endswith("ch") else "s")
-    )
-    return f"{number:,} {noun if number == 1 else plural}"
+    if number == 1:
+        return f"{number:,} {noun}"
+    return f"{number:,} {_plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("ry"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"

@@ -1,5 +1,5 @@
-"""Time, randomness and ids: the only module that reads a clock or draws random numbers. What needs
-one takes a `Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never
+"""Time, randomness and ids: the only module that reads a clock or draws random numbers. Code that
+needs them takes a `Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never
 sleeps, and repeats itself by seed.
 """
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Rng:
-    """Uniform random numbers, of the operating system."""
+    """Uniform random numbers of the operating system."""
 
     def below(self, bound: int) -> int:
         """A whole number in [0, bound)."""
@@ -55,6 +55,9 @@ class IdSource:
 class SimulatedClock(Clock):
     """A clock that moves only by `advance` or `sleep`. It is public, so that users can test with
     it.
+
+    Attributes:
+        millis: the present time of this clock, in epoch milliseconds.
     """
 
     millis: int = 1_700_000_000_000
@@ -82,6 +85,8 @@ class SimulatedClock(Clock):
 
 @dataclass(slots=True)
 class _SeededChance(Rng, IdSource):
+    """Random numbers and ids that depend on the seed of their source only."""
+
     source: random.Random
 
     def below(self, bound: int) -> int:

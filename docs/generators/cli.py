@@ -17,8 +17,8 @@ import click
 from click.testing import CliRunner
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.cli import MEANING
 from paimon_stream.cli.app import COMMANDS, cli
+from paimon_stream.cli.exits import MEANING
 from paimon_stream.cli.output import Listing, listing_lines
 from paimon_stream.cli.snapshots import COLUMNS
 

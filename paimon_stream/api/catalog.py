@@ -18,6 +18,7 @@ from paimon_stream.table.creation import first_schema
 from paimon_stream.table.schema_change import SchemaChange
 from paimon_stream.table.table import alter_table, check_definition, table_of
 
+_OPTIONS: Final = "{'bucket': '4'}"
 _CHANGES: Final = "a list such as [SchemaChange.drop_column('name')]"
 
 
@@ -46,19 +47,32 @@ class PaimonCatalog(FilesystemCatalog):
         options: Any = None,
         **described: Any,
     ) -> PaimonTable:
-        """Creates a table in a database. The keywords and the errors are those of
-        `PaimonTable.create`, and `NotFound` if there is no such database. The catalog's
-        `table-default.*` options count where `options` lack them.
+        """Creates a table in a database. The catalog's `table-default.*` options count where
+        `options` lack them.
+
+        Args:
+            identifier: the names of the database and the table.
+            schema: as for `PaimonTable.create`.
+            ignore_if_exists: load a table that exists as it is.
+            options: Paimon's, such as `{"bucket": "4"}`.
+            **described: `partition_keys`, `primary_keys` and `comment`, as for
+                `PaimonTable.create`.
+
+        Raises:
+            NotFound: if there is no such database.
+            PaimonStreamError: the errors of `PaimonTable.create`.
         """
         self._table_folder(identifier)
         location = self.location(identifier)
-        given = opt.Arguments(location).mapping("options", options, "{'bucket': '4'}")
-        if "path" in given:
-            text = f"{location}: tables of a catalog lie in its warehouse. Leave the option 'path' out."
-            raise errors.InvalidOption(text, option="path")
+        own_options = opt.Arguments(location).mapping("options", options, _OPTIONS)
+        if "path" in own_options:
+            raise errors.InvalidOption(
+                f"{location}: tables of a catalog lie in its warehouse. Leave the option 'path' out.",
+                option="path",
+            )
         described |= {"if_not_exists": ignore_if_exists, "storage_options": self.storage_options}
         table = PaimonTable.create(
-            location, schema, options={**self.table_defaults, **given}, **described
+            location, schema, options={**self.table_defaults, **own_options}, **described
         )
         self._keep(identifier, table._table.schema, new=True)
         return table
@@ -70,14 +84,21 @@ class PaimonCatalog(FilesystemCatalog):
     ) -> None:
         """Changes options, columns and comments of a table, by Java's rules: all of the changes, in
         one new schema, or none. Streams follow with their next batch (docs/schema-changes.md).
-        Raises `NotFound`, `IncompatibleSchema`, `InvalidOption`, and `CommitContended` if others
-        keep changing the schema.
+
+        Args:
+            identifier: the names of the database and the table.
+            changes: are applied in their order.
+
+        Raises:
+            NotFound: if there is no such table.
+            IncompatibleSchema: for a change that the columns forbid.
+            InvalidOption: for a change that an option forbids.
+            CommitContended: if others keep changing the schema.
         """
         location, options = self.found(identifier)
-        wanted = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
-        self._keep(
-            identifier, alter_table(self.opened(location, options), wanted).schema, new=False
-        )
+        checked = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
+        altered = alter_table(self.opened(location, options), checked)
+        self._keep(identifier, altered.schema, new=False)
 
 
 class _JdbcCatalog(PaimonCatalog, JdbcCatalog):
@@ -99,27 +120,31 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         is asked.
         """
         name = ".".join(names_of(identifier, main=True))
-        given = opt.Arguments(name)
-        ignored = given.flag("ignore_if_exists", ignore_if_exists)
-        wanted = {**self.table_defaults, **given.mapping("options", options, "{'bucket': '4'}")}
-        if "path" in wanted:
+        arguments = opt.Arguments(name)
+        ignore_if_exists = arguments.flag("ignore_if_exists", ignore_if_exists)
+        own_options = arguments.mapping("options", options, _OPTIONS)
+        all_options = {**self.table_defaults, **own_options}
+        if "path" in all_options:
             raise errors.InvalidOption(
                 f"{name}: the server chooses where it is. Leave 'path' out.", option="path"
             )
         with errors.naming(name):
-            made = first_schema(described_columns(schema), options=wanted, **described)
-            check_definition(table_of(open_beside_spark(f"memory://{quote(name)}"), made))
-        self.post_table(identifier, json.loads(encode_schema(made)), ignored)
+            columns = described_columns(schema)
+            table_schema = first_schema(columns, options=all_options, **described)
+            check_definition(table_of(open_beside_spark(f"memory://{quote(name)}"), table_schema))
+        self.post_table(
+            identifier, json.loads(encode_schema(table_schema)), ignored=ignore_if_exists
+        )
         return self.get_table(identifier)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
         """As in `PaimonCatalog`."""
         location, options = self.found(identifier)
-        wanted = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
+        checked = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
         alter_table(
             self.opened(location, options),
-            wanted,
-            publish=partial(self.post_changes, identifier, wanted),
+            checked,
+            publish=partial(self.post_changes, identifier, checked),
         )
 
 
@@ -127,15 +152,22 @@ def catalog(
     options: Any,
     name: str | None = None,
 ) -> PaimonCatalog:
-    """The catalog with these options, which are Paimon's: `warehouse`, those of its store, and, by
-    its `metastore`, those of its database or server. Or the catalog of that `name` in a Spark
-    session, given as `options`, which has `spark.sql.catalog.<name>.warehouse`. Asks nobody. Raises
-    `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported.
+    """The catalog with these options. Asks nobody.
+
+    Args:
+        options: Paimon's: `warehouse`, those of its store, and, by its `metastore`, those of its
+            database or server. Or a Spark session, with a `name`.
+        name: of a catalog in that session, which has `spark.sql.catalog.<name>.warehouse`.
+
+    Raises:
+        InvalidOption: for an option with a wrong value.
+        UnsupportedFeature: for a `metastore` that is not supported.
     """
-    given = options_of_catalog(options) if name is None else options_of_catalog(name, options)
-    arguments = catalog_arguments(given)
-    kinds = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
-    kind: type[PaimonCatalog] = kinds.get(
-        arguments["storage_options"].get("metastore"), PaimonCatalog
-    )
+    if name is None:
+        catalog_options = options_of_catalog(options)
+    else:
+        catalog_options = options_of_catalog(name, options)
+    arguments = catalog_arguments(catalog_options)
+    kinds: dict[str, type[PaimonCatalog]] = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
+    kind = kinds.get(arguments["storage_options"].get("metastore", ""), PaimonCatalog)
     return kind(**arguments, opened=open_beside_spark)

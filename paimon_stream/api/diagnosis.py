@@ -1,10 +1,13 @@
-"""What the doctor says of one stream: the facts, and the sentences about them. Only a restart shows
-which columns the query has now. But the schema under which the stream's last batch was committed is
-known, and rows with exactly its columns fitted then. So that is checked with the sink's own code.
+"""What the doctor says of one stream: the facts, and the sentences about them.
+
+Only a restart shows which columns the query has now. But the schema under which the stream's last
+batch was committed is known, and rows with exactly its columns fitted then. So rows with these
+columns are checked with the sink's own code.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from paimon_stream import options as opt
 from paimon_stream.api.inspection import Writer
@@ -30,17 +33,28 @@ from paimon_stream.table.table import Table
 class Diagnosis(Report):
     """What a restart of one sink of one query would do.
 
-    `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink
-    would raise; or `unknown` if the checkpoint cannot be used or read. `safe` says whether the
-    stream goes on by itself and no row is lost or doubled. `batch` is the batch that Spark asks for
-    next, and `replayed` says whether Spark has planned it before. `last_batch`, `last_snapshot` and
-    `last_millis` (epoch) describe the stream's newest snapshot that is left in the table.
-    `last_query_id` is the query that wrote it: a different query if the checkpoint was wiped.
-    `explanation` is for people, `cure` says what to do, and each of `notes` is a reason to look
-    before a restart. `known` lists the other streams of the table if this one is not safe.
-    `other_users` are other commit users under which the query is registered in this table. Each of
-    `history` says which batches of the stream a rollback or fast forward has taken away, which note
-    of that cannot be read, or which batches have left nothing; it says nothing of the restart.
+    Attributes:
+        user: the commit user of the sink; "-" if it is not known.
+        query_id: the id of the query in the checkpoint; None if it has none.
+        checkpoint: the folder of the checkpoint; None if it is not known.
+        verdict: `fresh`, `reuse` or `already committed`; or the name of the error that the sink
+            would raise; or `unknown` if the checkpoint cannot be used or read.
+        safe: whether the stream goes on by itself and no row is lost or doubled.
+        batch: the batch that Spark asks for next.
+        replayed: whether Spark has planned that batch before.
+        last_batch: of the stream's newest snapshot that is left in the table.
+        last_snapshot: the id of that snapshot.
+        last_millis: its time, in epoch milliseconds.
+        last_query_id: the query that wrote it: another one if the checkpoint was wiped.
+        explanation: for people.
+        cure: what to do; None if there is nothing to do.
+        option: the key of the option that would let the stream continue.
+        notes: each is a reason to look before a restart.
+        known: the other streams of the table if this one is not safe.
+        other_users: other commit users under which the query is registered in this table.
+        history: each says which batches of the stream a rollback or fast forward has taken away,
+            which note of that cannot be read, or which batches have left nothing. It says nothing
+            of the restart.
     """
 
     user: str
@@ -68,26 +82,50 @@ def in_words(
     number: int,
     replayed: bool,
 ) -> tuple[str, str]:
-    """The name of a verdict on a batch, and what the sink then does."""
+    """The name of a verdict on a batch, and what the sink then does.
+
+    Args:
+        verdict: of the judgement.
+        number: the id of the batch.
+        replayed: whether Spark has planned the batch before.
+    """
     again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
     match verdict:
         case AlreadyCommitted(snapshot=Snapshot() as snapshot):
-            where = f"Snapshot {snapshot.id} holds batch {number}"
-            return "already committed", f"{where}. {again}; the sink skips it and goes on."
+            return (
+                "already committed",
+                f"Snapshot {snapshot.id} holds batch {number}. {again}; the sink skips it and goes on.",
+            )
         case AlreadyCommitted():
-            where = f"The files of batch {number} are in the table; its snapshot has expired"
-            return "already committed", f"{where}. {again}; the sink skips it and goes on."
+            return (
+                "already committed",
+                f"The files of batch {number} are in the table; its snapshot has expired. "
+                f"{again}; the sink skips it and goes on.",
+            )
         case Reuse(entry=entry):
             files = sum(len(message.new_files) for message in entry.messages)
-            what = f"A killed run prepared batch {number}, and did not commit it"
             return (
                 "reuse",
-                f"{what}. {again}; the sink commits the {files:,} prepared files and goes on.",
+                f"A killed run prepared batch {number}, and did not commit it. "
+                f"{again}; the sink commits the {files:,} prepared files and goes on.",
             )
-        case Fresh(written_again=why):
-            why = f" The sink does not use the files of a killed run: {why}." if why else ""
-            return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
+        case Fresh(written_again=reason):
+            unused = (
+                f" The sink does not use the files of a killed run: {reason}." if reason else ""
+            )
+            return (
+                "fresh",
+                f"Batch {number} is not in the table. {again}; the sink writes it.{unused}",
+            )
     raise AssertionError("unreachable")
+
+
+_NEW_QUERY_BEGINS: Final = (
+    "Spark would begin a new query there, with batch 0, and read its source from the beginning."
+)
+_GIVE_THE_CHECKPOINT: Final = (
+    "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge."
+)
 
 
 def of_checkpoint_kind(
@@ -95,126 +133,182 @@ def of_checkpoint_kind(
     path: str,
     newest_planned: int | None = None,
 ) -> tuple[str, str]:
-    """Why no query can be restarted from what is at that path, and what to do. `newest_planned` is
-    the newest batch in the checkpoint's folder `offsets`; None if there is none.
+    """Why no query can be restarted from a checkpoint, and what to do.
+
+    Args:
+        kind: what is at the checkpoint's location.
+        path: of the file or folder that shows it.
+        newest_planned: the newest batch in the checkpoint's folder `offsets`; None if there is
+            none.
     """
-    begins = (
-        "Spark would begin a new query there, with batch 0, and read its source from the beginning"
+    match kind:
+        case Kind.MISSING:
+            return (
+                f"There is no checkpoint at {path}. {_NEW_QUERY_BEGINS}",
+                _GIVE_THE_CHECKPOINT,
+            )
+        case Kind.EMPTY:
+            return (
+                f"{path} is empty. {_NEW_QUERY_BEGINS}",
+                f"{_GIVE_THE_CHECKPOINT} Perhaps a volume is not mounted there.",
+            )
+        case Kind.OTHER:
+            return (
+                f"{path} is no checkpoint: it has no file metadata. {_NEW_QUERY_BEGINS}",
+                _GIVE_THE_CHECKPOINT,
+            )
+        case Kind.NO_METADATA:
+            return (
+                f"The checkpoint {path} lacks its file metadata. Spark would give the query a new id, and the sink "
+                "would not know its earlier batches.",
+                "Restore the file metadata. It holds the query's id, which the table's snapshots also name.",
+            )
+        case Kind.FILE:
+            return (
+                f"{path} is a file, not a folder. Spark cannot start from it.",
+                "Give the stream's checkpoint.",
+            )
+        case Kind.DAMAGED:
+            return (
+                f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint.",
+                f"{_cure_of_damage(path, newest_planned)} Then run the doctor again.",
+            )
+    return (
+        f"{path} cannot be read from here, so the next batch of the stream is not known.",
+        "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing.",
     )
-    other = "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge"
-    lost = "Spark would give the query a new id, and the sink would not know its earlier batches."
-    restore = (
-        "Restore the file metadata. It holds the query's id, which the table's snapshots also name."
-    )
-    damaged = f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint."
-    unread = f"{path} cannot be read from here, so the next batch of the stream is not known."
-    elsewhere = "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing."
-    return {
-        Kind.MISSING: (f"There is no checkpoint at {path}. {begins}.", f"{other}."),
-        Kind.EMPTY: (
-            f"{path} is empty. {begins}.",
-            f"{other}. Perhaps a volume is not mounted there.",
-        ),
-        Kind.OTHER: (f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."),
-        Kind.NO_METADATA: (f"The checkpoint {path} lacks its file metadata. {lost}", restore),
-        Kind.FILE: (
-            f"{path} is a file, not a folder. Spark cannot start from it.",
-            "Give the stream's checkpoint.",
-        ),
-        Kind.DAMAGED: (
-            damaged,
-            f"{_cure_of_damage(path, newest_planned)} Then run the doctor again.",
-        ),
-    }.get(kind, (unread, elsewhere))
 
 
 def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     """What to do about a damaged file of a checkpoint."""
     folder, _, name = path.rpartition("/")
-    if folder.rpartition("/")[0].endswith("/sources"):
-        anew = (
-            "start a new checkpoint with a source that begins after the rows that the table holds."
+    parent, _, folder_name = folder.rpartition("/")
+    if parent.endswith("/sources"):
+        return (
+            "Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, start a new "
+            "checkpoint with a source that begins after the rows that the table holds."
         )
-        return f"Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, {anew}"
-    match folder.rpartition("/")[2]:
-        case "commits":
-            only = f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is one."
-            then = f"Spark then runs batch {name} again with the same rows"
-            return (
-                f"{only} Keep offsets/{name}. {then}, and the sink skips it if the table holds it."
-            )
-        case "offsets" if name == str(newest_planned):
-            look = f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}"
-            shows = f"a snapshot of the stream's commit user has {name} as its identifier"
-            remove = f"remove offsets/{name} and commits/{name}, and their checksums, .{name}.crc"
-            twice = "If the table holds the batch, do not remove them: its rows would be planned a second time."
-            return f"{look}: {shows}. Only if it does not, {remove}; Spark then plans the batch again. {twice}"
-        case "offsets":
-            return f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."
+    if folder_name == "commits":
+        return (
+            f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is one. "
+            f"Keep offsets/{name}. Spark then runs batch {name} again with the same rows, and the sink skips it if "
+            "the table holds it."
+        )
+    if folder_name == "offsets" and name == str(newest_planned):
+        return (
+            "Restore the file from a copy. If there is no copy, find out whether the table holds batch "
+            f"{name}: a snapshot of the stream's commit user has {name} as its identifier. Only if it does not, "
+            f"remove offsets/{name} and commits/{name}, and their checksums, .{name}.crc; Spark then plans the batch "
+            "again. If the table holds the batch, do not remove them: its rows would be planned a second time."
+        )
+    if folder_name == "offsets":
+        return (
+            f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."
+        )
     return "Restore the file from a copy. It holds the query's id, which the table's snapshots also name."
+
+
+class _Removal(NamedTuple):
+    """A run that removed snapshots. The fields are those of `Removed`."""
+
+    millis: int
+    by: str
+    target: SnapshotRef | None
+    ended: bool
+    certain: bool
 
 
 def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
     """What the notes say of the batches of a commit user, the oldest first, one text for each run
     that removed some; then the notes that cannot be read.
     """
-    runs: dict[tuple[int, str, SnapshotRef | None, bool, bool], list[Removed]] = {}
-    for one in removals.removed:
-        if one.user == user and one.is_of_stream:
-            run = (one.millis or 0, one.by, one.target, one.ended, one.certain)
-            runs.setdefault(run, []).append(one)
-    said = []
-    for run in sorted(runs, key=lambda run: run[0]):
-        millis, by, target, ended, certain = run
-        to = "" if target is None else f" to snapshot {target.id}"
-        batches = _span("batch", "batches", {one.identifier for one in runs[run]})
-        places = {one.snapshot.id for one in runs[run] if one.snapshot is not None}
-        where = f" ({_span('snapshot', 'snapshots', places)})" if places else ""
-        did = "has removed" if ended else "had begun to remove, and did not end,"
-        doubt = "" if certain else ". Whether the table was built on them is not known"
-        said.append(f"A {by}{to} {did} {batches} of this stream{where} at {iso(millis)}{doubt}.")
-    return (*said, *removals.doubts)
+    removed_by_run: dict[_Removal, list[Removed]] = {}
+    for removed in removals.removed:
+        if removed.user == user and removed.is_of_stream:
+            run = _Removal(
+                removed.millis or 0, removed.by, removed.target, removed.ended, removed.certain
+            )
+            removed_by_run.setdefault(run, []).append(removed)
+    texts = [
+        _removal_in_words(run, removed_by_run[run])
+        for run in sorted(removed_by_run, key=lambda run: run.millis)
+    ]
+    return (*texts, *removals.doubts)
 
 
-def _span(one: str, several: str, numbers: Collection[int | None]) -> str:
+def _removal_in_words(run: _Removal, removed: Sequence[Removed]) -> str:
+    target = "" if run.target is None else f" to snapshot {run.target.id}"
+    verb = "has removed" if run.ended else "had begun to remove, and did not end,"
+    batches = _span("batch", "batches", {attempt.identifier for attempt in removed})
+    ids = {attempt.snapshot.id for attempt in removed if attempt.snapshot is not None}
+    snapshots = f" ({_span('snapshot', 'snapshots', ids)})" if ids else ""
+    doubt = "" if run.certain else ". Whether the table was built on them is not known"
+    return f"A {run.by}{target} {verb} {batches} of this stream{snapshots} at {iso(run.millis)}{doubt}."
+
+
+def _span(singular: str, plural: str, numbers: Collection[int | None]) -> str:
     """The smallest and the largest number, with the word for one or for several."""
-    known = [number for number in numbers if number is not None]
-    first, last = min(known), max(known)
-    return f"{one} {first}" if first == last else f"{several} {first} to {last}"
+    known_numbers = [number for number in numbers if number is not None]
+    first = min(known_numbers)
+    last = max(known_numbers)
+    return f"{singular} {first}" if first == last else f"{plural} {first} to {last}"
 
 
 def cure_of(
     error: PaimonStreamError,
-    given: str,
-    known: str | None,
+    checkpoint: str,
+    known_checkpoint: str | None,
     other_users: Sequence[str] = (),
 ) -> str:
-    """The cure for the sink's error. `known` is where the table says that the stream's checkpoint
-    is. `other_users` are those under which the query is registered here, if this one is new here.
+    """The cure for the sink's error.
+
+    Args:
+        error: what the sink would raise.
+        checkpoint: the folder of the checkpoint that is judged.
+        known_checkpoint: where the table says that the stream's checkpoint is; None if it does not
+            say so.
+        other_users: those under which the query is registered here, if this one is new here.
     """
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
-    cures = {
-        opt.ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",
-        opt.ON_UNKNOWN_HISTORY.key: "Look for the rows of the batch in the table",
-        opt.ON_TABLE_CHANGE.key: "Find out who changed the table, and write again what is missing",
-    }
     option = error.context.get("option")
-    if command := error.context.get("command"):  # CommitLost
-        cures[opt.ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
-    if option not in cures:
+    cause_cure = _cure_of_cause(option, error.context.get("command"))
+    if cause_cure is None:
         return "Stop the other writer, then restart."
-    how = (
+    for_one_start = (
         f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
     )
-    if option == opt.ON_CHECKPOINT_RESET.key and known not in (None, given):
-        right = f"The table knows the checkpoint of this stream as {known}: give that one."
-        return f"{right} Only where the stream itself was moved to {given}, let it continue, {how}"
+    is_moved = option == opt.ON_CHECKPOINT_RESET.key and known_checkpoint is not None
+    if is_moved and known_checkpoint != checkpoint:
+        return (
+            f"The table knows the checkpoint of this stream as {known_checkpoint}: give that one. "
+            f"Only where the stream itself was moved to {checkpoint}, let it continue, {for_one_start}"
+        )
     if option == opt.ON_UNKNOWN_HISTORY.key and other_users:
-        old = f"This query wrote here as commit user {listed(other_users)}"
-        same = f"{old}. If that is this sink, give it that name or commit user again. Otherwise:"
-        return f"{same} {cures[option]}. Or let the stream continue, {how}"
-    return f"{cures[option]}. Or let the stream continue, {how}"
+        return (
+            f"This query wrote here as commit user {listed(other_users)}. If that is this sink, give it that name or "
+            f"commit user again. Otherwise: {cause_cure}. Or let the stream continue, {for_one_start}"
+        )
+    return f"{cause_cure}. Or let the stream continue, {for_one_start}"
+
+
+def _cure_of_cause(option: object, command: object) -> str | None:
+    """What to do about the cause of an error, as the beginning of a sentence; None for an error
+    that no option allows.
+
+    Args:
+        option: the key of the option that would let the stream continue.
+        command: what commits lost files again, of `CommitLost`.
+    """
+    if option == opt.ON_CHECKPOINT_RESET.key:
+        return "Put the right checkpoint back"
+    if option == opt.ON_UNKNOWN_HISTORY.key:
+        return "Look for the rows of the batch in the table"
+    if option == opt.ON_TABLE_CHANGE.key and command:
+        return f"If it was no rollback, commit the files again: {command}"
+    if option == opt.ON_TABLE_CHANGE.key:
+        return "Find out who changed the table, and write again what is missing"
+    return None
 
 
 def listed(users: Sequence[str]) -> str:
@@ -227,42 +321,61 @@ def judge_columns(
     last: Snapshot | None,
     done_millis: int | None,
 ) -> list[str]:
-    """The schema changes since the stream's `last` snapshot that need a look before a restart.
-    `done_millis` is when Spark recorded its last batch as done. Raises what the sink would raise
-    for the columns of that snapshot.
+    """The schema changes since the stream's last batch that need a look before a restart.
+
+    Args:
+        table: to which the stream writes.
+        last: the stream's newest snapshot; None if none is left.
+        done_millis: when Spark recorded its last batch as done (epoch milliseconds).
+
+    Raises:
+        PaimonStreamError: what the sink would raise for the columns of that snapshot.
     """
     now = table.schema
     if last is None:
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:
             return []
-        unknown = "no snapshot of that batch is left. Whether the columns of the query still fit is not known."
         return [
-            f"The table's schema {now.id} is younger than the stream's last batch, and {unknown}"
+            f"The table's schema {now.id} is younger than the stream's last batch, and no snapshot of that batch is "
+            "left. Whether the columns of the query still fit is not known."
         ]
     if last.schema_id == now.id:
         return []
     then = SchemaStore(table.storage).get(last.schema_id)
     since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
-    was, is_now = opt.Options(then.options).value(opt.BUCKET), table.options.value(opt.BUCKET)
-    buckets = f"bucket was {was} and is now {is_now}. Rows for a partition of {was} buckets raise BucketCountChanged."
-    notes = [] if was == is_now else [buckets]
-    return [f"{since}: {one}" for one in (*notes, *_columns(then, table, since))]
+    notes = []
+    buckets_then = opt.Options(then.options).value(opt.BUCKET)
+    buckets_now = table.options.value(opt.BUCKET)
+    if buckets_then != buckets_now:
+        notes.append(
+            f"{since}: bucket was {buckets_then} and is now {buckets_now}. "
+            f"Rows for a partition of {buckets_then} buckets raise BucketCountChanged."
+        )
+    columns_note = _columns_note(then, table, since)
+    if columns_note is not None:
+        notes.append(f"{since}: {columns_note}")
+    return notes
 
 
-def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
+def _columns_note(then: TableSchema, table: Table, since: str) -> str | None:
+    """What is to be known of a query with the columns that the table had then; None if nothing is.
+    `since` begins the message of the error that the sink would raise.
+    """
     try:
         fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")
     except MissingExtra:
-        return [
-            "PySpark is not installed, so whether the columns of the query still fit is not known here."
-        ]
+        return "PySpark is not installed, so whether the columns of the query still fit is not known here."
     try:
         grown: TableSchema = fit.check_earlier_columns(then, table)
     except IncompatibleSchema as error:
-        text = f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}"
-        raise type(error)(text, **error.context) from None
+        raise type(error)(
+            f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",
+            **error.context,
+        ) from None
     added = sorted(set(grown.field_names) - set(table.schema.field_names))
     if not added:
-        return []
-    again = f"the sink adds these columns again if the query still has them: {', '.join(added)}."
-    return [f"with {opt.MERGE_SCHEMA.key} = {table.options.value(opt.MERGE_SCHEMA)} {again}"]
+        return None
+    return (
+        f"with {opt.MERGE_SCHEMA.key} = {table.options.value(opt.MERGE_SCHEMA)} "
+        f"the sink adds these columns again if the query still has them: {', '.join(added)}."
+    )

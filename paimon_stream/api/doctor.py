@@ -7,6 +7,7 @@ or the sink's arguments.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
@@ -29,7 +30,8 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableReplaced,
 )
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
@@ -37,7 +39,7 @@ from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
@@ -46,7 +48,7 @@ from paimon_stream.stream.reuse import judge
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
-from paimon_stream.table.register import registered_writers
+from paimon_stream.table.register import RegisteredWriter, registered_writers
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
@@ -77,18 +79,34 @@ def examine(
 ) -> tuple[Diagnosis, ...]:
     """One diagnosis for each sink that writes to the table at the storage's root.
 
-    `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the
-    order in which the batch function calls them, or the one with the commit `user`; if neither is
-    given, those that are registered for the checkpoint's query, and the one that `options` give a
-    prefix which the query has not had here. Without a checkpoint, all streams
-    that are registered in the table are judged, each with its registered checkpoint. `options`,
-    `mode` and `query_name` are the arguments of the restarted sink and query. `storage_options` are
-    those of the table, and of checkpoints in object stores. Raises `NotFound` if there is no table,
-    `InvalidOption`, `CorruptMetadata`, `StorageError`.
+    The sinks are those with these `names`, or the one with the commit `user`. If neither is given,
+    they are those that are registered for the checkpoint's query, and the one that `options` give a
+    prefix which the query has not had here. Without a checkpoint, all streams that are registered
+    in the table are judged, each with its registered checkpoint.
+
+    Args:
+        storage: of the table.
+        checkpoint: the query's checkpointLocation.
+        user: the commit user of a sink.
+        names: of sinks, in the order in which the batch function calls them.
+        query_name: of the restarted query.
+        options: of the restarted sink.
+        storage_options: those of the table, and of checkpoints in object stores.
+        mode: of the restarted sink.
+        runtime: clocks and ids; by default those of the system.
+
+    Raises:
+        NotFound: if there is no table.
+        InvalidOption: for arguments that contradict each other.
+        CorruptMetadata: if the table cannot be loaded.
+        StorageError: if the storage fails.
     """
-    given, stores = dict(options or {}), storage_options or {}
     settings = SinkSettings(
-        location=storage.location, token="doctor", options=given, storage_options=stores, mode=mode
+        location=storage.location,
+        token="doctor",
+        options=dict(options or {}),
+        storage_options=storage_options or {},
+        mode=mode,
     )
     doctor = _Doctor(storage, settings, query_name, runtime or system())
     if checkpoint is not None:
@@ -105,7 +123,12 @@ def examine(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NotingReplayErrors(ReplayErrors):
-    """Refuses as the sink does. What the operator's options allow is noted instead of logged."""
+    """Refuses as the sink does. What the operator's options allow is noted instead of logged.
+
+    Attributes:
+        noted: reasons to look before a restart.
+        history: what is shown and says nothing of the restart.
+    """
 
     noted: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
@@ -114,7 +137,6 @@ class _NotingReplayErrors(ReplayErrors):
         self.noted.append(text)
 
     def left_nothing(self, first: int, last: int) -> None:
-        """Is shown, and says nothing of the restart."""
         self.history.append(gap_in_words(first, last))
 
     def decide(
@@ -133,79 +155,142 @@ class _NotingReplayErrors(ReplayErrors):
         ReplayErrors.decide(self, option, kind, cause, cure, **facts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Others:
+    """The other commit users whose sinks may be in the run of the one that is judged.
+
+    Attributes:
+        users: those that are taken for sinks of the same run.
+        apart: those of them that may be other names of the one that is judged.
+    """
+
+    users: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restart:
+    """The restart of one sink, and what is known of its stream.
+
+    Attributes:
+        checkpoint: of the query.
+        kind: of the checkpoint.
+        query_id: in the checkpoint; None if it has none.
+        identity: of the restarted sink.
+        batch: that Spark asks for first.
+        is_replay: whether Spark has planned that batch before.
+        done: the newest batch that the query has done; None if it has done none.
+        last: the stream's newest snapshot; None if none is left.
+        owner: the query that has written as the sink's commit user; None if none is known.
+        is_stranger: whether the query has done batches, and the table holds nothing of it.
+    """
+
+    checkpoint: Checkpoint
+    kind: Kind
+    query_id: str | None
+    identity: WriterIdentity
+    batch: Batch
+    is_replay: bool
+    done: int | None
+    last: Snapshot | None
+    owner: str | None
+    is_stranger: bool
+
+
 class _Doctor:
+    """Judges the sinks that write to one table.
+
+    `settings` and `query_name` are the arguments of the restarted sinks and query.
+    """
+
     def __init__(
         self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime
     ) -> None:
         check_sink_options(settings.options)
-        self._storage, self._settings, self._runtime = storage, settings, runtime
+        self._storage = storage
+        self._settings = settings
+        self._runtime = runtime
         self._query_name = query_name
         self._snapshots = SnapshotStore(storage, runtime)
-        try:
+        self._registered: tuple[RegisteredWriter, ...] = ()
+        # If the sink would read a broken register, the judgement does, too, and reports it.
+        with suppress(FormatError):
             self._registered = registered_writers(storage)
-        except FormatError:
-            # if the sink would read the broken register, the judgement does, too, and reports it
-            self._registered = ()
         self._removals = read_removals(storage)
         self._table = load_table(storage, settings.options)
 
+    # -- which sinks ------------------------------------------------------------------------------
     def of_checkpoint(
         self,
         checkpoint: Checkpoint,
         user: str | None,
         names: Sequence[str] = (),
-        known: Sequence[str] = (),
+        all_users: Sequence[str] = (),
     ) -> tuple[Diagnosis, ...]:
-        """`known` are users of whom only `user` is judged."""
+        """The diagnoses of the sinks that a query with this checkpoint has.
+
+        Args:
+            checkpoint: of the query.
+            user: the commit user of its only sink to judge; None if it is not given.
+            names: of its sinks, in the order in which they are called.
+            all_users: users of whom only `user` is judged.
+        """
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
-            why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
-            return (self._unusable(checkpoint.root, user, *why),)
-        query_id = checkpoint.query_id()
-        query_id = query_id or _NEW_QUERY
+            explanation, cure = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
+            return (self._unusable(checkpoint.root, user, explanation, cure),)
+        query_id = checkpoint.query_id() or _NEW_QUERY
         users = self._users_of(query_id, names) if user is None else [user]
         renamed = [] if names or user is not None else self._renamed_by_prefix(query_id, users)
-        found = []
-        for position, one in enumerate(users):
-            others = frozenset(users[:position] if names else {*users, *known} - {one})
-            apart = frozenset() if names else self._apart_from(one, others)
-            found.append(self._of_sink(checkpoint, kind, one, others, apart))
-        found += [self._of_sink(checkpoint, kind, one, frozenset()) for one in renamed]
-        return tuple(found)
+        diagnoses = []
+        for position, sink_user in enumerate(users):
+            if names:
+                others = _Others(users=frozenset(users[:position]))
+            else:
+                other_users = frozenset({*users, *all_users} - {sink_user})
+                others = _Others(users=other_users, apart=self._apart_from(sink_user, other_users))
+            diagnoses.append(self._of_sink(checkpoint, kind, sink_user, others))
+        for sink_user in renamed:
+            diagnoses.append(self._of_sink(checkpoint, kind, sink_user, _Others()))
+        return tuple(diagnoses)
 
     def of_registered(self, user: str | None) -> tuple[Diagnosis, ...]:
-        everybody = {one.query_id for one in self._registered}
-        users = [one.user for one in self._registered]
-        found: list[Diagnosis] = []
-        for register in sorted(self._registered, key=lambda one: one.user):
-            if user not in (None, register.user):
+        """The diagnoses of the registered streams, or only of this commit user's."""
+        query_ids = {writer.query_id for writer in self._registered}
+        users = [writer.user for writer in self._registered]
+        diagnoses: list[Diagnosis] = []
+        for writer in sorted(self._registered, key=lambda writer: writer.user):
+            if user not in (None, writer.user):
                 continue
-            if register.checkpoint is None:
-                unknown = "The table does not know where the stream's checkpoint is."
-                found.append(
+            if writer.checkpoint is None:
+                diagnoses.append(
                     self._unusable(
-                        None, register.user, unknown, "Give the folder of its checkpoint."
+                        None,
+                        writer.user,
+                        "The table does not know where the stream's checkpoint is.",
+                        "Give the folder of its checkpoint.",
                     )
                 )
                 continue
-            checkpoint = open_checkpoint(register.checkpoint, self._settings.storage_options)
-            now = checkpoint.query_id()
-            if user is None and now is not None and now != register.query_id and now in everybody:
-                continue  # its checkpoint now belongs to a later query, which is registered, too
-            found += self.of_checkpoint(checkpoint, register.user, known=users)
-        return tuple(found)
+            checkpoint = open_checkpoint(writer.checkpoint, self._settings.storage_options)
+            query_id = checkpoint.query_id()
+            is_of_later_query = query_id != writer.query_id and query_id in query_ids
+            if user is None and query_id is not None and is_of_later_query:
+                continue  # the later query is registered, too, and is judged
+            diagnoses += self.of_checkpoint(checkpoint, writer.user, all_users=users)
+        return tuple(diagnoses)
 
     def _default_user(self, query_id: str) -> str:
         return f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
 
-    def _renamed_by_prefix(self, query_id: str, registered: Sequence[str]) -> list[str]:
+    def _renamed_by_prefix(self, query_id: str, users: Sequence[str]) -> list[str]:
         """The commit user that the sink gets by a given prefix under which its query has not
-        registered so far. The users that have are then no sinks of the new run.
+        registered so far: none of the query's `users` has it. The users that are registered are
+        then no sinks of the new run.
         """
         default = self._default_user(query_id)
-        if self._settings.prefix is None or any(
-            one == default or one.startswith(f"{default}_") for one in registered
-        ):
+        is_registered = any(user == default or user.startswith(f"{default}_") for user in users)
+        if self._settings.prefix is None or is_registered:
             return []
         return [default]
 
@@ -213,228 +298,287 @@ class _Doctor:
         """The other users that have been in no run with this one, as far as is known: one of the two
         may be an old name of the other.
         """
-        runs = {one.user: one.runs for one in self._registered}
-        mine = runs.get(user, frozenset())
-        return frozenset(one for one in others if mine.isdisjoint(runs.get(one, frozenset())))
+        runs = {writer.user: writer.runs for writer in self._registered}
+        runs_of_user = runs.get(user, frozenset())
+        return frozenset(
+            other for other in others if runs_of_user.isdisjoint(runs.get(other, frozenset()))
+        )
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
+        """The commit users of the query's sinks: by their names, or those that are registered."""
         default = self._default_user(query_id)
         if names:
             return [f"{default}_{name}" if name else default for name in names]
-        return sorted(one.user for one in self._registered if one.query_id == query_id) or [default]
+        registered = [writer.user for writer in self._registered if writer.query_id == query_id]
+        return sorted(registered) or [default]
 
-    def _of_sink(
-        self,
-        checkpoint: Checkpoint,
-        kind: Kind,
-        user: str,
-        others: frozenset[str],
-        apart: frozenset[str] = frozenset(),
-    ) -> Diagnosis:
-        """The sink's answer, and what the doctor knows beyond it. `others` are taken for sinks of
-        the same run; those of them that are `apart` may be other names of this one.
-        """
-        batch, replayed = _next_batch(checkpoint)
-        query, run, root = (
-            checkpoint.query_id() or _NEW_QUERY,
-            f"restart-{self._runtime.ids.uuid()}",
-            checkpoint.root,
-        )
-        facts = {
-            "query_id": query,
-            "run_id": run,
-            "checkpoint": root,
-            "query_name": self._query_name,
-        }
-        identity = WriterIdentity(user=user, token="doctor", **facts)
-        where, options = self._storage.location, self._table.options
-        refuse = _NotingReplayErrors(
-            location=where, user=user, batch_id=batch.batch_id, options=options
-        )
-        last = self._last_of(identity)
-        diagnosis = _of_last(user, checkpoint.root, last)
-        other_users = tuple(
-            sorted(
-                one.user for one in self._registered if one.query_id == query and one.user != user
-            )
-        )
+    # -- one sink ---------------------------------------------------------------------------------
+    def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: _Others) -> Diagnosis:
+        """The sink's answer, and what the doctor knows beyond it."""
+        restart = self._restart(checkpoint, kind, user)
         diagnosis = replace(
-            diagnosis,
-            query_id=checkpoint.query_id(),
-            batch=batch.batch_id,
-            replayed=replayed,
-            other_users=other_users,
+            _of_last(user, checkpoint.root, restart.last),
+            query_id=restart.query_id,
+            batch=restart.batch.batch_id,
+            replayed=restart.is_replay,
+            other_users=self._other_users(restart.identity),
             history=removals_in_words(self._removals, user),
         )
-        owner = self._owner_of(user, last)
+        refusals = self._refusals(restart)
+        diagnosis = self._judged(diagnosis, restart, others, refusals)
+        return self._concluded(diagnosis, restart, tuple(refusals.noted))
+
+    def _restart(self, checkpoint: Checkpoint, kind: Kind, user: str) -> _Restart:
+        batch, is_replay = _next_batch(checkpoint)
+        identity = WriterIdentity(
+            user=user,
+            token="doctor",
+            query_id=checkpoint.query_id() or _NEW_QUERY,
+            run_id=f"restart-{self._runtime.ids.uuid()}",
+            checkpoint=checkpoint.root,
+            query_name=self._query_name,
+        )
+        last = self._last_of(identity)
+        query_id = checkpoint.query_id()
         done = checkpoint.done_batch() if kind is Kind.QUERY else None
-        stranger = done is not None and self._is_stranger(identity)
+        return _Restart(
+            checkpoint=checkpoint,
+            kind=kind,
+            query_id=query_id,
+            identity=identity,
+            batch=batch,
+            is_replay=is_replay,
+            done=done,
+            last=last,
+            owner=self._owner_of(user, last),
+            is_stranger=done is not None and self._is_stranger(identity),
+        )
+
+    def _judged(
+        self,
+        diagnosis: Diagnosis,
+        restart: _Restart,
+        others: _Others,
+        refusals: _NotingReplayErrors,
+    ) -> Diagnosis:
+        """The diagnosis with what the sink would do, or with the error that it would raise. The
+        refusals note what is passed over.
+        """
+        batch = restart.batch
         try:
-            judged = self._judge(identity, batch, others, refuse)
-            verdict, said = in_words(judged, batch.batch_id, replayed)
-            said += self._without(identity, batch, others, apart)
-            history = (*diagnosis.history, *refuse.history)
-            diagnosis = replace(diagnosis, verdict=verdict, explanation=said, history=history)
-            if not stranger and kind is Kind.QUERY:
-                refuse.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
+            verdict = self._judge(restart, others.users, refusals)
+            name, explanation = in_words(verdict, batch.batch_id, restart.is_replay)
+            explanation += self._without_apart(restart, others)
+            history = (*diagnosis.history, *refusals.history)
+            diagnosis = replace(diagnosis, verdict=name, explanation=explanation, history=history)
+            if restart.kind is Kind.QUERY and not restart.is_stranger:
+                done_millis = batch.previous_done_millis
+                refusals.noted.extend(judge_columns(self._table, restart.last, done_millis))
         except PaimonStreamError as error:
-            new_names = () if owner is not None else other_users
-            cure = cure_of(error, checkpoint.root, self._known_checkpoint(user, last), new_names)
-            name, option = type(error).__name__, error.context.get("option")
+            # Only a commit user that is new here can be a new name of a sink.
+            earlier_names = diagnosis.other_users if restart.owner is None else ()
+            known_checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
             diagnosis = replace(
-                diagnosis, verdict=name, explanation=error.message, cure=cure, option=option
+                diagnosis,
+                verdict=type(error).__name__,
+                explanation=error.message,
+                cure=cure_of(error, restart.checkpoint.root, known_checkpoint, earlier_names),
+                option=error.context.get("option"),
             )
-        if stranger:
-            return self._stranger(diagnosis, done, last, tuple(refuse.noted))
+        return diagnosis
+
+    def _concluded(
+        self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
+    ) -> Diagnosis:
+        """The diagnosis with what the doctor knows beyond the sink's answer."""
+        if restart.is_stranger:
+            return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__
-        if is_reset and done is not None and other_users and owner not in (None, query):
-            return self._beside(diagnosis, owner, last)
-        if kind is not Kind.QUERY:
-            return self._beginner(diagnosis, kind)
-        if diagnosis.cure is not None or refuse.noted:
-            return replace(diagnosis, notes=tuple(refuse.noted), known=self._known(user))
+        is_of_other_query = restart.owner not in (None, restart.identity.query_id)
+        is_of_two = is_reset and bool(diagnosis.other_users) and is_of_other_query
+        if is_of_two and restart.done is not None:
+            return self._two_streams(diagnosis, restart)
+        if restart.kind is not Kind.QUERY:
+            return self._beginner(diagnosis, restart.kind)
+        if diagnosis.cure is not None or notes:
+            return replace(diagnosis, notes=notes, known=self._known(diagnosis.user))
         return replace(diagnosis, safe=True)
 
-    def _without(
-        self,
-        identity: WriterIdentity,
-        batch: Batch,
-        others: frozenset[str],
-        apart: frozenset[str],
-    ) -> str:
+    def _refusals(self, restart: _Restart) -> _NotingReplayErrors:
+        return _NotingReplayErrors(
+            location=self._storage.location,
+            user=restart.identity.user,
+            batch_id=restart.batch.batch_id,
+            options=self._table.options,
+        )
+
+    def _other_users(self, identity: WriterIdentity) -> tuple[str, ...]:
+        """The other commit users under which the query is registered."""
+        users = [
+            writer.user
+            for writer in self._registered
+            if writer.query_id == identity.query_id and writer.user != identity.user
+        ]
+        return tuple(sorted(users))
+
+    def _without_apart(self, restart: _Restart, others: _Others) -> str:
         """What the sink raises if the query has no sinks as the users that are `apart`, as a
         sentence; empty if nothing.
         """
-        where, options = self._storage.location, self._table.options
-        refuse = _NotingReplayErrors(
-            location=where, user=identity.user, batch_id=batch.batch_id, options=options
-        )
         try:
-            if apart:
-                self._judge(identity, batch, others - apart, refuse)
+            if others.apart:
+                self._judge(restart, others.users - others.apart, self._refusals(restart))
         except PaimonStreamError as error:
-            users = " or ".join(map(repr, sorted(apart)))
-            kind = type(error).__name__
-            cure = "Give the names of the query's sinks, or the commit user of its only one."
-            return f" If the query has no sink as {users} any more, this one stops: {kind}. {cure}"
+            users = " or ".join(map(repr, sorted(others.apart)))
+            return (
+                f" If the query has no sink as {users} any more, this one stops: {type(error).__name__}. "
+                "Give the names of the query's sinks, or the commit user of its only one."
+            )
         return ""
 
-    def _judge(
-        self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors
-    ) -> Verdict:
+    def _judge(self, restart: _Restart, others: frozenset[str], refusals: ReplayErrors) -> Verdict:
+        """What the sink would decide on the batch, if `others` were sinks of the same run. Raises
+        what the sink would raise.
+        """
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
-        found = gather(self._table, identity, batch, snapshots=self._snapshots)
-        evidence = replace(found, claimed=others.__contains__)
+        evidence = gather(self._table, restart.identity, restart.batch, snapshots=self._snapshots)
+        evidence = replace(evidence, claimed=others.__contains__)
         return judge(
-            self._table, evidence, refuse, self._runtime, overwrites=self._settings.overwrites
+            self._table, evidence, refusals, self._runtime, overwrites=self._settings.overwrites
         )
 
+    # -- checkpoints that do not belong here ------------------------------------------------------
     def _is_stranger(self, identity: WriterIdentity) -> bool:
         """Whether the table holds nothing of this query. What an unknown query has left under its
         commit user may be its own.
         """
-        user, query = identity.user, identity.query_id
-        registered = ((one.user, one.query_id) for one in self._registered)
+        registered = ((writer.user, writer.query_id) for writer in self._registered)
         published = (
-            (one.commit_user, Marks.of(own_properties(one)).query_id) for one in self._walk()
+            (snapshot.commit_user, Marks.of(own_properties(snapshot)).query_id)
+            for snapshot in self._walk()
         )
         return not any(
-            theirs == query or (theirs is None and whose == user)
-            for whose, theirs in chain(registered, published)
+            query_id == identity.query_id or (query_id is None and user == identity.user)
+            for user, query_id in chain(registered, published)
         )
 
     def _stranger(
-        self, diagnosis: Diagnosis, done: int | None, last: Snapshot | None, noted: tuple[str, ...]
+        self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
         """The query has done batches, but none of them is known in this table. If snapshots have
         expired, it may have done them here.
         """
         known = self._known(diagnosis.user)
-        what = f"has done its batches up to {done} and has left no trace in this table"
-        who = f"The checkpoint is of query {diagnosis.query_id}, which {what}"
+        trace = (
+            f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {restart.done} "
+            "and has left no trace in this table"
+        )
         if diagnosis.verdict == TableReplaced.__name__:
-            return replace(diagnosis, known=known, notes=(*noted, f"{who}."))
-        right = self._known_checkpoint(diagnosis.user, last)
-        those = "the checkpoint of a stream of this table"
-        if right is not None:
-            those = f"{those} (for commit user {diagnosis.user!r} give {right})"
-        cure = f"Give {those}, or the table of this stream"
-        risk = "rows of another stream would come into this table"
+            return replace(diagnosis, known=known, notes=(*notes, f"{trace}."))
+        checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
+        hint = ""
+        if checkpoint is not None:
+            hint = f" (for commit user {diagnosis.user!r} give {checkpoint})"
         oldest = next(iter(self._snapshots.ids()), 1)
-        if diagnosis.verdict == HistoryUnknown.__name__ or (oldest > 1 and diagnosis.cure is None):
-            gone = "its snapshots have expired and its notes in _paimon_stream were deleted"
-            why = f"{who}. It is a stream into another table, or {gone}. {diagnosis.explanation}"
-            mine = f"{diagnosis.cure}" if diagnosis.cure else "Look for its rows before it starts."
-            cure = f"If it wrote elsewhere: {cure}; here {risk}. If it wrote here: {mine}"
-            return replace(diagnosis, known=known, explanation=why, cure=cure, notes=noted)
-        would = f" The sink would write batch {diagnosis.batch} here, without earlier batches."
-        why = f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}"
-        cure = f"{cure}. Do not let it continue: {risk}."
-        return replace(diagnosis, option=None, known=known, explanation=why, cure=cure)
-
-    def _owner_of(self, user: str, last: Snapshot | None) -> str | None:
-        """The query that has written as this commit user, by its register or else by its last
-        snapshot; None if none has, or it is not known.
-        """
-        registered = [one.query_id for one in self._registered if one.user == user]
-        if registered:
-            return registered[0]
-        if last is None or last.commit_user != user:
-            return None
-        return Marks.of(own_properties(last)).query_id
-
-    def _beside(self, diagnosis: Diagnosis, owner: str | None, last: Snapshot | None) -> Diagnosis:
-        """The checkpoint is of one stream of this table, and the commit user of another one."""
-        theirs = listed(diagnosis.other_users)
-        query = diagnosis.query_id
-        why = (
-            f"The checkpoint is of query {query}, which writes here as commit user {theirs}. Commit user "
-            f"{diagnosis.user!r} is that of query {owner}."
-        )
-        right = self._known_checkpoint(diagnosis.user, last)
-        own = "its own checkpoint" if right is None else f"its checkpoint: give {right}"
-        cure = (
-            f"For commit user {diagnosis.user!r} take {own}. For this checkpoint take commit user {theirs}; a new "
-            "sink of its query needs a name that nobody has had here. Do not let it continue: the rows of one stream "
-            "would be taken for those of the other."
-        )
+        is_unknown = diagnosis.verdict == HistoryUnknown.__name__
+        if is_unknown or (oldest > 1 and diagnosis.cure is None):
+            cure_here = diagnosis.cure or "Look for its rows before it starts."
+            return replace(
+                diagnosis,
+                known=known,
+                explanation=f"{trace}. It is a stream into another table, or its snapshots have expired and "
+                f"its notes in _paimon_stream were deleted. {diagnosis.explanation}",
+                cure=f"If it wrote elsewhere: Give the checkpoint of a stream of this table{hint}, or the table of "
+                "this stream; here rows of another stream would come into this table. "
+                f"If it wrote here: {cure_here}",
+                notes=notes,
+            )
+        would_write = ""
+        if diagnosis.cure is None:
+            would_write = (
+                f" The sink would write batch {diagnosis.batch} here, without earlier batches."
+            )
         return replace(
-            diagnosis, option=None, known=self._known(diagnosis.user), explanation=why, cure=cure
+            diagnosis,
+            option=None,
+            known=known,
+            explanation=f"{trace}: it is a stream into another table.{would_write}",
+            cure=f"Give the checkpoint of a stream of this table{hint}, or the table of this stream. "
+            "Do not let it continue: rows of another stream would come into this table.",
+        )
+
+    def _two_streams(self, diagnosis: Diagnosis, restart: _Restart) -> Diagnosis:
+        """The checkpoint is of one stream of this table, and the commit user of another one."""
+        users_of_query = listed(diagnosis.other_users)
+        checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
+        right_checkpoint = "its own checkpoint"
+        if checkpoint is not None:
+            right_checkpoint = f"its checkpoint: give {checkpoint}"
+        return replace(
+            diagnosis,
+            option=None,
+            known=self._known(diagnosis.user),
+            explanation=f"The checkpoint is of query {diagnosis.query_id}, which writes here as commit user "
+            f"{users_of_query}. Commit user {diagnosis.user!r} is that of query {restart.owner}.",
+            cure=f"For commit user {diagnosis.user!r} take {right_checkpoint}. For this checkpoint take commit user "
+            f"{users_of_query}; a new sink of its query needs a name that nobody has had here. Do not let it "
+            "continue: the rows of one stream would be taken for those of the other.",
         )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
         """No query can be restarted from this checkpoint, even if the sink would admit a new
         query.
         """
-        why, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
+        explanation, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
         if diagnosis.cure is not None:
-            why, cure = f"{why} {diagnosis.explanation}", diagnosis.cure
-        return replace(diagnosis, explanation=why, cure=cure, known=self._known(diagnosis.user))
+            explanation = f"{explanation} {diagnosis.explanation}"
+            cure = diagnosis.cure
+        known = self._known(diagnosis.user)
+        return replace(diagnosis, explanation=explanation, cure=cure, known=known)
 
     def _unusable(
         self, root: str | None, user: str | None, explanation: str, cure: str
     ) -> Diagnosis:
-        last = next(
-            (one for one in self._walk() if one.commit_user == user and _is_batch(one)), None
-        )
+        """Nothing can be judged. `root` is the folder of the checkpoint, None if it is not known."""
+        last = None
+        for snapshot in self._walk():
+            if snapshot.commit_user == user and _is_of_stream(snapshot):
+                last = snapshot
+                break
         diagnosis = _of_last(user or "-", root, last)
         return replace(diagnosis, explanation=explanation, cure=cure, known=self._known(user))
 
-    def _known(self, besides: str | None) -> tuple[Writer, ...]:
-        """The other streams of this table, without those of other engines."""
+    # -- what the table knows ---------------------------------------------------------------------
+    def _owner_of(self, user: str, last: Snapshot | None) -> str | None:
+        """The query that has written as this commit user, by its register or else by its last
+        snapshot; None if none has, or it is not known.
+        """
+        for writer in self._registered:
+            if writer.user == user:
+                return writer.query_id
+        if last is None or last.commit_user != user:
+            return None
+        return Marks.of(own_properties(last)).query_id
+
+    def _known(self, user: str | None) -> tuple[Writer, ...]:
+        """The streams of this table but this user's, without those of other engines."""
         try:
-            found = writers_of(self._table)
+            writers = writers_of(self._table)
         except PaimonStreamError:
             return ()  # the judgement meets it, too, and says so
-        return tuple(one for one in found if one.query_id is not None and one.user != besides)
+        return tuple(
+            writer for writer in writers if writer.query_id is not None and writer.user != user
+        )
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
         """Where the stream's checkpoint is, according to its register or else to its last
         snapshot.
         """
-        of_last = None if last is None else Marks.of(own_properties(last)).checkpoint
-        return next((one.checkpoint for one in self._registered if one.user == user), of_last)
+        for writer in self._registered:
+            if writer.user == user:
+                return writer.checkpoint
+        return None if last is None else Marks.of(own_properties(last)).checkpoint
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
         """The stream's newest snapshot, whatever its query. None if there is none, or a newer one
@@ -443,12 +587,13 @@ class _Doctor:
         for snapshot in self._walk():
             marks = Marks.of(own_properties(snapshot))
             # A commit user that contains the query's id differs from query to query.
-            earlier = (
+            is_of_earlier_query = (
                 marks.checkpoint == identity.checkpoint
                 and str(marks.query_id) in snapshot.commit_user
+                and identity.query_id not in (None, marks.query_id)
             )
-            earlier = earlier and identity.query_id not in (None, marks.query_id)
-            if (earlier or snapshot.commit_user == identity.user) and _is_batch(snapshot):
+            is_own = is_of_earlier_query or snapshot.commit_user == identity.user
+            if is_own and _is_of_stream(snapshot):
                 return snapshot
         return None
 
@@ -463,20 +608,19 @@ class _Doctor:
 
 def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
     """A diagnosis that says only what the stream's newest snapshot shows."""
-    found = Diagnosis(user=user, checkpoint=root)
     if last is None:
-        return found
-    query, batch = Marks.of(own_properties(last)).query_id, last.commit_identifier
-    return replace(
-        found,
-        last_batch=batch,
+        return Diagnosis(user=user, checkpoint=root)
+    return Diagnosis(
+        user=user,
+        checkpoint=root,
+        last_batch=last.commit_identifier,
         last_snapshot=last.id,
         last_millis=last.time_millis,
-        last_query_id=query,
+        last_query_id=Marks.of(own_properties(last)).query_id,
     )
 
 
-def _is_batch(snapshot: Snapshot) -> bool:
+def _is_of_stream(snapshot: Snapshot) -> bool:
     return snapshot.commit_identifier != BATCH_IDENTIFIER
 
 
@@ -484,14 +628,16 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
     """The batch that Spark asks for after a restart, and whether that batch is a replay. If the
     newest planned batch is not done, Spark runs it again. Otherwise it plans the next one.
     """
-    planned, done = checkpoint.planned_batch(), checkpoint.done_batch()
-    replayed = planned is not None and planned != done
-    batch_id = 0 if planned is None else planned if replayed else planned + 1
-    offsets = checkpoint.offsets_hash(batch_id) if replayed else _NOT_PLANNED
+    planned = checkpoint.planned_batch()
+    done = checkpoint.done_batch()
+    is_replay = planned is not None and planned != done
+    batch_id = 0
+    if planned is not None:
+        batch_id = planned if is_replay else planned + 1
+    offsets = checkpoint.offsets_hash(batch_id) if is_replay else _NOT_PLANNED
     done_millis = checkpoint.done_millis(batch_id - 1)
-    return Batch(
-        batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis
-    ), replayed
+    batch = Batch(batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis)
+    return batch, is_replay
 
 
 _MINUTE: Final = 60_000
@@ -507,25 +653,29 @@ def leftovers(
     cannot be read. `now_millis` is the time since the epoch by the local clock. Raises
     `StorageError`.
     """
-    found = []
+    texts = []
     pins = read_pins(storage)
     if pins:
-        named = ", ".join(f"{one.path} ({_age(now_millis - one.millis)})" for one in pins)
-        found.append(f"{named}: {under_way(storage, pins, 'nothing expires').message}")
+        ages = ", ".join(f"{pin.path} ({_age(now_millis - pin.millis)})" for pin in pins)
+        texts.append(f"{ages}: {under_way(storage, pins, 'nothing expires').message}")
     for note in ExpiringNotes(storage).written():
         if not is_young(note.millis, now_millis):
-            what = f"the expiry of snapshot {note.snapshot_id} was interrupted. expire_snapshots() finishes it."
-            found.append(f"{note.path} ({_age(now_millis - note.millis)}): {what}")
+            texts.append(
+                f"{note.path} ({_age(now_millis - note.millis)}): the expiry of snapshot {note.snapshot_id} "
+                "was interrupted. expire_snapshots() finishes it."
+            )
     for name in tag_names(storage):
-        wrong = find_tag(storage, name)
-        if isinstance(wrong, FormatError):
+        tag = find_tag(storage, name)
+        if isinstance(tag, FormatError):
             age = _age(now_millis - storage.stat(tag_path(name)).modified_millis)
-            found.append(f"{tag_path(name)} ({age}): {wrong.message}")
-    return tuple(found)
+            texts.append(f"{tag_path(name)} ({age}): {tag.message}")
+    return tuple(texts)
 
 
 def _age(millis: int) -> str:
     if millis < -_MINUTE:
         return "its time is in the future"
-    scale, unit = next((one for one in _UNITS if millis >= 2 * one[0]), _UNITS[-1])
-    return f"{max(millis, 0) // scale} {unit} old"
+    for scale, unit in _UNITS:
+        if millis >= 2 * scale:
+            return f"{millis // scale} {unit} old"
+    return f"{max(millis, 0) // _MINUTE} minutes old"

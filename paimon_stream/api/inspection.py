@@ -3,19 +3,14 @@ is written. Everything is read from one snapshot, or from all snapshots that are
 cached.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    CommitKind,
-    Marks,
-    Snapshot,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
@@ -31,8 +26,13 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A live data file: the partition's values by column, the bucket, the path, and its metadata
-    (sizes in bytes).
+    """A live data file.
+
+    Attributes:
+        partition: its values by column.
+        bucket: in which it lies.
+        path: of the file.
+        meta: its metadata, with sizes in bytes.
     """
 
     partition: Mapping[str, Any]
@@ -53,9 +53,16 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """The live files of one partition: its values by column, and its folder. Sizes are bytes.
-    `rows` counts rows in files: with a primary key, a key may have several rows, and deletes are
-    rows, too.
+    """The live files of one partition.
+
+    Attributes:
+        values: of the partition, by column.
+        path: its folder.
+        buckets: that have files.
+        files: in all buckets.
+        rows: in these files. With a primary key, a key may have several rows, and deletes are rows,
+            too.
+        bytes: of these files.
     """
 
     values: Mapping[str, Any]
@@ -68,10 +75,26 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Report):
-    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are
-    bytes. `earliest` and `latest` are snapshot ids. `rows` counts the rows in the files: with a
-    primary key, a key may have several rows until they are merged. `delete_rows` of these are
-    deletes. `mean_file_bytes` is 0 without files.
+    """A table in numbers. The numbers of partitions, buckets, files, rows and manifests are those of
+    one snapshot.
+
+    Attributes:
+        snapshot: that snapshot; None in an empty table.
+        snapshots: that exist.
+        earliest: the id of the oldest of them.
+        latest: the id of the newest of them.
+        tags: that exist.
+        schema_id: of the table as it was loaded.
+        partitions: that have files.
+        buckets: that have files, in all partitions.
+        files: live data files.
+        primary_keys: the columns of the primary key.
+        rows: in the files. With a primary key, a key may have several rows until they are merged.
+        delete_rows: those of the rows that are deletes.
+        bytes: of the files.
+        mean_file_bytes: 0 without files.
+        manifests: of the snapshot.
+        manifest_bytes: of all of them.
     """
 
     snapshot: Snapshot | None
@@ -95,11 +118,25 @@ class Statistics(Report):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
     """A stream or another writer: one commit user, and its query if that is known. The facts come
-    from the snapshots that are left. `batches` is the number of batches that have a snapshot.
-    `gaps` are ranges of batch ids, between the first and the last, without a snapshot (a batch
-    without rows creates none). The batch ids are None for batch commits, and if all snapshots have
-    expired. Times are epoch milliseconds. `registered` says that this is a stream of this package,
-    registered in the table. `last_story` is the summary of the newest batch.
+    from the snapshots that are left.
+
+    Attributes:
+        user: the commit user.
+        query_id: of the query; None if no snapshot names it.
+        checkpoint: of the query.
+        query_name: of the query.
+        registered: whether this is a stream of this package, registered in the table.
+        runs: of the query that have left a snapshot.
+        snapshots: of the writer.
+        batches: that have a snapshot.
+        first_batch: their smallest id; None for batch commits, and if all snapshots have expired.
+        last_batch: their largest id; None as for `first_batch`.
+        gaps: ranges of batch ids, between the first and the last, without a snapshot. A batch
+            without rows creates none.
+        last_snapshot: the id of the newest snapshot.
+        last_millis: the time of the newest snapshot, in epoch milliseconds.
+        watermark: of the newest snapshot, in epoch milliseconds.
+        last_story: the summary of the newest batch.
     """
 
     user: str
@@ -121,12 +158,20 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One snapshot: when (ISO text in UTC), what and by whom. `identifier` is the batch id of a
-    stream, None for a batch commit. `rows_added` may be negative; both counts are of rows in files.
-    `marks` say which query made it, and `batch` sums up what it added; their values are None if
-    another engine made it. `previous` says how the stream's commit before went: `batch`,
-    `attempts`, `conflicts` of compactions if there were any, and milliseconds by phase; {} if
-    nothing is known.
+    """One snapshot: when, what and by whom.
+
+    Attributes:
+        id: of the snapshot.
+        time: ISO text in UTC.
+        kind: of the commit, such as `APPEND`.
+        user: the commit user.
+        identifier: the batch id of a stream; None for a batch commit.
+        rows_added: rows in files; may be negative.
+        rows: rows in all files of the snapshot.
+        marks: which query made it. The values are None if another engine made it.
+        batch: sums up what it added. The values are None if another engine made it.
+        previous: how the stream's commit before went: `batch`, `attempts`, `conflicts` of
+            compactions if there were any, and milliseconds by phase; {} if nothing is known.
     """
 
     id: int
@@ -149,23 +194,7 @@ class History(tuple[HistoryEntry, ...]):
     @classmethod
     def of(cls, snapshots: Iterable[Snapshot]) -> "History":
         """The history of these snapshots, which are in ascending order."""
-        return cls(
-            HistoryEntry(
-                id=one.id,
-                time=iso(one.time_millis) or "",
-                kind=one.commit_kind.value,
-                user=one.commit_user,
-                identifier=None
-                if one.commit_identifier == BATCH_IDENTIFIER
-                else one.commit_identifier,
-                rows_added=one.delta_record_count,
-                rows=one.total_record_count,
-                marks=Marks.of(own_properties(one)),
-                batch=BatchSummary.of(own_properties(one)),
-                previous=previous_of(own_properties(one)),
-            )
-            for one in reversed(tuple(snapshots))
-        )
+        return cls(_history_entry(snapshot) for snapshot in reversed(tuple(snapshots)))
 
     def __repr__(self) -> str:
         """How many there are, and the newest."""
@@ -174,9 +203,25 @@ class History(tuple[HistoryEntry, ...]):
 
     def _repr_html_(self) -> str:
         names = ("id", "time", "kind", "user", "identifier", "rows_added", "rows")
-        return html_table(
-            repr(self), names, ([getattr(one, name) for name in names] for one in self)
-        )
+        rows = ([getattr(entry, name) for name in names] for entry in self)
+        return html_table(repr(self), names, rows)
+
+
+def _history_entry(snapshot: Snapshot) -> HistoryEntry:
+    is_batch_commit = snapshot.commit_identifier == BATCH_IDENTIFIER
+    properties = own_properties(snapshot)
+    return HistoryEntry(
+        id=snapshot.id,
+        time=iso(snapshot.time_millis) or "",
+        kind=snapshot.commit_kind.value,
+        user=snapshot.commit_user,
+        identifier=None if is_batch_commit else snapshot.commit_identifier,
+        rows_added=snapshot.delta_record_count,
+        rows=snapshot.total_record_count,
+        marks=Marks.of(properties),
+        batch=BatchSummary.of(properties),
+        previous=previous_of(properties),
+    )
 
 
 def table_file(
@@ -185,11 +230,12 @@ def table_file(
     entry: ManifestEntry,
 ) -> TableFile:
     """The file that a manifest entry of the table at `location` describes. Raises `FormatError`."""
-    partition, path = (
-        partition_by_column(layout, entry.partition),
-        layout.whole_path(location, entry),
+    return TableFile(
+        partition=partition_by_column(layout, entry.partition),
+        bucket=entry.bucket,
+        path=layout.whole_path(location, entry),
+        meta=entry.file,
     )
-    return TableFile(partition=partition, bucket=entry.bucket, path=path, meta=entry.file)
 
 
 def partitions_of(
@@ -203,7 +249,7 @@ def partitions_of(
     snapshot = find_snapshot(table, snapshot_id, None)
     for entry in snapshot_files(table, snapshot):
         grouped.setdefault(entry.partition, []).append(entry)
-    found = (
+    partitions = (
         Partition(
             values=partition_by_column(table.layout, partition),
             path=table.layout.partition(partition),
@@ -214,7 +260,7 @@ def partitions_of(
         )
         for partition, entries in grouped.items()
     )
-    return tuple(sorted(found, key=lambda one: one.path))
+    return tuple(sorted(partitions, key=lambda partition: partition.path))
 
 
 def manifests_of(
@@ -248,7 +294,8 @@ def statistics_of(
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = snapshot_files(table, snapshot)
-    ids, size = SnapshotStore(table.storage).ids(), sum(entry.file.file_size for entry in entries)
+    ids = SnapshotStore(table.storage).ids()
+    size = sum(entry.file.file_size for entry in entries)
     return Statistics(
         snapshot=snapshot,
         snapshots=len(ids),
@@ -279,47 +326,64 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     for snapshot in filter(None, map(store.find, store.ids())):
         query_id = Marks.of(own_properties(snapshot)).query_id
         grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
-    registers = {one.user: one for one in registered_writers(table.storage)}
-    found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
-    found.sort(key=lambda one: -(one.last_snapshot or 0))
-    seen = {(one.user, one.query_id) for one in found}
-    silent = (one for one in registers.values() if (one.user, one.query_id) not in seen)
-    names, left = (
-        ("user", "query_id", "checkpoint", "query_name"),
-        sorted(silent, key=lambda one: one.user),
-    )
-    return (
-        *found,
-        *(Writer(**{name: getattr(one, name) for name in names}, registered=True) for one in left),
+    registered = {writer.user: writer for writer in registered_writers(table.storage)}
+    writers = [
+        _writer(user, query_id, snapshots, registered.get(user))
+        for (user, query_id), snapshots in grouped.items()
+    ]
+    writers.sort(key=lambda writer: -(writer.last_snapshot or 0))
+    without_snapshot = [
+        writer for writer in registered.values() if (writer.user, writer.query_id) not in grouped
+    ]
+    without_snapshot.sort(key=lambda writer: writer.user)
+    return (*writers, *map(_silent_writer, without_snapshot))
+
+
+def _silent_writer(writer: RegisteredWriter) -> Writer:
+    """A registered stream without a snapshot."""
+    return Writer(
+        user=writer.user,
+        query_id=writer.query_id,
+        checkpoint=writer.checkpoint,
+        query_name=writer.query_name,
+        registered=True,
     )
 
 
 def _writer(
-    user: str, query_id: str | None, made: list[Snapshot], registers: Mapping[str, RegisteredWriter]
+    user: str,
+    query_id: str | None,
+    snapshots: Sequence[Snapshot],
+    registered: RegisteredWriter | None,
 ) -> Writer:
-    last = made[-1]
-    with_rows = next(
-        (one for one in reversed(made) if one.commit_kind is not CommitKind.COMPACT), last
+    """The writer of these snapshots, which are in ascending order. `registered` is the stream that
+    is registered for the user, None if there is none.
+    """
+    last = snapshots[-1]
+    last_with_rows = next(
+        (
+            snapshot
+            for snapshot in reversed(snapshots)
+            if snapshot.commit_kind is not CommitKind.COMPACT
+        ),
+        last,
     )
-    marks = [Marks.of(own_properties(snapshot)) for snapshot in made]
-    batches = {one.commit_identifier for one in made if one.commit_identifier != BATCH_IDENTIFIER}
-    register = registers.get(user)
+    marks = [Marks.of(own_properties(snapshot)) for snapshot in snapshots]
+    batches = sorted({snapshot.commit_identifier for snapshot in snapshots} - {BATCH_IDENTIFIER})
     return Writer(
         user=user,
         query_id=query_id,
         checkpoint=marks[-1].checkpoint,
         query_name=marks[-1].query_name,
-        registered=register is not None and register.query_id == query_id,
-        runs=len({one.run_id for one in marks if one.run_id is not None}),
-        snapshots=len(made),
+        registered=registered is not None and registered.query_id == query_id,
+        runs=len({mark.run_id for mark in marks if mark.run_id is not None}),
+        snapshots=len(snapshots),
         batches=len(batches),
-        first_batch=min(batches, default=None),
-        last_batch=max(batches, default=None),
-        gaps=tuple(
-            (low + 1, high - 1) for low, high in pairwise(sorted(batches)) if high - low > 1
-        ),
+        first_batch=batches[0] if batches else None,
+        last_batch=batches[-1] if batches else None,
+        gaps=tuple((low + 1, high - 1) for low, high in pairwise(batches) if high - low > 1),
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,
-        last_story=BatchSummary.of(own_properties(with_rows)),
+        last_story=BatchSummary.of(own_properties(last_with_rows)),
     )

@@ -3,15 +3,15 @@
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
-from operator import attrgetter
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from paimon_stream import errors
 from paimon_stream.api.inspection import History, HistoryEntry
@@ -19,7 +19,6 @@ from paimon_stream.compact.job import compact
 from paimon_stream.extras import require
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.reports import count, iso, silent, size
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import phases_of
@@ -28,6 +27,9 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.verifying import verify
+
+T = TypeVar("T")
 
 _MOST_LISTS: Final = 40
 _MOST_GROUPS: Final = 40
@@ -37,7 +39,7 @@ _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what
     they show, or why there is nothing to show.
     """
@@ -51,32 +53,40 @@ class Section:
 
     def html(self, name: str) -> str:
         """The section. What its plot shows is in the element `name`, for the page's script."""
-        figure = json.dumps(
-            {"data": self.traces, "layout": {"margin": _TOP, **self.layout}}
-        ).replace("<", "\\u003c")
-        plot = (
+        plot = self._plot_html(name) if self.traces else ""
+        return f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{plot}{self._numbers_html()}</section>"
+
+    def _plot_html(self, name: str) -> str:
+        spec = {"data": self.traces, "layout": {"margin": _TOP, **self.layout}}
+        figure = json.dumps(spec).replace("<", "\\u003c")
+        return (
             f'<div class="plot" id="{name}"></div><script type="application/json">{figure}</script>'
         )
-        shown = self.rows[:_MOST_ROWS]
-        of = f", {len(shown):,} of {len(self.rows):,}" if len(shown) < len(self.rows) else ""
-        table = f"<details><summary>Numbers{of}</summary>{_table(self.header, shown)}</details>"
-        inside = (plot if self.traces else "") + (
-            table if self.traces else _table(self.header, shown)
-        ) * bool(shown)
-        return (
-            f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{inside}</section>"
-        )
+
+    def _numbers_html(self) -> str:
+        """The first rows. Below a plot they are folded."""
+        rows = self.rows[:_MOST_ROWS]
+        if not rows:
+            return ""
+        table = _table(self.header, rows)
+        if not self.traces:
+            return table
+        share = f", {len(rows):,} of {len(self.rows):,}" if len(rows) < len(self.rows) else ""
+        return f"<details><summary>Numbers{share}</summary>{table}</details>"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    def cell(one: object) -> str:
-        number = isinstance(one, int | float)
-        text = "" if one is None else f"{one:,}" if number else escape(str(one))
-        return f"<td{' class=n' if number else ''}>{text}</td>"
-
-    titles = "".join(f"<th>{escape(one)}</th>" for one in header)
-    body = "".join(f"<tr>{''.join(map(cell, one))}</tr>" for one in rows)
+    titles = "".join(f"<th>{escape(title)}</th>" for title in header)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "<td></td>"
+    if isinstance(value, int | float):
+        return f"<td class=n>{value:,}</td>"
+    return f"<td>{escape(str(value))}</td>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +96,39 @@ class ReportPage:
     """
 
     title: str
-    tables: Mapping[str, Sequence[Section]]
-    overview: Section | None = None
+    tables: Mapping[str, Sequence[PageSection]]
+    overview: PageSection | None = None
 
     def html(self) -> str:
         """The page, with all that it needs. Raises `MissingExtra` without plotly."""
         plotly = require("plotly.offline", "report", "A report").get_plotlyjs()
-        body = "" if self.overview is None else self.overview.html("overview")
+        now = iso(system().clock.now_millis())
+        body = f"<h1>{escape(self.title)}</h1><p>Made by paimon-stream at {now}.</p>"
+        if self.overview is not None:
+            body += self.overview.html("overview")
+        # A page about one table shows it at once.
+        state = " open" if len(self.tables) == 1 else ""
         for number, (location, sections) in enumerate(self.tables.items()):
             inside = "".join(
-                one.html(f"plot-{number}-{place}") for place, one in enumerate(sections)
+                section.html(f"plot-{number}-{place}") for place, section in enumerate(sections)
             )
-            opened = " open" * (len(self.tables) == 1)
-            body += f"<details class=table{opened}><summary><h2>{escape(location)}</h2></summary>{inside}</details>"
-        made = iso(system().clock.now_millis())
-        head = f"<h1>{escape(self.title)}</h1><p>Made by paimon-stream at {made}.</p>"
+            body += f"<details class=table{state}><summary><h2>{escape(location)}</h2></summary>{inside}</details>"
         return _PAGE.format(
-            title=escape(self.title), style=_STYLE, plotly=plotly, script=_SCRIPT, body=head + body
+            title=escape(self.title), style=_STYLE, plotly=plotly, script=_SCRIPT, body=body
         )
 
     def save(self, path: str | Path) -> None:
         """Writes the page to a file. Raises `InvalidOption` if that cannot be written, and
         `MissingExtra`.
         """
-        text = self.html()
+        page = self.html()
         try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as why:
-            text = f"The report cannot be written to {path}: {why.strerror}. Give another file."
-            raise errors.InvalidOption(text, option="path") from None
+            Path(path).write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise errors.InvalidOption(
+                f"The report cannot be written to {path}: {error.strerror}. Give another file.",
+                option="path",
+            ) from None
 
     def __repr__(self) -> str:
         return f"ReportPage({self.title!r}, {count(len(self.tables), 'table')})"
@@ -129,28 +143,28 @@ def sections_of(
     *,
     snapshots: int = 500,
     sample: int = 0,
-) -> list[Section]:
+) -> list[PageSection]:
     """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with
     `sample` data files. Raises no error of this package.
     """
     store = SnapshotStore(table.storage)
-    wrong: list[str] = []
+    failures: list[str] = []
 
-    def found(snapshot_id: int) -> Snapshot | None:
+    def readable(snapshot_id: int) -> Snapshot | None:
         try:
             return store.find(snapshot_id)
-        except errors.FormatError as damaged:
-            wrong.append(damaged.message)
+        except errors.FormatError as error:
+            failures.append(error.message)
             return None
 
     def history() -> list[Snapshot]:
-        reads = [partial(found, one) for one in store.ids()[-snapshots:]]
-        return [one for one in table.storage.together(reads) if one is not None]
+        reads = [partial(readable, snapshot_id) for snapshot_id in store.ids()[-snapshots:]]
+        return [snapshot for snapshot in table.storage.together(reads) if snapshot is not None]
 
-    newest = _tried([], history, wrong)
+    newest = _read_or_empty(history, failures)
     entries = History.of(newest)
-    live = _tried([], lambda: snapshot_files(table, store.latest()), wrong)
-    made: list[tuple[str, Callable[[], Section]]] = [
+    live = _read_or_empty(lambda: snapshot_files(table, store.latest()), failures)
+    builders: list[tuple[str, Callable[[], PageSection]]] = [
         ("Commits by phase", lambda: _phases(entries)),
         ("Batches", lambda: _batches(entries)),
         ("Attempts and conflicts", lambda: _attempts(entries)),
@@ -161,23 +175,28 @@ def sections_of(
         ("Read amplification", lambda: _amplification(table)),
         ("Findings of verify", lambda: _findings(table, sample)),
     ]
-    damaged = [Section(title="Not readable", about=one) for one in dict.fromkeys(wrong)]
-    return [*damaged, *(_tried_section(title, make) for title, make in made)]
+    sections = [_built_section(title, build) for title, build in builders]
+    damaged = [
+        PageSection(title="Not readable", about=message) for message in dict.fromkeys(failures)
+    ]
+    return [*damaged, *sections]
 
 
-def _tried(nothing: Any, read: Callable[[], Any], wrong: list[str]) -> Any:
+def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
+    """What is read; nothing, and the message among the failures, if it cannot be read."""
     try:
         return read()
-    except errors.PaimonStreamError as why:
-        wrong.append(why.message)
-        return nothing
+    except errors.PaimonStreamError as error:
+        failures.append(error.message)
+        return []
 
 
-def _tried_section(title: str, make: Callable[[], Section]) -> Section:
+def _built_section(title: str, build: Callable[[], PageSection]) -> PageSection:
+    """The section; one that says why it cannot be shown, if something cannot be read."""
     try:
-        return make()
-    except errors.PaimonStreamError as why:
-        return Section(title=title, about=f"This cannot be shown: {why.message}")
+        return build()
+    except errors.PaimonStreamError as error:
+        return PageSection(title=title, about=f"This cannot be shown: {error.message}")
 
 
 def _named(partition: Mapping[str, Any]) -> str:
@@ -192,167 +211,193 @@ def _trace(
 
 def _of_streams(entries: History) -> list[HistoryEntry]:
     """The snapshots with the rows of a stream's batch, the oldest first."""
-    return [one for one in reversed(entries) if one.batch.rows is not None]
+    return [entry for entry in reversed(entries) if entry.batch.rows is not None]
 
 
-def _phases(entries: History) -> Section:
-    known = [one for one in _of_streams(entries) if one.previous]
-    names = list(dict.fromkeys(name for one in known for name in phases_of(one.previous)))
-    times = [one.time for one in known]
+def _phases(entries: History) -> PageSection:
+    commits = [entry for entry in _of_streams(entries) if entry.previous]
+    phases = list(dict.fromkeys(name for entry in commits for name in phases_of(entry.previous)))
+    times = [entry.time for entry in commits]
     traces = [
-        _trace("bar", name, times, [one.previous.get(name, 0) for one in known]) for name in names
+        _trace("bar", phase, times, [entry.previous.get(phase, 0) for entry in commits])
+        for phase in phases
     ]
     about = (
         "Milliseconds of each commit by step, at the time of the commit after it, which says so."
     )
-    none = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
-    return Section(
+    if not commits:
+        about = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
+    header = ("batch", "attempts", *phases)
+    return PageSection(
         title="Commits by phase",
-        about=about if known else none,
-        header=("batch", "attempts", *names),
-        rows=[
-            [one.previous.get(name) for name in ("batch", "attempts", *names)]
-            for one in reversed(known)
-        ],
+        about=about,
+        header=header,
+        rows=[[entry.previous.get(name) for name in header] for entry in reversed(commits)],
         traces=traces,
         layout={"barmode": "stack", "yaxis": {"title": {"text": "ms"}}},
     )
 
 
-def _batches(entries: History) -> Section:
-    found, shown = _of_streams(entries), ("rows", "bytes", "files")
-    times = [one.time for one in found]
-    traces = [
-        _trace(
-            "scatter",
-            name,
-            times,
-            [getattr(one.batch, name) for one in found],
-            mode=_LINES,
-            yaxis=f"y{place + 1}",
-        )
-        for place, name in enumerate(shown)
-    ]
-    axes = {
-        f"yaxis{place + 1}": {
-            "title": {"text": name},
+def _batches(entries: History) -> PageSection:
+    batches = _of_streams(entries)
+    times = [entry.time for entry in batches]
+    measures = ("rows", "bytes", "files")
+    traces = []
+    axes = {}
+    for place, measure in enumerate(measures):
+        values = [getattr(entry.batch, measure) for entry in batches]
+        axis = f"y{place + 1}"
+        traces.append(_trace("scatter", measure, times, values, mode=_LINES, yaxis=axis))
+        axes[f"yaxis{place + 1}"] = {
+            "title": {"text": measure},
             "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],
         }
-        for place, name in enumerate(shown)
-    }
-    return Section(
+    return PageSection(
         title="Batches",
-        about=f"Rows, bytes and files of {count(len(found), 'batch')} of streams.",
-        header=("batch", "time", *shown, "write ms"),
+        about=f"Rows, bytes and files of {count(len(batches), 'batch')} of streams.",
+        header=("batch", "time", *measures, "write ms"),
         rows=[
             (
-                one.identifier,
-                one.time,
-                one.batch.rows,
-                one.batch.bytes,
-                one.batch.files,
-                one.batch.write_millis,
+                entry.identifier,
+                entry.time,
+                entry.batch.rows,
+                entry.batch.bytes,
+                entry.batch.files,
+                entry.batch.write_millis,
             )
-            for one in reversed(found)
+            for entry in reversed(batches)
         ],
-        traces=traces if found else (),
+        traces=traces if batches else (),
         layout={**axes, "xaxis": {"anchor": "y3"}, "height": 520},
     )
 
 
-def _attempts(entries: History) -> Section:
-    made, runs = dict[tuple[str, int | None], list[Any]](), dict[str, str | None]()
-    for one in _of_streams(entries):
-        restarted = runs.get(one.user, one.marks.run_id) != one.marks.run_id
-        runs[one.user] = one.marks.run_id
-        made[one.user, one.identifier] = [
-            one.identifier,
-            one.time,
-            None,
-            None,
-            int(restarted),
-            one.batch.reused or 0,
-        ]
-        if one.previous and (before := made.get((one.user, one.previous.get("batch")))):
-            before[2:4] = one.previous.get("attempts", 1), one.previous.get("conflicts", 0)
-    rows, names = list(made.values())[::-1], ("attempts", "conflicts", "restarts", "reused")
-    times, columns = (
-        [row[1] for row in rows],
-        [[row[at] or None for row in rows] for at in range(2, 6)],
-    )
-    tries, conflicts, restarts, reused = (sum(filter(None, numbers)) for numbers in columns)
-    lost, most = (
-        tries - len([*filter(None, columns[0])]),
-        max((one or 0 for row in rows for one in row[2:]), default=0),
-    )
-    return Section(
+@dataclass(slots=True)
+class _Attempts:
+    """How often a batch was tried. The snapshot of the stream's next batch says the first two.
+
+    Attributes:
+        attempts: of its commit; None if no later snapshot says so.
+        conflicts: compactions that lost to its commit; None as for `attempts`.
+        restarts: 1 if a run of the query began with it, else 0.
+        reused: files of a run that was killed.
+    """
+
+    batch: int | None
+    time: str
+    restarts: int
+    reused: int
+    attempts: int | None = None
+    conflicts: int | None = None
+
+    def numbers(self) -> list[int | None]:
+        """The numbers in the order of `_ATTEMPT_NUMBERS`."""
+        return [self.attempts, self.conflicts, self.restarts, self.reused]
+
+
+_ATTEMPT_NUMBERS: Final = ("attempts", "conflicts", "restarts", "reused")
+
+
+def _attempts_of(entries: History) -> list[_Attempts]:
+    """The batches of all streams, the newest first."""
+    batches: dict[tuple[str, int | None], _Attempts] = {}
+    runs: dict[str, str | None] = {}
+    for entry in _of_streams(entries):
+        run_id = entry.marks.run_id
+        is_restart = runs.get(entry.user, run_id) != run_id
+        runs[entry.user] = run_id
+        batches[entry.user, entry.identifier] = _Attempts(
+            batch=entry.identifier,
+            time=entry.time,
+            restarts=int(is_restart),
+            reused=entry.batch.reused or 0,
+        )
+        before = batches.get((entry.user, entry.previous.get("batch")))
+        if entry.previous and before is not None:
+            before.attempts = entry.previous.get("attempts", 1)
+            before.conflicts = entry.previous.get("conflicts", 0)
+    return list(reversed(batches.values()))
+
+
+def _attempts(entries: History) -> PageSection:
+    batches = _attempts_of(entries)
+    times = [batch.time for batch in batches]
+    # None is not drawn, so a batch without conflicts has no mark.
+    columns = {
+        name: [batch.numbers()[place] or None for batch in batches]
+        for place, name in enumerate(_ATTEMPT_NUMBERS)
+    }
+    totals = {name: sum(filter(None, numbers)) for name, numbers in columns.items()}
+    commits = len(list(filter(None, columns["attempts"])))
+    lost_attempts = totals["attempts"] - commits
+    most = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
+    return PageSection(
         title="Attempts and conflicts",
-        about=f"Other writers were faster at {count(lost, 'attempt')}, and {count(conflicts, 'compaction')} lost to "
-        f"them. The query began anew {restarts:,} times, and {reused:,} times it had files of a run that was killed. "
+        about=f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
+        f"them. The query began anew {totals['restarts']:,} times, and {totals['reused']:,} times it had files of a run that was killed. "
         "A batch that failed and was never run again left no snapshot, and is not here.",
-        header=("batch", "time", *names),
-        rows=rows,
+        header=("batch", "time", *_ATTEMPT_NUMBERS),
+        rows=[[batch.batch, batch.time, *batch.numbers()] for batch in batches],
         traces=[
             _trace(
                 "scatter",
                 name,
                 times,
-                column,
-                mode="markers" if at else _LINES,
-                marker={"size": 12 - 2 * at},
+                numbers,
+                mode=_LINES if name == "attempts" else "markers",
+                marker={"size": 12 - 2 * place},
             )
-            for at, (name, column) in enumerate(zip(names, columns, strict=True))
-            if any(column)
+            for place, (name, numbers) in enumerate(columns.items())
+            if any(numbers)
         ],
         layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + most // 8}},
     )
 
 
-def _writers(entries: History) -> Section:
+def _writers(entries: History) -> PageSection:
     grouped: dict[tuple[str, str], list[HistoryEntry]] = defaultdict(list)
-    for one in entries:
-        grouped[one.marks.query_name or one.user, one.kind].append(one)
+    for entry in entries:
+        grouped[entry.marks.query_name or entry.user, entry.kind].append(entry)
     traces = []
-    for (who, kind), made in grouped.items():
-        name, texts = who[-30:], [f"snapshot {one.id}" for one in made]
-        times = [one.time for one in made]
-        traces.append(
-            _trace(
-                "scatter", f"{name} {kind}", times, [name] * len(made), mode="markers", text=texts
-            )
-        )
-    return Section(
+    rows = []
+    for (writer, kind), snapshots in grouped.items():
+        label = writer[-30:]
+        times = [entry.time for entry in snapshots]
+        labels = [label] * len(snapshots)
+        ids = [f"snapshot {entry.id}" for entry in snapshots]
+        traces.append(_trace("scatter", f"{label} {kind}", times, labels, mode="markers", text=ids))
+        rows.append((writer, kind, len(snapshots), snapshots[-1].time, snapshots[0].time))
+    return PageSection(
         title="Writers",
         about="Who made which snapshot, and when.",
         header=("writer", "kind", "snapshots", "first", "last"),
-        rows=[
-            (who, kind, len(made), made[-1].time, made[0].time)
-            for (who, kind), made in grouped.items()
-        ],
+        rows=rows,
         traces=traces[:_MOST_GROUPS],
         layout={"margin": {**_TOP, "l": 200}, "yaxis": {"type": "category"}},
     )
 
 
-def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
-    manifests, rows = ManifestStore(table.storage), list[tuple[int, str, int, int]]()
-    for one in snapshots[:: -max(-(-len(snapshots) // _MOST_LISTS), 1)]:
-        metas = manifests.base_and_delta(one)
-        rows.append(
-            (one.id, iso(one.time_millis) or "", len(metas), sum(meta.file_size for meta in metas))
-        )
-    times = [row[1] for row in rows]
+def _manifests(table: Table, snapshots: list[Snapshot]) -> PageSection:
+    store = ManifestStore(table.storage)
+    # From the newest on, in steps that keep the number of lists that are read below `_MOST_LISTS`.
+    step = max(math.ceil(len(snapshots) / _MOST_LISTS), 1)
+    rows: list[tuple[int, str, int, int]] = []
+    for snapshot in snapshots[::-step]:
+        manifests = store.base_and_delta(snapshot)
+        total_bytes = sum(manifest.file_size for manifest in manifests)
+        rows.append((snapshot.id, iso(snapshot.time_millis) or "", len(manifests), total_bytes))
+    times = [time for _, time, _, _ in rows]
+    numbers = [number for _, _, number, _ in rows]
+    sizes = [total_bytes for _, _, _, total_bytes in rows]
     traces = [
-        _trace("scatter", name, times, [row[at] for row in rows], mode=_LINES, yaxis=axis)
-        for name, at, axis in (("manifests", 2, "y"), ("bytes", 3, "y2"))
+        _trace("scatter", "manifests", times, numbers, mode=_LINES, yaxis="y"),
+        _trace("scatter", "bytes", times, sizes, mode=_LINES, yaxis="y2"),
     ]
-    ids = [one.id for one in snapshots]
-    about = (
-        f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}."
-        if ids
-        else "There are no snapshots."
-    )
-    return Section(
+    about = "There are no snapshots."
+    if snapshots:
+        ids = [snapshot.id for snapshot in snapshots]
+        about = f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}."
+    return PageSection(
         title="Manifests",
         about=f"{about} A commit reads the manifests that a snapshot has, so they should be few.",
         header=("snapshot", "time", "manifests", "bytes"),
@@ -371,41 +416,25 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> Section:
     )
 
 
-def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
+def _sizes(table: Table, live: list[ManifestEntry]) -> PageSection:
     grouped: dict[str, list[int]] = defaultdict(list)
-    for one in live:
-        grouped[_named(partition_by_column(table.layout, one.partition)) or "all"].append(
-            one.file.file_size
-        )
-    rows, most = list[tuple[object, ...]](), sorted(grouped.items(), key=lambda item: -len(item[1]))
-    for name, sizes in most:
-        low, middle, high = (
-            quantiles(sizes, n=4, method="inclusive") if len(sizes) > 1 else sizes * 3
-        )
-        rows.append(
-            (
-                name,
-                len(sizes),
-                sum(sizes),
-                min(sizes),
-                round(low),
-                round(middle),
-                round(high),
-                max(sizes),
-            )
-        )
-    keys = (("lowerfence", 3), ("q1", 4), ("median", 5), ("q3", 6), ("upperfence", 7))
-    shown = rows[:_MOST_GROUPS]
+    for entry in live:
+        partition = _named(partition_by_column(table.layout, entry.partition)) or "all"
+        grouped[partition].append(entry.file.file_size)
+    by_number = sorted(grouped.items(), key=lambda group: -len(group[1]))
+    rows = [_sizes_of_partition(partition, sizes) for partition, sizes in by_number]
+    drawn = rows[:_MOST_GROUPS]
+    positions = (("lowerfence", 3), ("q1", 4), ("median", 5), ("q3", 6), ("upperfence", 7))
     box = {
         "type": "box",
-        "x": [row[0] for row in shown],
-        **{key: [row[at] for row in shown] for key, at in keys},
+        "x": [row[0] for row in drawn],
+        **{key: [row[position] for row in drawn] for key, position in positions},
     }
     total = sum(map(sum, grouped.values()))
-    few = f" The {len(shown)} with most files are drawn." if len(shown) < len(rows) else ""
-    return Section(
+    share = f" The {len(drawn)} with most files are drawn." if len(drawn) < len(rows) else ""
+    return PageSection(
         title="Sizes of files",
-        about=f"{count(len(live), 'file')} of {size(total, 'bytes')} in {count(len(rows), 'partition')}.{few}",
+        about=f"{count(len(live), 'file')} of {size(total, 'bytes')} in {count(len(rows), 'partition')}.{share}",
         header=(
             "partition",
             "files",
@@ -425,21 +454,31 @@ def _sizes(table: Table, live: list[ManifestEntry]) -> Section:
     )
 
 
-def _levels(table: Table, live: list[ManifestEntry]) -> Section:
+def _sizes_of_partition(partition: str, sizes: Sequence[int]) -> tuple[object, ...]:
+    """A row of the section: name, number and sum, then the smallest, the quartiles and the largest,
+    in bytes.
+    """
+    quartiles = [sizes[0]] * 3
+    if len(sizes) > 1:
+        quartiles = [round(quartile) for quartile in quantiles(sizes, n=4, method="inclusive")]
+    return (partition, len(sizes), sum(sizes), min(sizes), *quartiles, max(sizes))
+
+
+def _levels(table: Table, live: list[ManifestEntry]) -> PageSection:
     if not table.schema.primary_keys:
-        return Section(
+        return PageSection(
             title="Files of level 0",
             about="The table has no primary key, so its files have no levels.",
         )
-    depth = Counter((one.partition, one.bucket) for one in live if one.file.level == 0)
-    found = (
-        (partition_by_column(table.layout, one), bucket, files)
-        for (one, bucket), files in depth.most_common()
-    )
-    rows = [(_named(partition), bucket, files) for partition, bucket, files in found]
-    names = [f"{partition} {bucket}".strip() for partition, bucket, _ in rows[:_MOST_GROUPS]]
-    bars = _trace("bar", "files", names, [row[2] for row in rows[:_MOST_GROUPS]])
-    return Section(
+    depths = Counter((entry.partition, entry.bucket) for entry in live if entry.file.level == 0)
+    rows = [
+        (_named(partition_by_column(table.layout, partition)), bucket, files)
+        for (partition, bucket), files in depths.most_common()
+    ]
+    drawn = rows[:_MOST_GROUPS]
+    names = [f"{partition} {bucket}".strip() for partition, bucket, _ in drawn]
+    bars = _trace("bar", "files", names, [files for _, _, files in drawn])
+    return PageSection(
         title="Files of level 0",
         about="New files that no compaction has merged yet. Readers merge all of a bucket. The deepest come first.",
         header=("partition", "bucket", "files"),
@@ -449,33 +488,48 @@ def _levels(table: Table, live: list[ManifestEntry]) -> Section:
     )
 
 
-def _amplification(table: Table) -> Section:
+def _amplification(table: Table) -> PageSection:
     report = compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
-    found = sorted(report.buckets, key=lambda one: one.reads_after - one.reads_before)
-    facts = attrgetter("bucket", "files", "bytes", "reads_before", "reads_after")
-    rows = [(_named(one.partition), *facts(one)) for one in found]
-    shown, bars = rows[:_MOST_GROUPS], (("now", 4), ("after a compaction", 5))
-    names = [f"{row[0]} {row[1]}".strip() for row in shown]
-    traces = [_trace("bar", name, names, [row[at] for row in shown]) for name, at in bars]
-    advice = "Run: paimon-stream compact" if rows else "Nothing needs a compaction."
-    return Section(
+    buckets = sorted(report.buckets, key=lambda bucket: bucket.reads_after - bucket.reads_before)
+    drawn = buckets[:_MOST_GROUPS]
+    names = [f"{_named(bucket.partition)} {bucket.bucket}".strip() for bucket in drawn]
+    traces = [
+        _trace("bar", "now", names, [bucket.reads_before for bucket in drawn]),
+        _trace("bar", "after a compaction", names, [bucket.reads_after for bucket in drawn]),
+    ]
+    advice = "Run: paimon-stream compact" if buckets else "Nothing needs a compaction."
+    return PageSection(
         title="Read amplification",
         about=f"What a reader opens for one file that it needs: {report.read_amplification:.1f}. {advice}",
         header=("partition", "bucket", "files", "bytes", "read now", "then"),
-        rows=rows,
-        traces=traces if rows else (),
+        rows=[
+            (
+                _named(bucket.partition),
+                bucket.bucket,
+                bucket.files,
+                bucket.bytes,
+                bucket.reads_before,
+                bucket.reads_after,
+            )
+            for bucket in buckets
+        ],
+        traces=traces if buckets else (),
         layout={"barmode": "group", "xaxis": {"type": "category"}},
     )
 
 
-def _findings(table: Table, sample: int) -> Section:
-    found = verify(table, sample=sample, progress=silent)
-    looked_at = ", ".join(f"{what} {number:,}" for what, number in found.checked.items())
-    return Section(
+def _findings(table: Table, sample: int) -> PageSection:
+    report = verify(table, sample=sample, progress=silent)
+    looked_at = ", ".join(f"{thing} {number:,}" for thing, number in report.checked.items())
+    verdict = "" if report.findings else "Nothing is wrong. "
+    return PageSection(
         title="Findings of verify",
-        about=f"{'Nothing is wrong.' if not found.findings else ''} Looked at: {looked_at}.".strip(),
+        about=f"{verdict}Looked at: {looked_at}.",
         header=("severity", "code", "file", "what", "what to do"),
-        rows=[(one.severity, one.code, one.path, one.message, one.cure) for one in found.findings],
+        rows=[
+            (finding.severity, finding.code, finding.path, finding.message, finding.cure)
+            for finding in report.findings
+        ],
     )
 
 

@@ -1,15 +1,16 @@
-"""How the stream of a table goes, from its newest snapshots and its checkpoint: so little is read
-that it can be asked every few seconds, for many tables. Nothing is written.
+"""How the stream of a table goes. Only its newest snapshots and its checkpoint are read, so it can
+be asked every few seconds, for many tables. Nothing is written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
 from paimon_stream.commit.report import commit_millis
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, phases_of, previous_of
@@ -27,25 +28,37 @@ STATES: Final[tuple[State, ...]] = (
 )
 """What a stream can be, the worst first."""
 
-_LOOKED_AT: Final = 12
+_USUAL_DEPTH: Final = 12
 """How many of the newest snapshots are read: those of a stream have compactions and other writers
 between them.
 """
 _DEEP: Final = 500
-"""How many are read where a stream is registered, and made none of these."""
-_BURIED: Final = (
-    "A stream is registered, and made none of the newest snapshots: it has stopped, or has no rows."
-)
-_LEAST_MILLIS: Final = 300_000
-_MANY: Final = 5
+"""How many are read where a stream is registered, and made none of the usual ones."""
+_LEAST_PATIENCE_MILLIS: Final = 300_000
+"""A stream is not called `stuck` or `silent` before that."""
+_PATIENCE_INTERVALS: Final = 5
+"""Nor before so many times its usual interval."""
+_MANY_ATTEMPTS: Final = 5
+"""Attempts of a commit from which on a stream is `contended`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """The newest stream of a table. `why` explains a `state` that is not well. Times are epoch
-    milliseconds. `interval` is the usual time between its batches, and `running` the time since
-    Spark planned a batch that is not done, both in milliseconds. `story` is the newest batch, and
-    `previous` the commit before it (`HistoryEntry`). None, or {}, is what is not known.
+    """The newest stream of a table. None, or {}, is what is not known.
+
+    Attributes:
+        location: of the table.
+        state: of the stream.
+        why: explains a state that is not well.
+        user: its commit user.
+        query_name: of its query.
+        batch: the id of its newest batch.
+        snapshot: the id of its newest snapshot; without a stream, that of the table's.
+        last_millis: the time of that snapshot, in epoch milliseconds.
+        interval: the usual time between its batches, in milliseconds.
+        running: the time since Spark planned a batch that is not done, in milliseconds.
+        story: the newest batch.
+        previous: the commit before it (`HistoryEntry`).
     """
 
     location: str
@@ -64,11 +77,9 @@ class StreamState:
     @property
     def rows_per_second(self) -> float | None:
         """The rows of the newest batch, over the usual time between batches."""
-        return (
-            self.story.rows * 1000 / self.interval
-            if self.story.rows is not None and self.interval
-            else None
-        )
+        if self.story.rows is None or not self.interval:
+            return None
+        return self.story.rows * 1000 / self.interval
 
     @property
     def commit_millis(self) -> float | None:
@@ -88,8 +99,11 @@ class StreamWatch:
         storage: Storage,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        self._storage, self._options, self._store = storage, storage_options, SnapshotStore(storage)
-        self._known, self._depth = dict[int, Snapshot](), _LOOKED_AT
+        self._storage = storage
+        self._options = storage_options
+        self._store = SnapshotStore(storage)
+        self._known: dict[int, Snapshot] = {}  # the newest snapshots of the look before
+        self._depth = _USUAL_DEPTH
 
     def look(self, now_millis: int) -> StreamState:
         """The state now. Raises no error of this package: a table that cannot be read is in the
@@ -97,57 +111,63 @@ class StreamWatch:
         """
         try:
             return self._look(now_millis)
-        except PaimonStreamError as why:
+        except PaimonStreamError as error:
             self._known = {}
-            return StreamState(location=self._storage.location, state="unreadable", why=why.message)
+            return self._state("unreadable", error.message)
 
     def _look(self, now: int) -> StreamState:
-        where = self._storage.location
         latest = self._store.latest()
-        if latest is None and not self._storage.exists("schema/schema-0"):
-            return StreamState(
-                location=where, state="unreadable", why="There is no table any more."
+        if latest is None:
+            if self._storage.exists("schema/schema-0"):
+                return self._state("no stream")
+            return self._state("unreadable", "There is no table any more.")
+        batches = _newest_stream(self._recent(latest))
+        is_deep = self._depth == _DEEP
+        if not batches and not is_deep and registered_writers(self._storage):
+            self._depth = _DEEP
+            return self._look(now)
+        if not batches and is_deep:
+            return self._state(
+                "silent",
+                "A stream is registered, and made none of the newest snapshots: it has stopped, or has no rows.",
+                latest,
             )
-        recent = [] if latest is None else self._recent(latest)
-        marks = [(one, Marks.of(own_properties(one))) for one in recent]
-        streams = [
-            (one.commit_user, mark.query_id) for one, mark in marks if mark.query_id or mark.run_id
-        ]
-        own = [
-            (one, mark) for one, mark in marks if [(one.commit_user, mark.query_id)] == streams[:1]
-        ]
-        with_rows = [one for one, _ in own if BatchSummary.of(own_properties(one)).rows is not None]
-        if not own or not with_rows:
-            if latest and self._depth == _LOOKED_AT and registered_writers(self._storage):
-                self._depth = _DEEP
-                return self._look(now)
-            snapshot, millis = (None, None) if latest is None else (latest.id, latest.time_millis)
-            if latest and self._depth == _DEEP:
-                return StreamState(
-                    location=where,
-                    state="silent",
-                    why=_BURIED,
-                    snapshot=snapshot,
-                    last_millis=millis,
-                )
-            return StreamState(
-                location=where, state="no stream", snapshot=snapshot, last_millis=millis
-            )
-        newest, mark = own[0]
+        if not batches:
+            return self._state("no stream", snapshot=latest)
+        return self._stream_state(batches, now)
+
+    def _state(self, state: State, why: str = "", snapshot: Snapshot | None = None) -> StreamState:
+        """The state of a table in which no stream is seen. `snapshot` is the newest one."""
+        return StreamState(
+            location=self._storage.location,
+            state=state,
+            why=why,
+            snapshot=None if snapshot is None else snapshot.id,
+            last_millis=None if snapshot is None else snapshot.time_millis,
+        )
+
+    def _stream_state(self, snapshots: Sequence[Snapshot], now: int) -> StreamState:
+        """The state of the stream with these snapshots, the newest first. Some have rows."""
+        newest = snapshots[0]
+        marks = Marks.of(own_properties(newest))
+        with_rows = [snapshot for snapshot in snapshots if _has_rows(snapshot)]
         gaps = sorted(late.time_millis - early.time_millis for late, early in pairwise(with_rows))
         interval = gaps[len(gaps) // 2] if gaps else None
-        running = self._running(mark.checkpoint, now)
+        running = self._running(marks.checkpoint, now)
         properties = own_properties(with_rows[0])
-        previous, patience = previous_of(properties), max(_LEAST_MILLIS, _MANY * (interval or 0))
-        state, why = self._judged(
-            running, now - newest.time_millis, previous.get("attempts", 1), patience
+        previous = previous_of(properties)
+        state, why = _judged(
+            running=running,
+            age=now - newest.time_millis,
+            attempts=previous.get("attempts", 1),
+            patience=max(_LEAST_PATIENCE_MILLIS, _PATIENCE_INTERVALS * (interval or 0)),
         )
         return StreamState(
-            location=where,
+            location=self._storage.location,
             state=state,
             why=why,
             user=newest.commit_user,
-            query_name=mark.query_name,
+            query_name=marks.query_name,
             batch=newest.commit_identifier,
             snapshot=newest.id,
             last_millis=newest.time_millis,
@@ -159,17 +179,19 @@ class StreamWatch:
 
     def _recent(self, latest: Snapshot) -> list[Snapshot]:
         """The newest snapshots, the newest first, down to the first that is missing."""
-        found, same = {int(latest.id): latest}, self._known.get(latest.id) == latest
-        for one in range(latest.id - 1, max(latest.id - self._depth, 0), -1):
-            snapshot = (same and self._known.get(one)) or self._store.find(one)
+        recent: dict[int, Snapshot] = {latest.id: latest}
+        # Below a snapshot that is as it was, nothing was rolled back: those that are known are
+        # not read again.
+        is_as_before = self._known.get(latest.id) == latest
+        for snapshot_id in range(latest.id - 1, max(latest.id - self._depth, 0), -1):
+            known = self._known.get(snapshot_id)
+            snapshot = known if is_as_before and known else self._store.find(snapshot_id)
             if snapshot is None:
                 break
-            found[one], same = (
-                snapshot,
-                same or self._known.get(one) == snapshot,
-            )  # below, nothing was rolled back
-        self._known = found
-        return list(found.values())
+            recent[snapshot_id] = snapshot
+            is_as_before = is_as_before or known == snapshot
+        self._known = recent
+        return list(recent.values())
 
     def _running(self, checkpoint: str | None, now: int) -> int | None:
         """How long Spark has been at a batch that is not done; None if there is none, and if that
@@ -177,28 +199,57 @@ class StreamWatch:
         """
         if checkpoint is None:
             return None
-        found = open_checkpoint(checkpoint, self._options)
-        planned = found.planned_batch()
-        if planned is None or found.done_batch() == planned:
+        opened = open_checkpoint(checkpoint, self._options)
+        planned = opened.planned_batch()
+        if planned is None or opened.done_batch() == planned:
             return None
-        millis = found.planned_millis(planned)
+        millis = opened.planned_millis(planned)
         return None if millis is None else max(0, now - millis)
 
-    @staticmethod
-    def _judged(running: int | None, age: int, attempts: int, patience: int) -> tuple[State, str]:
-        if running is not None and running > patience:
-            return (
-                "stuck",
-                "Spark has planned a batch long ago, and it is not done: the query has stopped, or is slow.",
-            )
-        if attempts >= _MANY:
-            return (
-                "contended",
-                f"The commit before was tried {attempts} times, because others were faster.",
-            )
-        if age > patience:
-            return (
-                "silent",
-                "No batch for long: the source gives nothing, or the query has stopped.",
-            )
-        return "well", ""
+
+def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """The snapshots of the stream that made the newest one of a stream; none if none of them has
+    rows. Given and returned the newest first.
+    """
+    marked = [(snapshot, Marks.of(own_properties(snapshot))) for snapshot in snapshots]
+    streams = (
+        (snapshot.commit_user, marks.query_id)
+        for snapshot, marks in marked
+        if marks.query_id or marks.run_id
+    )
+    newest = next(streams, None)
+    batches = [
+        snapshot for snapshot, marks in marked if (snapshot.commit_user, marks.query_id) == newest
+    ]
+    return batches if any(map(_has_rows, batches)) else []
+
+
+def _has_rows(snapshot: Snapshot) -> bool:
+    return BatchSummary.of(own_properties(snapshot)).rows is not None
+
+
+def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> tuple[State, str]:
+    """The state of a stream, and why it is in it.
+
+    Args:
+        running: how long Spark has been at a batch that is not done; None if it is at none.
+        age: the time since its newest snapshot.
+        attempts: of its commit before.
+        patience: the time after which it is `stuck` or `silent`. All times are milliseconds.
+    """
+    if running is not None and running > patience:
+        return (
+            "stuck",
+            "Spark has planned a batch long ago, and it is not done: the query has stopped, or is slow.",
+        )
+    if attempts >= _MANY_ATTEMPTS:
+        return (
+            "contended",
+            f"The commit before was tried {attempts} times, because others were faster.",
+        )
+    if age > patience:
+        return (
+            "silent",
+            "No batch for long: the source gives nothing, or the query has stopped.",
+        )
+    return "well", ""

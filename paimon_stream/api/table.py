@@ -64,43 +64,51 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if_not_exists: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> "PaimonTable":
-        """Creates a table atomically in the folder `location`, `<warehouse>/<database>.db/<table>`.
+        """Creates a table atomically.
 
-        `schema` is a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such
-        as `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, an existing
-        table is loaded unchanged, whatever its schema (format.md §2.2).
+        Args:
+            location: its folder, `<warehouse>/<database>.db/<table>`.
+            schema: a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such
+                as `("id", "BIGINT NOT NULL")`.
+            partition_keys: the names of the partition columns.
+            primary_keys: the names of the columns of the primary key.
+            options: Paimon's, such as `{"bucket": "4"}`.
+            comment: what the table is for.
+            if_not_exists: load a table that exists as it is, whatever its schema (format.md §2.2).
+            storage_options: of the store.
 
-        Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon
-        does not have, `InvalidOption`, `StorageError`.
+        Raises:
+            AlreadyExists: if there is a table, unless `if_not_exists` is given.
+            IncompatibleSchema: for columns or keys that no table can have.
+            UnsupportedFeature: for a type that Paimon does not have.
+            InvalidOption: for an option with a wrong value.
+            StorageError: if the storage fails.
         """
         storage = open_beside_spark(location, storage_options)
         check_is_main(storage, "a table is created with its branch main. Give the table's folder")
-        given = Arguments(storage.location)
-        given.text("comment", comment, blank=True, optional=True)
-        if_not_exists = given.flag("if_not_exists", if_not_exists)
+        arguments = Arguments(storage.location)
+        arguments.text("comment", comment, blank=True, optional=True)
+        if_not_exists = arguments.flag("if_not_exists", if_not_exists)
         with errors.naming(storage.location):
-            columns, wanted = (
+            created = create_table(
+                storage,
                 described_columns(schema),
-                given.mapping("options", options, "{'bucket': '4'}"),
+                partition_keys=partition_keys,
+                primary_keys=primary_keys,
+                options=arguments.mapping("options", options, "{'bucket': '4'}"),
+                comment=comment or "",
             )
-            keys: dict[str, Any] = {"partition_keys": partition_keys, "primary_keys": primary_keys}
-            created = create_table(storage, columns, **keys, options=wanted, comment=comment or "")
         if created is not None:
-            try:
-                check_writable(created, in_stream=True)
-            except (
-                errors.ConfigError,
-                errors.StorageError,
-            ) as why:  # it is for other engines, or a mistake
-                warnings.warn(
-                    f"The table was created, but this release cannot write it. {why}", stacklevel=2
-                )
+            _warn_if_not_writable(created)
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
-        cure = "Use it, pass if_not_exists=True, or create the new one elsewhere."
-        text = f"There is already a table at {storage.location}. {cure}"
-        raise errors.AlreadyExists(text, path=storage.location, table=storage.location)
+        raise errors.AlreadyExists(
+            f"There is already a table at {storage.location}. "
+            "Use it, pass if_not_exists=True, or create the new one elsewhere.",
+            path=storage.location,
+            table=storage.location,
+        )
 
     @classmethod
     def load(
@@ -110,10 +118,20 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         branch: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> "PaimonTable":
-        """Loads the table in the folder `location`, or one of its branches: with `branch="x"` or
-        with a location that ends in `$branch_x`, everything is read from and written to that
-        branch. Raises `NotFound` if there is none, `InvalidOption`, `CorruptMetadata`,
-        `UnknownVersion`, `StorageError`.
+        """Loads a table, or one of its branches. With `branch="x"` or with a location that ends in
+        `$branch_x`, everything is read from and written to that branch.
+
+        Args:
+            location: the folder of the table.
+            branch: the name of a branch.
+            storage_options: of the store.
+
+        Raises:
+            NotFound: if there is no such table or branch.
+            InvalidOption: for an option with a wrong value.
+            CorruptMetadata: if the schema is damaged.
+            UnknownVersion: if the schema is of a later version.
+            StorageError: if the storage fails.
         """
         return cls(load_table(open_beside_spark(with_branch(location, branch), storage_options)))
 
@@ -130,6 +148,18 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         return f"<p>{escape(repr(self))}</p>{self.schema._repr_html_()}"
 
 
+def _warn_if_not_writable(table: Table) -> None:
+    """Warns the caller of `PaimonTable.create` of a table that is for other engines, or a
+    mistake.
+    """
+    try:
+        check_writable(table, in_stream=True)
+    except (errors.ConfigError, errors.StorageError) as error:
+        warnings.warn(
+            f"The table was created, but this release cannot write it. {error}", stacklevel=3
+        )
+
+
 def described_columns(schema: Any) -> tuple[DataField, ...]:
     """The columns that the user described, with their positions as ids."""
     if isinstance(schema, pa.Schema):
@@ -139,33 +169,38 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
         fields: tuple[DataField, ...] = types.to_data_fields(schema)
         return fields
     pairs = list(schema) if isinstance(schema, (list, tuple)) else []
-    if not pairs or not all(_is_pair(one) for one in pairs):
-        text = f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
-        raise errors.IncompatibleSchema(text)
+    if not pairs or not all(map(_is_pair, pairs)):
+        raise errors.IncompatibleSchema(
+            f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
+        )
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
 
 
-def _is_pair(one: Any) -> bool:
-    return (
-        isinstance(one, (list, tuple))
-        and len(one) == 2
-        and all(isinstance(part, str) for part in one)
-    )
+def _is_pair(item: Any) -> bool:
+    """Whether it is a name and a type, both texts."""
+    if not isinstance(item, (list, tuple)) or len(item) != 2:
+        return False
+    return all(isinstance(part, str) for part in item)
 
 
 def _field_of_arrow(position: int, column: pa.Field) -> DataField:
     try:
         type_ = from_arrow(column.type, column.nullable)
-    except errors.UnsupportedFeature as wrong:
-        text = f"Column {column.name!r}: {wrong.message} Cast the column to another type."
-        raise errors.UnsupportedFeature(text, column=column.name, **wrong.context) from None
+    except errors.UnsupportedFeature as error:
+        raise errors.UnsupportedFeature(
+            f"Column {column.name!r}: {error.message} Cast the column to another type.",
+            column=column.name,
+            **error.context,
+        ) from None
     return DataField(id=position, name=column.name, type=type_)
 
 
-def _field_of(position: int, name: str, text: str) -> DataField:
+def _field_of(position: int, name: str, type_text: str) -> DataField:
     try:
-        return DataField(id=position, name=name, type=parse_type(text))
-    except errors.CorruptMetadata as wrong:
-        cure = "Types are written as in SQL: BIGINT, STRING NOT NULL, DECIMAL(10, 2), TIMESTAMP(6)."
-        text = f"Column {name!r}: {wrong.message} {cure}"
-        raise errors.IncompatibleSchema(text, column=name) from None
+        return DataField(id=position, name=name, type=parse_type(type_text))
+    except errors.CorruptMetadata as error:
+        raise errors.IncompatibleSchema(
+            f"Column {name!r}: {error.message} "
+            "Types are written as in SQL: BIGINT, STRING NOT NULL, DECIMAL(10, 2), TIMESTAMP(6).",
+            column=name,
+        ) from None

@@ -15,7 +15,6 @@ from paimon_stream.maintenance import branches as of_branches
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
-from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import (
     ManifestCompactionReport,
     compact_manifests,
@@ -24,12 +23,13 @@ from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_index
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
-from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
 from paimon_stream.options import OF_PARTITIONS, Age, Moment
 from paimon_stream.reports import Progress, silent
 from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from paimon_stream.table.table import load_table
+from paimon_stream.verify.findings import VerifyReport
+from paimon_stream.verify.verifying import DEFAULT_SAMPLE, verify
 
 _SORTING: Final = ("order-strategy", "order-by", "sort-compaction.")
 """How the names of options begin that ask for a sorting compaction."""
@@ -59,25 +59,42 @@ class TableMaintenance(LoadedTable):
         need. So do changelogs that outlive their snapshots; they expire by the table's
         `changelog.*` options.
 
-        The table's options decide what is not given (`snapshot.num-retained.max`, `.min`,
-        `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"`
-        or a `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch
-        milliseconds). Unless `dry_run=True` is given it acts at once, because the table's metadata
-        determines what may be deleted (unlike `remove_orphan_files`).
+        Unless `dry_run=True` is given it acts at once, because the table's metadata determines what
+        may be deleted (unlike `remove_orphan_files`). The next run deletes what could not be
+        deleted.
 
-        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`. The next run deletes what was not
-        deleted then.
+        Args:
+            retain_max: keep at most so many snapshots; by default `snapshot.num-retained.max`.
+            retain_min: keep at least so many snapshots; by default `snapshot.num-retained.min`.
+            older_than: expire only what is older: an age such as `"7 d"` or a `timedelta`, or a
+                time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). By
+                default `snapshot.time-retained`.
+            max_deletes: expire at most so many snapshots now; by default `snapshot.expire.limit`.
+            dry_run: only report.
+            protect_streams: keep the last snapshot of streams that were active within a day.
+            progress: is called with what is done.
+
+        Raises:
+            InvalidOption: for an argument or an option with a wrong value.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
         """
-        given = self._given
-        retain_max = given.whole("retain_max", retain_max, optional=True)
-        retain_min = given.whole("retain_min", retain_min, optional=True)
-        max_deletes = given.whole("max_deletes", max_deletes, optional=True)
-        dry_run = given.flag("dry_run", dry_run)
-        protect_streams = given.flag("protect_streams", protect_streams)
-        given.function("progress", progress)
-        limits = (retain_max, retain_min, older_than, max_deletes, dry_run)
+        arguments = self._arguments
+        retain_max = arguments.whole("retain_max", retain_max, optional=True)
+        retain_min = arguments.whole("retain_min", retain_min, optional=True)
+        max_deletes = arguments.whole("max_deletes", max_deletes, optional=True)
+        dry_run = arguments.flag("dry_run", dry_run)
+        protect_streams = arguments.flag("protect_streams", protect_streams)
+        arguments.function("progress", progress)
         return expire_snapshots(
-            self._newest(), *limits, protect_streams=protect_streams, progress=progress
+            self._newest(),
+            retain_max,
+            retain_min,
+            older_than,
+            max_deletes,
+            dry_run,
+            protect_streams=protect_streams,
+            progress=progress,
         )
 
     def create_tag(
@@ -86,31 +103,59 @@ class TableMaintenance(LoadedTable):
         snapshot_id: int | None = None,
         time_retained: Age | None = None,
     ) -> TagReport:
-        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine
-        may delete the tag. `time_retained` is an age such as `"90 d"` or a `timedelta`, by default
-        the table's `tag.default-time-retained`. If neither is set, the tag stays until it is
-        deleted. Raises `InvalidOption` for an invalid name, `AlreadyExists`, `NotFound` for a
-        snapshot that does not exist, `StorageError`.
+        """Keeps a snapshot under a name.
+
+        Args:
+            name: of the tag.
+            snapshot_id: by default that of the newest.
+            time_retained: after this age, any engine may delete the tag: a text such as `"90 d"` or
+                a `timedelta`, by default the table's `tag.default-time-retained`. If neither is
+                set, the tag stays until it is deleted.
+
+        Raises:
+            InvalidOption: for an invalid name.
+            AlreadyExists: if there is such a tag.
+            NotFound: if there is no such snapshot.
+            StorageError: if the storage fails.
         """
-        self._given.text("name", name, blank=True)
-        snapshot_id = self._given.whole("snapshot_id", snapshot_id, optional=True)
+        self._arguments.text("name", name, blank=True)
+        snapshot_id = self._arguments.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def create_automatic_tags(self, *, dry_run: bool = False) -> AutomaticTagsReport:
         """Creates the tags that are due by `tag.automatic-creation`, as is done after commits, and
-        deletes the oldest automatic tags beyond `tag.num-retained-max`. With `dry_run` it only
-        reports. Raises `InvalidOption`, `CommitContended` while a rollback is under way,
-        `CorruptMetadata`, `StorageError`.
+        deletes the oldest automatic tags beyond `tag.num-retained-max`.
+
+        Args:
+            dry_run: only report.
+
+        Raises:
+            InvalidOption: for an option with a wrong value.
+            CommitContended: while a rollback is under way.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
         """
-        return create_automatic_tags(self._newest(), dry_run=self._given.flag("dry_run", dry_run))
+        return create_automatic_tags(
+            self._newest(), dry_run=self._arguments.flag("dry_run", dry_run)
+        )
 
     def delete_tag(self, name: str) -> TagReport:
-        """Deletes a tag, and the files that only it needed. `found` in the report says whether it
-        existed. Of a tag that cannot be read (`unreadable`), only its own file is deleted. Raises
-        `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`,
-        `StorageError`.
+        """Deletes a tag, and the files that only it needed. Of a tag that cannot be read
+        (`unreadable` in the report), only its own file is deleted.
+
+        Args:
+            name: of the tag.
+
+        Returns:
+            A report. `found` says whether there was such a tag.
+
+        Raises:
+            InvalidOption: for an invalid name.
+            CommitContended: while a rollback is under way.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
         """
-        self._given.text("name", name, blank=True)
+        self._arguments.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
     def rollback_to(
@@ -120,26 +165,34 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         take_over: bool = False,
     ) -> RollbackReport:
-        """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again,
-        and removes later snapshots and tags. If a tag's snapshot has expired, it is restored from
-        the tag. Stop the writers first; expiry, orphan removal and the deletion of tags may run
-        beside it. A stream that loses batches stops with `TableRolledBack`. Unless `dry_run=True`
-        is given it acts at once, because the target alone determines what is removed.
+        """Makes a snapshot or the snapshot of a tag the newest again, and removes later snapshots
+        and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers
+        first; expiry, orphan removal and the deletion of tags may run beside it. A stream that
+        loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given it acts at once,
+        because the target alone determines what is removed.
 
         A rollback that was interrupted is completed by another one to the same target. Until then,
-        nothing expires, and a rollback to another target is refused. `take_over=True` gives the
-        interrupted one up; make sure first that it runs no more.
+        nothing expires, and a rollback to another target is refused.
 
-        Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost
-        files, and for a snapshot that a paused writer created again after its id had expired;
-        `CommitContended` if another rollback is under way, an expiry of the target does not end or
-        a writer keeps committing; `CorruptMetadata`; `StorageError`, also for a folder in which it
-        deletes and that is a symbolic link.
+        Args:
+            target: the id of a snapshot, or the name of a tag.
+            dry_run: only report.
+            take_over: give up an interrupted rollback to another target. Make sure first that it
+                runs no more.
+
+        Raises:
+            NotFound: for a target that does not exist, is gone, cannot be read or has lost files,
+                and for a snapshot that a paused writer created again after its id had expired.
+            CommitContended: if another rollback is under way, an expiry of the target does not end
+                or a writer keeps committing.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails, also for a folder in which it deletes and that is a
+                symbolic link.
         """
         if not isinstance(target, str):
-            target = self._given.whole("target", target)
-        dry_run = self._given.flag("dry_run", dry_run)
-        take_over = self._given.flag("take_over", take_over)
+            target = self._arguments.whole("target", target)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        take_over = self._arguments.flag("take_over", take_over)
         return rollback_to(self._newest(), target, dry_run=dry_run, take_over=take_over)
 
     # -- branches ---------------------------------------------------------------------------------
@@ -154,16 +207,24 @@ class TableMaintenance(LoadedTable):
         name: str,
         tag: str | None = None,
     ) -> of_branches.BranchReport:
-        """Creates a branch with the snapshot and the schemas of a tag, or without a tag an empty
-        one with all schemas. The branch keeps the files that it needs. A call that was interrupted
-        is completed by the same call.
+        """Creates a branch. It keeps the files that it needs. A call that was interrupted is
+        completed by the same call.
 
-        Raises `InvalidOption` for a name that no branch may have and on a branch, `AlreadyExists`,
-        `NotFound` for a tag that does not exist or lost files, `CommitContended` if another
-        creation or a deletion of the branch was interrupted, `CorruptMetadata`, `StorageError`.
+        Args:
+            name: of the branch.
+            tag: begin with the snapshot and the schemas of this tag. Without a tag the branch is
+                empty and has all schemas.
+
+        Raises:
+            InvalidOption: for a name that no branch may have, and on a branch.
+            AlreadyExists: if there is such a branch.
+            NotFound: for a tag that does not exist or lost files.
+            CommitContended: if another creation or a deletion of the branch was interrupted.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
         """
-        self._given.text("name", name, blank=True)
-        self._given.text("tag", tag, blank=True, optional=True)
+        self._arguments.text("name", name, blank=True)
+        self._arguments.text("tag", tag, blank=True, optional=True)
         return of_branches.create_branch(self._newest(), name, tag)
 
     def delete_branch(
@@ -174,12 +235,22 @@ class TableMaintenance(LoadedTable):
     ) -> of_branches.BranchReport:
         """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay
         until `remove_orphan_files` removes them. Stop its writers first. A call that was
-        interrupted is completed by the same call. `found` in the report says whether it existed.
-        Raises `InvalidOption`, `StorageError`.
+        interrupted is completed by the same call.
+
+        Args:
+            name: of the branch.
+            dry_run: only report.
+
+        Returns:
+            A report. `found` says whether there was such a branch.
+
+        Raises:
+            InvalidOption: for a name that no branch may have.
+            StorageError: if the storage fails.
         """
-        self._given.text("name", name, blank=True)
+        self._arguments.text("name", name, blank=True)
         return of_branches.delete_branch(
-            self._newest(), name, dry_run=self._given.flag("dry_run", dry_run)
+            self._newest(), name, dry_run=self._arguments.flag("dry_run", dry_run)
         )
 
     def fast_forward(
@@ -195,19 +266,25 @@ class TableMaintenance(LoadedTable):
         `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
 
         A call that was interrupted is completed by the same call. Until then main is in a state
-        that it or the branch had. `take_over` gives up an interrupted rollback to another snapshot,
-        as in `rollback_to`.
+        that it or the branch had.
 
-        Raises `NotFound` for a branch that does not exist or has no snapshot, `IncompatibleSchema`
-        if the two share no snapshot and their schemas differ, or a tag that stays needs a schema
-        that the branch does not have, `CommitContended` if writers or an expiry of the branch are
-        at work, and the errors of `rollback_to`.
+        Args:
+            name: of the branch.
+            dry_run: only report.
+            take_over: give up an interrupted rollback to another snapshot, as in `rollback_to`.
+
+        Raises:
+            NotFound: for a branch that does not exist or has no snapshot, and as in `rollback_to`.
+            IncompatibleSchema: if the two share no snapshot and their schemas differ, or a tag that
+                stays needs a schema that the branch does not have.
+            CommitContended: if writers or an expiry of the branch are at work, and as in
+                `rollback_to`.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: as in `rollback_to`.
         """
-        self._given.text("name", name, blank=True)
-        dry_run, take_over = (
-            self._given.flag("dry_run", dry_run),
-            self._given.flag("take_over", take_over),
-        )
+        self._arguments.text("name", name, blank=True)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        take_over = self._arguments.flag("take_over", take_over)
         return of_branches.fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
 
     # -- lost batches, partitions ------------------------------------------------------------------
@@ -223,25 +300,39 @@ class TableMaintenance(LoadedTable):
         """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`),
         if `dry_run` is False. Then start the stream again.
 
-        The journal of the stream names the files. Without a batch, the earliest is taken that is
-        not in the table. Where there is no journal, `commit_user`, `batch`, `snapshot` (the id) and
-        `delta_list` say which commit was lost; the message of `CommitLost` names them. It can be
-        repeated: a batch that is in the table is left as it is (`found` in the report).
+        The journal of the stream names the files. Where there is no journal, `commit_user`,
+        `batch`, `snapshot` and `delta_list` say which commit was lost; the message of `CommitLost`
+        names them. The call can be repeated: a batch that is in the table is left as it is.
 
-        It is a dry run by default, because a rollback on purpose can look like a loss. Raises
-        `TableRolledBack` where that is certain, `HistoryUnknown` if snapshots are gone that would
-        show whether the batch is in the table, `CheckpointRewound` if its stream went on,
-        `DeletedFiles` if files are gone, `SequenceConflict` if others have used its sequence
-        numbers since, `NotFound` if no such batch is known, `UnsupportedFeature` for a commit that
-        replaced or compacted files, and the errors of `new_commit().commit`. Then nothing was
-        published, except for `CommitUnknown`.
+        It is a dry run by default, because a rollback on purpose can look like a loss. If it
+        raises an error other than `CommitUnknown`, nothing was published.
+
+        Args:
+            commit_user: of the stream.
+            batch: the id of the batch; by default the earliest that is not in the table.
+            snapshot: the id of the lost snapshot.
+            delta_list: the name of the lost snapshot's delta list.
+            dry_run: only report.
+
+        Returns:
+            A report. `found` says whether the batch was in the table.
+
+        Raises:
+            TableRolledBack: where a rollback on purpose is certain.
+            HistoryUnknown: if snapshots are gone that would show whether the batch is in the table.
+            CheckpointRewound: if the stream of the batch went on.
+            DeletedFiles: if files are gone.
+            SequenceConflict: if others have used its sequence numbers since.
+            NotFound: if no such batch is known.
+            UnsupportedFeature: for a commit that replaced or compacted files.
+            PaimonStreamError: the errors of `new_commit().commit`.
         """
-        given = self._given
-        given.text("commit_user", commit_user, optional=True)
-        batch = given.whole("batch", batch, optional=True)
-        snapshot = given.whole("snapshot", snapshot, least=1, optional=True)
-        given.text("delta_list", delta_list, optional=True)
-        dry_run = given.flag("dry_run", dry_run)
+        arguments = self._arguments
+        arguments.text("commit_user", commit_user, optional=True)
+        batch = arguments.whole("batch", batch, optional=True)
+        snapshot = arguments.whole("snapshot", snapshot, least=1, optional=True)
+        arguments.text("delta_list", delta_list, optional=True)
+        dry_run = arguments.flag("dry_run", dry_run)
         return recommit(
             self._newest(),
             commit_user,
@@ -259,13 +350,21 @@ class TableMaintenance(LoadedTable):
     ) -> PartitionExpiryReport:
         """Drops the partitions that are older than `partition.expiration-time`, at most
         `partition.expiration-max-num` of them. Earlier snapshots keep the rows until they expire.
-        `options` are those of the table that begin with `partition.expiration-` or
-        `partition.timestamp-`, for this call alone. A dry run writes nothing. Raises
-        `InvalidOption`, also if there are no partitions or no time, and the errors of
-        `drop_partitions` and of `delete_tag`; snapshots that were published before stay.
+
+        Args:
+            options: those of the table that begin with `partition.expiration-` or
+                `partition.timestamp-`, for this call alone.
+            dry_run: write nothing.
+
+        Raises:
+            InvalidOption: for an option with a wrong value, and if there are no partitions or no
+                time is set.
+            PaimonStreamError: the errors of `drop_partitions` and of `delete_tag`. Snapshots that
+                were published before stay.
         """
-        dry_run, asked = self._given.flag("dry_run", dry_run), self._of_call(options, OF_PARTITIONS)
-        return expire_partitions(load_table(self._storage, asked), dry_run=dry_run)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        options_of_call = self._of_call(options, OF_PARTITIONS)
+        return expire_partitions(load_table(self._storage, options_of_call), dry_run=dry_run)
 
     # -- keeping it healthy -----------------------------------------------------------------------
     def remove_orphan_files(
@@ -278,18 +377,26 @@ class TableMaintenance(LoadedTable):
     ) -> OrphanReport:
         """Finds the files that nothing refers to, and removes them if `dry_run` is False. It is a
         dry run by default, unlike `expire_snapshots` and `rollback_to`, because it chooses by age:
-        a file that nothing refers to may be part of a batch that is still being written.
-        `older_than` is an age, a `timedelta` or a text such as `"36 h"`; by default one day, and at
-        least one hour. Choose an age above the time that your longest batch takes.
+        a file that nothing refers to may be part of a batch that is still being written. If it
+        raises an error, nothing is deleted.
 
-        Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`,
-        `UnknownVersion` or `StorageError` if anything that refers to files cannot be read or
-        snapshots are lost, and `CommitContended`, also while a rollback is under way; then nothing
-        is deleted.
+        Args:
+            older_than: an age, a `timedelta` or a text such as `"36 h"`; by default one day, and at
+                least one hour. Choose an age above the time that your longest batch takes.
+            dry_run: only report.
+            max_paths: the report names at most so many files.
+            progress: is called with what is done.
+
+        Raises:
+            InvalidOption: for an age below the minimum.
+            CorruptMetadata: if anything that refers to files is damaged, or snapshots are lost.
+            UnknownVersion: if anything that refers to files is of a later version.
+            StorageError: if anything that refers to files cannot be read.
+            CommitContended: also while a rollback is under way.
         """
-        dry_run = self._given.flag("dry_run", dry_run)
-        max_paths = self._given.whole("max_paths", max_paths, least=0)
-        self._given.function("progress", progress, optional=True)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        max_paths = self._arguments.whole("max_paths", max_paths, least=0)
+        self._arguments.function("progress", progress, optional=True)
         return remove_orphan_files(
             self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent
         )
@@ -301,11 +408,17 @@ class TableMaintenance(LoadedTable):
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is
-        right. `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is
-        written. Everything that is broken becomes a finding, with its cure. Raises only
-        `InvalidOption` and `StorageError`.
+        right. Nothing is written. Everything that is broken becomes a finding, with its cure.
+
+        Args:
+            sample: so many data files, drawn at random, are read in full; 0 reads none.
+            progress: is called with what is done.
+
+        Raises:
+            InvalidOption: for an argument with a wrong value.
+            StorageError: if the storage fails.
         """
-        self._given.function("progress", progress, optional=True)
+        self._arguments.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress or silent)
 
     def compact(
@@ -321,37 +434,57 @@ class TableMaintenance(LoadedTable):
         of one key onto higher levels. Rows that wait in bucket -2 get their buckets first. Else
         what readers see stays the same, and streams go on meanwhile. What was rewritten is
         published in snapshots of kind COMPACT, at least every ten minutes; a run after an
-        interrupted one goes on from there. A dry run writes nothing (docs/compaction.md).
+        interrupted one goes on from there (docs/compaction.md). If it raises an error, the files
+        that were not published are removed, except for `CommitUnknown`, which does no harm.
 
-        `full` takes, in fixed buckets, all files behind the leading large ones, instead of the
-        first few small ones. With a primary key it merges all files of a bucket onto its highest
-        level. `partitions` limits it to those that match one of the specs, such as `[{"dt":
-        "2024-02-29"}]`. `options` are for this call alone: those that begin with `compaction.`,
-        `num-sorted-run.compaction-trigger`, `target-file-size`, `source.split.open-file-cost` and
-        `postpone.default-bucket-num`.
+        Args:
+            full: take, in fixed buckets, all files behind the leading large ones, instead of the
+                first few small ones. With a primary key, merge all files of a bucket onto its
+                highest level.
+            partitions: only those that match one of the specs, such as `[{"dt": "2024-02-29"}]`.
+            options: for this call alone, those that begin with `compaction.`,
+                `num-sorted-run.compaction-trigger`, `target-file-size`,
+                `source.split.open-file-cost` and `postpone.default-bucket-num`.
+            dry_run: write nothing.
+            progress: is called with what is done.
 
-        Raises `UnsupportedFeature` for a table that this release does not compact, `InvalidOption`,
-        `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have, and
-        `CommitUnknown`, which does no harm. Raises `NotFound`, `FormatError`, `CorruptMetadata`,
-        `StorageError`, `CommitContended`, and `TableRolledBack` if the table is rolled back
-        meanwhile; then the files that were not published are removed.
+        Raises:
+            UnsupportedFeature: for a table that this release does not compact.
+            InvalidOption: for an option that cannot be set for one call, or has a wrong value.
+            IncompatibleSchema: for a partition that the table cannot have.
+            InvalidData: for a value that a partition column cannot have.
+            CommitUnknown: if it is not known whether the files were published.
+            NotFound: if a file is missing.
+            FormatError: if a file is broken.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
+            CommitContended: if others keep committing.
+            TableRolledBack: if the table is rolled back meanwhile.
         """
-        given = self._given
-        full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)
-        given.function("progress", progress)
-        example = "a list of partitions such as [{'dt': '2024-02-29'}]"
-        specs = (
-            None if partitions is None else given.items("partitions", partitions, Mapping, example)
-        )
-        for key in given.mapping("options", options, "{'compaction.min.file-num': '2'}"):
+        arguments = self._arguments
+        full = arguments.flag("full", full)
+        dry_run = arguments.flag("dry_run", dry_run)
+        arguments.function("progress", progress)
+        specs = None
+        if partitions is not None:
+            example = "a list of partitions such as [{'dt': '2024-02-29'}]"
+            specs = arguments.items("partitions", partitions, Mapping, example)
+        for key in arguments.mapping("options", options, "{'compaction.min.file-num': '2'}"):
             if key.replace("_", "-").startswith(_SORTING):
-                cure = "Leave it out, or sort with Flink or Spark on the JVM (sys.compact)."
-                text = f"{key} asks for a compaction that sorts rows, which this release does not do. {cure}"
-                raise UnsupportedFeature(text, option=key).of_table(self.location)
+                raise UnsupportedFeature(
+                    f"{key} asks for a compaction that sorts rows, which this release does not do. "
+                    "Leave it out, or sort with Flink or Spark on the JVM (sys.compact).",
+                    option=key,
+                ).of_table(self.location)
         load = partial(load_table, self._storage, self._of_call(options, OF_CALLS))
-        there = executors_of_session(self._table)
+        executors = executors_of_session(self._table)
         return compact(
-            load, full=full, partitions=specs, dry_run=dry_run, progress=progress, elsewhere=there
+            load,
+            full=full,
+            partitions=specs,
+            dry_run=dry_run,
+            progress=progress,
+            elsewhere=executors,
         )
 
     def compact_manifests(
@@ -361,11 +494,21 @@ class TableMaintenance(LoadedTable):
         progress: Progress | None = None,
     ) -> ManifestCompactionReport:
         """Merges the manifests of the newest snapshot, and publishes a new snapshot if anything
-        changes. A dry run reports only. Raises `CommitContended`, `DeletedFiles`,
-        `CorruptMetadata`, `StorageError`, `CommitUnknown`.
+        changes.
+
+        Args:
+            dry_run: only report.
+            progress: is called with what is done.
+
+        Raises:
+            CommitContended: if others keep committing.
+            DeletedFiles: if others delete the files meanwhile.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
+            CommitUnknown: if it is not known whether the snapshot was published.
         """
-        dry_run = self._given.flag("dry_run", dry_run)
-        self._given.function("progress", progress, optional=True)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        self._arguments.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)
 
     def rebuild_index(
@@ -376,14 +519,22 @@ class TableMaintenance(LoadedTable):
     ) -> RebuiltIndexReport:
         """Compares the hash index of a table with dynamic buckets with the keys of its files, and
         makes what is wrong anew, in a new snapshot, if `dry_run` is False. No row changes. Stop the
-        writers of other engines first.
+        writers of other engines first. It reads the key columns of all files. If it raises an error
+        other than `CommitUnknown`, nothing was published.
 
-        Reads the key columns of all files. Raises `UnsupportedFeature` for a table without such an
-        index, and `CorruptMetadata` if a key has rows in two buckets, or if a lost index manifest
-        also named deletion vectors. Raises `IndexConflict` if others keep changing the index,
-        `NotFound` and `FormatError` for missing and broken files, and the errors of
-        `new_commit().commit`. Then nothing was published, except for `CommitUnknown`.
+        Args:
+            dry_run: only report.
+            progress: is called with what is done.
+
+        Raises:
+            UnsupportedFeature: for a table without such an index.
+            CorruptMetadata: if a key has rows in two buckets, or if a lost index manifest also
+                named deletion vectors.
+            IndexConflict: if others keep changing the index.
+            NotFound: if a file is missing.
+            FormatError: if a file is broken.
+            PaimonStreamError: the errors of `new_commit().commit`.
         """
-        dry_run = self._given.flag("dry_run", dry_run)
-        self._given.function("progress", progress)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        self._arguments.function("progress", progress)
         return rebuild_index(self._newest(), dry_run=dry_run, progress=progress)

@@ -1,5 +1,5 @@
-"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. And what all
-parts share: the table as it was loaded, and loading it again.
+"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. Also what all
+parts share: the table as it was loaded, and how it is loaded again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,36 +68,41 @@ class LoadedTable:
         """The primary key columns, in order; empty for an append table."""
         return self._table.schema.primary_keys
 
-    def _newest(self, **arguments: str | None) -> Table:
-        """The table as it is now, with these options of a sink, under their names in Python; None
-        is not given.
+    def _newest(self, **sink_options: str | None) -> Table:
+        """The table as it is now, with these options of a sink, under their names in Python. Those
+        that are None are left out.
         """
-        asked = {}
-        for name, value in arguments.items():
-            self._given.text(name, value, optional=True)
+        options = {}
+        for name, value in sink_options.items():
+            self._arguments.text(name, value, optional=True)
             if value is not None:
-                asked[SINK_PREFIX + name.replace("_", "-")] = value
+                options[SINK_PREFIX + name.replace("_", "-")] = value
         with naming(self.location):
-            check_sink_options(asked)
-        return load_table(self._storage, asked)
+            check_sink_options(options)
+        return load_table(self._storage, options)
 
     def _of_call(
         self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
     ) -> dict[str, str]:
-        """The options that are given for one call. Raises `InvalidOption` for others than those
-        that are allowed.
+        """The options of one call. Raises `InvalidOption` for others than those that are
+        allowed.
         """
-        known = [one.key for one in allowed]
-        example = f"{{{known[0]!r}: {allowed[0].default or '2'!r}}}"
-        asked = self._given.mapping("options", options, example, texts=True)
-        for key in (one for one in asked if one not in known):
-            cure = did_you_mean(key, known) or f"Such options are {', '.join(known)}."
-            text = f"{self.location}: option {key!r} cannot be set for one call. {cure}"
-            raise InvalidOption(text, table=self.location, option=key)
-        return asked
+        keys = [option.key for option in allowed]
+        example = f"{{{keys[0]!r}: {allowed[0].default or '2'!r}}}"
+        options_of_call = self._arguments.mapping("options", options, example, texts=True)
+        for key in options_of_call:
+            if key not in keys:
+                hint = did_you_mean(key, keys) or f"Such options are {', '.join(keys)}."
+                raise InvalidOption(
+                    f"{self.location}: option {key!r} cannot be set for one call. {hint}",
+                    table=self.location,
+                    option=key,
+                )
+        return options_of_call
 
     @property
-    def _given(self) -> Arguments:
+    def _arguments(self) -> Arguments:
+        """Checks the arguments of a call."""
         return Arguments(self.location)
 
     @property
@@ -123,19 +128,21 @@ class TableReading(LoadedTable):
     ) -> ReportPage:
         """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase,
         batches, writers, manifests, sizes of files, levels, read amplification, and what `verify`
-        finds. It looks at the newest `snapshots`, and reads `sample` data files in full. What
-        cannot be read is reported on the page. Raises `InvalidOption`, and `MissingExtra` without
-        plotly.
+        finds. What cannot be read is reported on the page.
+
+        Args:
+            snapshots: look at so many of the newest snapshots.
+            sample: read so many data files in full.
+
+        Raises:
+            InvalidOption: for an argument with a wrong value.
+            MissingExtra: without plotly.
         """
-        given = self._given
-        number, files = (
-            given.whole("snapshots", snapshots, least=1),
-            given.whole("sample", sample, least=0),
-        )
+        snapshots = self._arguments.whole("snapshots", snapshots, least=1)
+        sample = self._arguments.whole("sample", sample, least=0)
         require("plotly", "report", "PaimonTable.report")
-        return ReportPage(
-            self.location, {self.location: sections_of(self._table, snapshots=number, sample=files)}
-        )
+        sections = sections_of(self._table, snapshots=snapshots, sample=sample)
+        return ReportPage(self.location, {self.location: sections})
 
     def history(self) -> History:
         """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`,
@@ -152,23 +159,31 @@ class TableReading(LoadedTable):
         snapshot_id: int | None = None,
         partition: Mapping[str, Any] | str | None = None,
     ) -> tuple[TableFile, ...]:
-        """The live data files of a snapshot, by default the newest; () in an empty table.
-        `partition` has the same forms as in `to_arrow`. Raises `NotFound` if there is no such
-        snapshot, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
-        `CorruptMetadata`, `StorageError`.
+        """The live data files of a snapshot; () in an empty table.
+
+        Args:
+            snapshot_id: by default that of the newest.
+            partition: only the files of these partitions, in a form as for `to_arrow`.
+
+        Raises:
+            NotFound: if there is no such snapshot.
+            IncompatibleSchema: for a partition that the table cannot have.
+            InvalidData: for a value that a partition column cannot have.
+            CorruptMetadata: if a file that refers to others is damaged.
+            StorageError: if the storage fails.
         """
-        table, specs = self._table, None
+        table = self._table
         with naming(self.location):
             snapshot = find_snapshot(table, snapshot_id, None)
         if snapshot is None:
             return ()
+        specs = None
         if partition is not None:
             default_name = table.options.value(PARTITION_DEFAULT_NAME)
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
-        entries = snapshot_files(
-            table, snapshot, PartitionFilter(table.partition_types, specs=specs)
-        )
+        partitions = PartitionFilter(table.partition_types, specs=specs)
+        entries = snapshot_files(table, snapshot, partitions)
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
@@ -192,24 +207,32 @@ class TableReading(LoadedTable):
         timestamp: Moment | None = None,
         filter: Any = None,
     ) -> pa.Table:
-        """Reads rows of a snapshot into memory: of the one with this id or tag, or the newest that
-        is not younger than `timestamp` (a `datetime`, ISO text or epoch milliseconds); without any
-        of these, of the newest of all.
+        """Reads the rows of a snapshot into memory: of the newest, unless `snapshot_id`, `tag` or
+        `timestamp` says otherwise. In a table with a primary key, the merge engine makes one row
+        per key, sorted by key within a bucket.
 
-        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`,
-        where a value is a Python object or text, or the path of a partition's folder,
-        `"dt=19782/region=x"`. Columns left out may have any value. If a snapshot, tag or time is
-        given, the columns are those of the table then. `filter` is a `pyarrow.compute.Expression`,
-        such as `pc.field("id") > 7`: only rows for which it is true are returned, and files are
-        left out where partitions and statistics show that they have none (docs/reading.md). In a
-        table with a primary key, the merge engine makes one row per key, sorted by key within a
-        bucket.
+        Args:
+            snapshot_id: the snapshot with this id. With it, or with `tag` or `timestamp`, the
+                columns are those of the table then.
+            columns: the names of the columns, in the order wanted.
+            partition: `{"dt": value}`, where a value is a Python object or text, or the path of a
+                partition's folder, `"dt=19782/region=x"`. Columns left out may have any value.
+            tag: the snapshot of this tag.
+            timestamp: the newest snapshot that is not younger than this time, a `datetime`, ISO
+                text or epoch milliseconds.
+            filter: a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`. Only rows for
+                which it is true are returned, and files are left out where partitions and
+                statistics show that they have none (docs/reading.md).
 
-        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not
-        exist, `IncompatibleSchema` for unknown columns, `InvalidOption` for two of `snapshot_id`,
-        `tag` and `timestamp`, `InvalidData` for a partition value of another type, a value that
-        `filter` cannot be computed for, and for deletes that the merge engine does not accept,
-        `FormatError` for a broken file, `StorageError`.
+        Raises:
+            UnsupportedFeature: for what this release cannot read.
+            NotFound: for a snapshot, tag or data file that does not exist.
+            IncompatibleSchema: for unknown columns.
+            InvalidOption: for two of `snapshot_id`, `tag` and `timestamp`.
+            InvalidData: for a partition value of another type, a value that `filter` cannot be
+                computed for, and for deletes that the merge engine does not accept.
+            FormatError: for a broken file.
+            StorageError: if the storage fails.
         """
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
@@ -219,8 +242,15 @@ class TableReading(LoadedTable):
         *args: Any,
         **arguments: Any,
     ) -> Any:
-        """The rows of `to_arrow`, whose arguments it takes, as a `pandas.DataFrame`. Raises also
-        `MissingExtra`.
+        """The rows of `to_arrow` as a `pandas.DataFrame`.
+
+        Args:
+            *args: those of `to_arrow`.
+            **arguments: those of `to_arrow`.
+
+        Raises:
+            MissingExtra: without pandas.
+            PaimonStreamError: the errors of `to_arrow`.
         """
         require("pandas", None, "PaimonTable.to_pandas")
         return self.to_arrow(*args, **arguments).to_pandas()
@@ -230,12 +260,18 @@ class TableReading(LoadedTable):
         *args: Any,
         **arguments: Any,
     ) -> Any:
-        """The rows of `to_arrow`, whose arguments it takes, as a `polars.DataFrame`. Raises also
-        `MissingExtra`.
+        """The rows of `to_arrow` as a `polars.DataFrame`.
+
+        Args:
+            *args: those of `to_arrow`.
+            **arguments: those of `to_arrow`.
+
+        Raises:
+            MissingExtra: without polars.
+            PaimonStreamError: the errors of `to_arrow`.
         """
-        return require("polars", None, "PaimonTable.to_polars").from_arrow(
-            self.to_arrow(*args, **arguments)
-        )
+        polars = require("polars", None, "PaimonTable.to_polars")
+        return polars.from_arrow(self.to_arrow(*args, **arguments))
 
     def to_duckdb(
         self,
@@ -243,12 +279,21 @@ class TableReading(LoadedTable):
         connection: Any = None,
         **arguments: Any,
     ) -> Any:
-        """`to_arrow` as a relation of DuckDB, of this connection or its default one. Raises also
-        `MissingExtra`.
+        """The rows of `to_arrow` as a relation of DuckDB.
+
+        Args:
+            *args: those of `to_arrow`.
+            connection: of DuckDB, by default its default one.
+            **arguments: those of `to_arrow`.
+
+        Raises:
+            MissingExtra: without DuckDB.
+            InvalidOption: for another kind of connection.
+            PaimonStreamError: the errors of `to_arrow`.
         """
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
-            raise self._given.wrong(
+            raise self._arguments.wrong(
                 "connection", connection, "a connection of duckdb, or leave it out"
             )
         rows = self.to_arrow(*args, **arguments)
@@ -265,18 +310,29 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None = None,
         native: bool | None = None,
     ) -> Any:
-        """The rows as a lazy `pyspark.sql.DataFrame` of this session, of the snapshot that is
-        chosen now. Spark's own Parquet reader reads local files that hold rows as they are;
-        `native` = False forbids it, and True demands it. Raises the errors of `to_arrow`,
-        `MissingExtra`, and `UnsupportedFeature` for what it cannot read.
+        """The rows as a lazy `pyspark.sql.DataFrame`, of the snapshot that is chosen now.
+
+        Args:
+            spark: the session.
+            columns: as for `to_arrow`.
+            snapshot_id: as for `to_arrow`.
+            tag: as for `to_arrow`.
+            timestamp: as for `to_arrow`.
+            partition: as for `to_arrow`.
+            native: Spark's own Parquet reader reads local files that hold rows as they are. False
+                forbids it, and True demands it.
+
+        Raises:
+            MissingExtra: without pyspark.
+            UnsupportedFeature: for what it cannot read.
+            PaimonStreamError: the errors of `to_arrow`.
         """
         if not hasattr(spark, "createDataFrame"):
-            raise self._given.wrong("spark", spark, "a SparkSession")
-        native = self._given.flag("native", native, optional=True)
+            raise self._arguments.wrong("spark", spark, "a SparkSession")
+        native = self._arguments.flag("native", native, optional=True)
         scan = self._scan(snapshot_id, columns, partition, tag, timestamp, None)
-        return require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark").frame_of(
-            spark, scan, native
-        )
+        to_spark = require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark")
+        return to_spark.frame_of(spark, scan, native)
 
     def to_batches(
         self,
@@ -289,25 +345,48 @@ class TableReading(LoadedTable):
         filter: Any = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by
-        file, in bounded memory. For a table with a primary key, the memory holds some rows of each
-        file that overlaps with others in its bucket. Errors in the arguments are raised at once,
-        errors of a data file when that file is read.
+        """Reads the rows of `to_arrow` as record batches, file by file, in bounded memory. For a
+        table with a primary key, the memory holds some rows of each file that overlaps with others
+        in its bucket. Errors in the arguments are raised at once, errors of a data file when that
+        file is read.
+
+        Args:
+            snapshot_id: as for `to_arrow`.
+            columns: as for `to_arrow`.
+            partition: as for `to_arrow`.
+            tag: as for `to_arrow`.
+            timestamp: as for `to_arrow`.
+            filter: as for `to_arrow`.
+            batch_rows: the most rows of a batch.
+
+        Raises:
+            PaimonStreamError: the errors of `to_arrow`.
         """
-        batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
-        return read_batches(
-            self._scan(snapshot_id, columns, partition, tag, timestamp, filter), batch_rows
-        )
+        batch_rows = self._arguments.whole("batch_rows", batch_rows, least=1)
+        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        return read_batches(scan, batch_rows)
 
     def _scan(
-        self, snapshot_id: Any, columns: Any, partition: Any, tag: Any, timestamp: Any, filter: Any
+        self,
+        snapshot_id: int | None,
+        columns: Sequence[str] | None,
+        partition: Mapping[str, Any] | str | None,
+        tag: str | None,
+        timestamp: Moment | None,
+        filter: Any,
     ) -> Scan:
+        """What to read. The arguments and errors are those of `to_arrow`."""
         with naming(self.location):
+            millis = None
             if timestamp is not None:
-                timestamp = moment_millis(
-                    timestamp, "timestamp", self.location, system().clock.now_millis()
-                )
-            what = {"columns": columns, "partition": partition, "filter": filter}
+                now_millis = system().clock.now_millis()
+                millis = moment_millis(timestamp, "timestamp", self.location, now_millis)
             return plan_scan(
-                self._table, snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, **what
+                self._table,
+                snapshot_id=snapshot_id,
+                tag=tag,
+                timestamp=millis,
+                columns=columns,
+                partition=partition,
+                filter=filter,
             )

@@ -2,13 +2,13 @@
 
 Rows become data files, and the files become one snapshot or nothing. Spark's executors write the
 rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an
-error that says nothing was published, its files are removed. If that is not known, the files stay.
+error, its files are removed. They stay only if it is not known whether they were published.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from paimon_stream import errors
 from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.extras import require
 from paimon_stream.format.commit_message import CommitMessage
@@ -35,6 +35,9 @@ from paimon_stream.options import (
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
+from paimon_stream.stream.operations import operations_of
+from paimon_stream.stream.sequence_conflicts import rewrites
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
@@ -58,16 +61,20 @@ def append_rows(
     rows: Rows,
 ) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
-    digest, user = _check(table), batch_user(table.options, system().ids)
-    for rewritten in count():
+    digest = _check(table)
+    user = batch_user(table.options, system().ids)
+    for rewrites_done in count():
         numbering = _numbers(table)
         try:
-            table, messages, summary = _write(table, rows, {}, numbering, user)
-            with _removed_if_refused(table, messages):
-                return batch_commit(table, user, digest).append(messages, numbering, summary)
+            written = _write(table, rows, {}, numbering, user)
+            table = written.table
+            with _removed_if_refused(table, written.messages):
+                return batch_commit(table, user, digest).append(
+                    written.messages, numbering, written.summary
+                )
         except errors.SequenceConflict as conflict:
-            read_once = isinstance(rows, pa.RecordBatchReader)
-            if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
+            is_read_once = isinstance(rows, pa.RecordBatchReader)
+            if is_read_once or rewrites_done == MOST_REWRITES or not rewrites(table, conflict):
                 raise
     raise AssertionError("unreachable")
 
@@ -99,12 +106,15 @@ def overwrite_rows(
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    numbering, user = _numbers(table, replaces=True), batch_user(table.options, system().ids)
-    table, messages, summary = _write(table, rows, fixed, numbering, user)
-    said = None if partition is not None else replaces_some
-    with _removed_if_refused(table, messages):
-        return batch_commit(table, user, digest).overwrite(
-            partition, messages, dynamic=said, properties=summary
+    numbering = _numbers(table, replaces=True)
+    user = batch_user(table.options, system().ids)
+    written = _write(table, rows, fixed, numbering, user)
+    with _removed_if_refused(written.table, written.messages):
+        return batch_commit(written.table, user, digest).overwrite(
+            partition,
+            written.messages,
+            dynamic=replaces_some if partition is None else None,
+            properties=written.summary,
         )
 
 
@@ -125,9 +135,20 @@ def batch_commit(
     user: str | None = None,
     digest: str | None = None,
 ) -> TableCommit:
-    """Commits one batch, by default under a new commit user. For `digest` see `TableCommit`."""
+    """What commits one batch.
+
+    Args:
+        table: to which it is committed.
+        user: the commit user, by default a new one.
+        digest: of the table's first schema (`TableCommit`).
+    """
     user = user or batch_user(table.options, system().ids)
-    return TableCommit(table, user, after_commit=AfterCommit(batch=True), digest=digest)
+    return TableCommit(
+        table,
+        user,
+        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+        digest=digest,
+    )
 
 
 def _is_spark(rows: Any) -> bool:
@@ -138,41 +159,63 @@ def _frames() -> Any:
     return require("paimon_stream.spark.write_job", "spark", "Writing a DataFrame of Spark")
 
 
+class _Written(NamedTuple):
+    """Rows as files that are not committed yet.
+
+    Attributes:
+        table: to commit to. Its schema has new or wider columns if `merge_schema` allowed the rows
+            of a DataFrame to change it.
+        messages: of the files.
+        summary: of the messages, as the properties of a snapshot.
+    """
+
+    table: Table
+    messages: tuple[CommitMessage, ...]
+    summary: dict[str, str]
+
+
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
-) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
-    """The table to commit to, the messages, and their summary as a snapshot's properties. The
-    table's schema has new or wider columns if `merge_schema` allowed the rows of a DataFrame to
-    change it.
+) -> _Written:
+    """Writes the rows.
+
+    Args:
+        table: to which they belong.
+        rows: in one of the forms of `Rows`.
+        fixed: values of columns that the rows may leave out.
+        numbering: of the rows; None for a table without primary key.
+        user: the commit user.
     """
     clock = system().clock
     started = clock.monotonic()
-    table, messages = _write_files(table, rows, fixed, numbering, user)
-    millis = (clock.monotonic() - started) * 1000
-    return (
-        table,
-        messages,
-        BatchSummary.of_messages(messages, millis=millis, reused=False).properties(),
-    )
-
-
-def _write_files(
-    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
-) -> tuple[Table, tuple[CommitMessage, ...]]:
-    first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
     if _is_spark(rows):
-        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(
-            rows, table, fixed, first, index, user
-        )
-        return grown
+        first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
+        table, messages = _frames().write_frame(rows, table, fixed, first, index, user)
+    else:
+        messages = _write_arrow(table, rows, fixed, numbering, user)
+    millis = (clock.monotonic() - started) * 1000
+    summary = BatchSummary.of_messages(messages, millis=millis, reused=False)
+    return _Written(table, messages, summary.properties())
+
+
+def _write_arrow(
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
+) -> tuple[CommitMessage, ...]:
+    """Writes rows that do not come from Spark. The arguments are those of `_write`."""
     if table.options.value(MERGE_SCHEMA) != "off":
-        cure = "the columns of Arrow rows are not merged into a table's. Leave it out, and alter the table first."
-        text = f"merge_schema needs a DataFrame of Spark; {cure}"
-        raise errors.UnsupportedFeature(text, option="merge_schema").of_table(table.location)
+        raise errors.UnsupportedFeature(
+            "merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not merged into a table's. "
+            "Leave it out, and alter the table first.",
+            option="merge_schema",
+        ).of_table(table.location)
     spec = WriteSpec(
-        storage=table.storage, schema=table.schema, options=table.options, index=index, user=user
+        storage=table.storage,
+        schema=table.schema,
+        options=table.options,
+        index=None if numbering is None else numbering.index,
+        user=user,
     )
-    operations = Operations.of(table.options)
+    operations = operations_of(table.options)
     if operations is not None:
         operations.check(table.schema, table.options, table.location)
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
@@ -180,10 +223,10 @@ def _write_files(
         _batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack
     )
     if table.schema.primary_keys:
-        return table, write_keyed_task(
-            spec, batches, first_sequence=first, operations=operations
-        ).messages
-    return table, write_task(spec, batches).messages
+        first_sequence = 0 if numbering is None else numbering.first
+        task = write_keyed_task(spec, batches, first_sequence=first_sequence, operations=operations)
+        return task.messages
+    return write_task(spec, batches).messages
 
 
 def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
@@ -199,14 +242,14 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
         case pa.RecordBatchReader():
             batches = rows
         case _:
-            kinds = "a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or RecordBatchReader"
-            text = f"rows come as {kinds}, not as {type(rows).__name__}. Nothing was written."
-            raise errors.IncompatibleSchema(text).of_table(table.location)
+            raise errors.IncompatibleSchema(
+                "rows come as a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or "
+                f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written."
+            ).of_table(table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
-    yield pa.RecordBatch.from_arrays(
-        [pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema
-    )
+    without_rows = [pa.nulls(0, column.type) for column in rows.schema]
+    yield pa.RecordBatch.from_arrays(without_rows, schema=rows.schema)
     yield from batches
 
 
@@ -219,20 +262,30 @@ def _of_frame(table: Table, rows: Any) -> Any:
         return rows
     if library == "polars":
         return rows.to_arrow()
-    types = {one.name: arrow_type(one.type) for one in table.schema.fields}
-    names, columns = list(map(str, rows.columns)), []
+    types = {field.name: arrow_type(field.type) for field in table.schema.fields}
+    names = list(map(str, rows.columns))
+    columns = []
     for place, name in enumerate(names):
-        series, wanted = rows.iloc[:, place], types.get(name, pa.null())
+        series = rows.iloc[:, place]
         try:
-            # pandas has whole numbers with NULL as floats, and nested values as Python objects
-            exact = pa.types.is_nested(wanted) or (
-                pa.types.is_integer(wanted) and series.dtype.kind == "f"
-            )
-            columns.append(pa.Array.from_pandas(series, type=wanted if exact else None))
-        except (pa.ArrowException, OverflowError) as why:
-            text = f"column {name!r} cannot be converted: {str(why).splitlines()[0].rstrip('.')}. Nothing was written."
-            raise errors.InvalidData(text, column=name).of_table(table.location) from None
+            columns.append(_of_series(series, types.get(name, pa.null())))
+        except (pa.ArrowException, OverflowError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise errors.InvalidData(
+                f"column {name!r} cannot be converted: {reason}. Nothing was written.", column=name
+            ).of_table(table.location) from None
     return pa.Table.from_arrays(columns, names=names)
+
+
+def _of_series(series: Any, type_: pa.DataType) -> pa.Array:
+    """A column of pandas. It gets the type of the table's column where pandas does not keep that:
+    it has whole numbers with NULL as floats, and nested values as Python objects.
+    """
+    is_float_for_integer = pa.types.is_integer(type_) and series.dtype.kind == "f"
+    needs_type = pa.types.is_nested(type_) or is_float_for_integer
+    if not needs_type:
+        return pa.Array.from_pandas(series)
+    return pa.Array.from_pandas(series, type=type_)
 
 
 def _completed(
@@ -242,8 +295,8 @@ def _completed(
     *,
     missing_are_null: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`,
-    nullable ones.
+    """The batches with the columns that they lack: fixed ones, those with a default, and, with
+    `missing_are_null`, nullable ones.
     """
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     for batch in batches:
@@ -251,15 +304,14 @@ def _completed(
         if len(columns) < batch.num_columns:
             yield batch  # a name twice: refused further on
             continue
-        for one in schema.fields:
-            if one.name in columns:
+        for field in schema.fields:
+            if field.name in columns:
                 continue
-            if one.name in fixed:
-                columns[one.name] = pa.repeat(fixed[one.name], batch.num_rows)
-            elif one.name not in keys and (
-                one.default_value is not None or (missing_are_null and one.type.nullable)
-            ):
-                columns[one.name] = pa.nulls(batch.num_rows, arrow_type(one.type))
+            may_lack = field.default_value is not None or (missing_are_null and field.type.nullable)
+            if field.name in fixed:
+                columns[field.name] = pa.repeat(fixed[field.name], batch.num_rows)
+            elif field.name not in keys and may_lack:
+                columns[field.name] = pa.nulls(batch.num_rows, arrow_type(field.type))
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -279,35 +331,46 @@ class TableWriting(LoadedTable):
         operation_mapping: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Appends the rows of a Spark DataFrame (not a streaming one), of a `pyarrow.Table`,
-        `RecordBatch` or `RecordBatchReader`, or of a DataFrame of pandas (its index is left out,
-        NaN is NULL) or polars, in one snapshot. Without rows there is no snapshot.
+        """Appends rows in one snapshot. Without rows there is no snapshot.
 
         Columns match by name. The table's newest schema and options apply. This is a batch commit:
         if you repeat it, a table without a primary key has the rows twice. In a table with a
         primary key, each row replaces the row with its key or is merged into it. Among given rows
-        with the same key, the last one counts.
+        with the same key, the last one counts. If it raises an error other than `CommitUnknown`,
+        nothing is in the table, and the written files are removed. Errors in Spark's plan are
+        raised as Spark raises them.
 
-        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that
-          lack one of the table's columns are refused. With `null` the rows may lack nullable
-          columns.
-        - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add`
-          or `widen`.
-        - `operation_column` (see `paimon-stream.operation-column`), only with a primary key, names
-          a column of the rows, not of the table, that says what each row does. `operation_mapping`,
-          such as `"new=+I,gone=-D"`, says what its values mean.
+        Args:
+            df: the rows: a DataFrame of Spark (not a streaming one), a `pyarrow.Table`,
+                `RecordBatch` or `RecordBatchReader`, or a DataFrame of pandas (its index is left
+                out, NaN is NULL) or polars.
+            merge_schema: `off`, `add` or `widen`, only for a DataFrame of Spark (see
+                `paimon-stream.merge-schema`).
+            operation_column: only with a primary key: a column of the rows, not of the table, that
+                says what each row does (see `paimon-stream.operation-column`).
+            operation_mapping: what the values of that column mean, such as `"new=+I,gone=-D"`.
+            missing_columns: `error`, the default, refuses rows that lack one of the table's
+                columns. With `null` they may lack nullable columns (see
+                `paimon-stream.missing-columns`).
 
-        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`,
-        `CommitConflict`, `CommitContended`, and `SequenceConflict` if others kept writing to the
-        same buckets of a table with a primary key; then nothing is in the table, and the written
-        files are removed. Raises `CommitUnknown` if the rows may be in the table. Other errors in
-        Spark's plan are raised as Spark raises them.
+        Raises:
+            IncompatibleSchema: for rows with other columns or types.
+            InvalidData: for values that a column cannot have.
+            UnsupportedFeature: for a table or an argument that this release does not support.
+            StorageError: if the storage fails.
+            CommitConflict: if others have changed the table in a way that forbids the commit.
+            CommitContended: if others keep committing.
+            SequenceConflict: if others kept writing to the same buckets of a table with a primary
+                key.
+            CommitUnknown: if the rows may be in the table.
         """
-        operations = {"operation_column": operation_column, "operation_mapping": operation_mapping}
-        return append_rows(
-            self._newest(merge_schema=merge_schema, missing_columns=missing_columns, **operations),
-            df,
+        table = self._newest(
+            merge_schema=merge_schema,
+            missing_columns=missing_columns,
+            operation_column=operation_column,
+            operation_mapping=operation_mapping,
         )
+        return append_rows(table, df)
 
     def overwrite(
         self,
@@ -318,12 +381,10 @@ class TableWriting(LoadedTable):
         merge_schema: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Replaces rows of the table with the given rows, in one snapshot. `append` says which rows
-        it takes.
+        """Replaces rows of the table with the given rows, in one snapshot.
 
-        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions;
-          `{}` matches the whole table. The rows may leave out the columns of `partition`; otherwise
-          their values must agree with it. Without rows, the matching partitions are cleared.
+        - With a `partition` it replaces all matching partitions. Without rows, the matching
+          partitions are cleared.
         - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing
           happens.
         - With `dynamic=False` it replaces the whole table.
@@ -332,10 +393,20 @@ class TableWriting(LoadedTable):
           replaced as a whole.
 
         Earlier snapshots keep their rows until they expire. The new files may have another bucket
-        count. `merge_schema` and `missing_columns` are the same as for `append`.
+        count.
 
-        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for
-        rows of other partitions, and the errors of `append`.
+        Args:
+            df: the rows, as for `append`.
+            partition: such as `{"dt": "2024-02-29"}`; `{}` matches the whole table. The rows may
+                leave out its columns; otherwise their values must agree with it.
+            dynamic: replace only the partitions that get rows.
+            merge_schema: as for `append`.
+            missing_columns: as for `append`.
+
+        Raises:
+            InvalidOption: if both `partition` and `dynamic` are given.
+            OutsidePartition: for rows of other partitions.
+            PaimonStreamError: the errors of `append`.
         """
         table = self._newest(merge_schema=merge_schema, missing_columns=missing_columns)
         return overwrite_rows(table, df, partition, dynamic)
@@ -345,8 +416,14 @@ class TableWriting(LoadedTable):
         return batch_commit(self._newest()).truncate()
 
     def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
-        """Clears in one snapshot all partitions that match one of the specs, such as `[{"dt":
-        "2024-02-29"}]`. Raises `InvalidOption` if no spec is given, and the errors of `overwrite`.
+        """Clears in one snapshot all partitions that match one of the specs.
+
+        Args:
+            partitions: the specs, such as `[{"dt": "2024-02-29"}]`.
+
+        Raises:
+            InvalidOption: if no spec is given.
+            PaimonStreamError: the errors of `overwrite`.
         """
         return batch_commit(self._newest()).drop_partitions(partitions)
 
@@ -358,21 +435,28 @@ class TableWriting(LoadedTable):
         progress: Progress = silent,
     ) -> DeleteReport:
         """Deletes the rows that fulfil a condition, in one snapshot, by deletion vectors: no data
-        file changes. For append tables with `deletion-vectors.enabled` = `true`. A dry run writes
-        nothing and counts the rows.
+        file changes. For append tables with `deletion-vectors.enabled` = `true`.
 
-        `where` is a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) &
-        pc.field("name").is_null()`. A row for which it is NULL stays. Rows that others append
-        meanwhile stay, too. Only files that may have such rows are read, and only the columns that
-        `where` names. Compactions leave deleted rows out.
+        Rows that others append meanwhile stay. Only files that may have such rows are read, and
+        only the columns that `where` names. Compactions leave deleted rows out. If it raises an
+        error other than `CommitUnknown`, no row was deleted.
 
-        Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that the
-        columns do not fit, `UnsupportedFeature` for other tables, `InvalidData` for a value that
-        `where` cannot be computed for, `DeletedFiles` if others kept replacing the files, and the
-        errors of reading and of `append`. Then no row was deleted, except for `CommitUnknown`.
+        Args:
+            where: a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) &
+                pc.field("name").is_null()`. A row for which it is NULL stays.
+            dry_run: write nothing, and count the rows.
+            progress: is called with what is done.
+
+        Raises:
+            InvalidOption: for anything but an expression.
+            IncompatibleSchema: for an expression that the columns do not fit.
+            UnsupportedFeature: for other tables.
+            InvalidData: for a value that `where` cannot be computed for.
+            DeletedFiles: if others kept replacing the files.
+            PaimonStreamError: the errors of reading and of `append`.
         """
-        dry_run = self._given.flag("dry_run", dry_run)
-        self._given.function("progress", progress)
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        self._arguments.function("progress", progress)
         return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
 
     def new_commit(
@@ -381,15 +465,23 @@ class TableWriting(LoadedTable):
         *,
         options: Mapping[str, str] | None = None,
     ) -> TableCommit:
-        """A `TableCommit` under this user. `options` are those of a sink that such a writer has,
-        too: `paimon-stream.commit.guard`, `paimon-stream.on-unknown-history` and
-        `paimon-stream.protect-last-snapshot`. Raises `InvalidOption` for a blank user and other
-        options, `UnsupportedFeature`.
+        """A `TableCommit` under a commit user.
+
+        Args:
+            commit_user: of the writer.
+            options: those of a sink that such a writer has, too: `paimon-stream.commit.guard`,
+                `paimon-stream.on-unknown-history` and `paimon-stream.protect-last-snapshot`.
+
+        Raises:
+            InvalidOption: for a blank user and other options.
+            UnsupportedFeature: for a table that this release cannot write.
         """
-        self._given.text("commit_user", commit_user)
-        asked = self._of_call(options, _OF_COMMITS)
+        self._arguments.text("commit_user", commit_user)
+        sink_options = self._of_call(options, _OF_COMMITS)
         with errors.naming(self.location):
-            check_sink_options(asked)
-        table = table_of(self._storage, self._table.schema, asked)
+            check_sink_options(sink_options)
+        table = table_of(self._storage, self._table.schema, sink_options)
         warn_of_work_left(table)
-        return TableCommit(table, commit_user, after_commit=AfterCommit())
+        return TableCommit(
+            table, commit_user, after_commit=AfterCommit(protect=protect_last_snapshot)
+        )

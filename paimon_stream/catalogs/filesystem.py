@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from paimon_stream import errors
 from paimon_stream import options as opt
@@ -19,7 +19,7 @@ from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.uri import open_folder, shown_root
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.table import load_table
+from paimon_stream.table.table import Table, load_table
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,38 +32,52 @@ OF_DATABASE: Final = re.compile(
     "(metastore|uri|warehouse|catalog-key|sync-all-properties)|(jdbc|lock)[.-].+"
 )
 """The options of a JDBC catalog itself. They travel with the storage options of its tables."""
-# Options of catalogs of other kinds, and what to do instead of using such a catalog.
 _OF_OTHERS: Final = {"uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"}
+"""Options of catalogs of other kinds."""
 _OTHER_KINDS: Final = {"hive": "give the tables' locations"}
+"""Kinds of catalogs that are not supported, and what to do instead of using them."""
 
 Named = str | tuple[str, str]
 """What names a table: `"db.t"`, with backticks around a name that has dots, or `("db", "t")`."""
 
 
 def names_of(
-    named: Named,
+    identifier: Named,
     *,
     main: bool = False,
 ) -> tuple[str, str]:
-    """The database and the table, or a branch as `t$branch_b`. Raises `InvalidOption`, with `main`
-    also for a branch, and `UnsupportedFeature` for a system table such as `db.t$snapshots`.
+    """The database and the table that an identifier names, or a branch as `t$branch_b`.
+
+    Args:
+        identifier: names the table.
+        main: whether a branch is refused.
+
+    Raises:
+        InvalidOption: nothing is named, or a branch that is refused.
+        UnsupportedFeature: a system table is named, such as `db.t$snapshots`.
     """
-    found = _NAMED.fullmatch(named) if isinstance(named, str) else None
-    parts = named if found is None else tuple(one for one in found.groups() if one)
+    parts: object = identifier
+    match = _NAMED.fullmatch(identifier) if isinstance(identifier, str) else None
+    if match is not None:
+        parts = tuple(name for name in match.groups() if name)
     if not isinstance(parts, tuple) or len(parts) != 2 or not all(map(_is_name, parts)):
-        text = f"The table is {named!r}. Give it as 'database.table', or, if a name has dots, (database, table)."
-        raise errors.InvalidOption(text, option="identifier")
-    table, mark, rest = parts[1].partition("$")
-    is_branch = rest.startswith("branch_") and "$" not in rest
+        raise errors.InvalidOption(
+            f"The table is {identifier!r}. "
+            "Give it as 'database.table', or, if a name has dots, (database, table).",
+            option="identifier",
+        )
+    table, mark, suffix = parts[1].partition("$")
+    is_branch = suffix.startswith("branch_") and "$" not in suffix
     if mark and (main or not is_branch):
         kind = errors.InvalidOption if is_branch else errors.UnsupportedFeature
         raise kind(
-            f"{named!r} is no table, but a branch or a system table. Give {parts[0]}.{table}."
+            f"{identifier!r} is no table, but a branch or a system table. Give {parts[0]}.{table}."
         )
     return parts[0], parts[1]
 
 
-def _inside(location: str) -> str:
+def _without_scheme(location: str) -> str:
+    """The location without its scheme and the slashes at its beginning."""
     return re.sub(r"\A(?:[\w+.-]+:)?/*", "", location)
 
 
@@ -75,6 +89,12 @@ def _is_name(name: object) -> bool:
 class FilesystemCatalog:
     """The databases and tables of a warehouse. All methods raise `InvalidOption` and
     `StorageError`.
+
+    Attributes:
+        warehouse: the folder of the databases.
+        storage_options: those that open it.
+        table_defaults: options of each new table.
+        opened: opens a storage, by a location and its options.
     """
 
     warehouse: str
@@ -109,15 +129,25 @@ class FilesystemCatalog:
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database, which a file keeps: stores have no empty folders. Raises
-        `AlreadyExists`.
+        """Creates an empty database. A hidden file keeps its folder, because stores have no empty
+        folders.
+
+        Args:
+            name: of the database.
+            ignore_if_exists: do nothing if there is such a database.
+
+        Raises:
+            AlreadyExists: there is such a database.
         """
-        or_not = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
+        ignored = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         if not self._has(name):
             self._storage.put_if_absent(f"{name}{_ENDING}/{_MARKER}", b"")
-        elif not or_not:
-            text = f"There is a database {name!r} in {self.warehouse}. Use it, or pass ignore_if_exists=True."
-            raise errors.AlreadyExists(text, path=self.warehouse)
+        elif not ignored:
+            raise errors.AlreadyExists(
+                f"There is a database {name!r} in {self.warehouse}. "
+                "Use it, or pass ignore_if_exists=True.",
+                path=self.warehouse,
+            )
 
     def drop_database(
         self,
@@ -125,16 +155,29 @@ class FilesystemCatalog:
         ignore_if_not_exists: bool = False,
         cascade: bool = False,
     ) -> None:
-        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if
-        it has tables.
+        """Deletes a database.
+
+        Args:
+            name: of the database.
+            ignore_if_not_exists: do nothing if there is no such database.
+            cascade: delete its tables, too.
+
+        Raises:
+            NotFound: there is no such database.
+            InvalidOption: it has tables, and `cascade` is false.
         """
-        given = opt.Arguments(self.warehouse)
-        if given.flag("ignore_if_not_exists", ignore_if_not_exists) and not self._has(name):
+        arguments = opt.Arguments(self.warehouse)
+        ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
+        if ignored and not self._has(name):
             return
         tables = self.list_tables(name)
-        if not given.flag("cascade", cascade) and tables:
-            text = f"Database {name!r} has {len(tables):,} tables. Drop them first, or pass cascade=True."
-            raise errors.InvalidOption(text, option="cascade", path=self.warehouse)
+        if not arguments.flag("cascade", cascade) and tables:
+            raise errors.InvalidOption(
+                f"Database {name!r} has {len(tables):,} tables. "
+                "Drop them first, or pass cascade=True.",
+                option="cascade",
+                path=self.warehouse,
+            )
         for table in tables:
             self.drop_table((name, table))
         self._forget(name)
@@ -153,43 +196,44 @@ class FilesystemCatalog:
         """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
         database.
         """
-        folder, storage = self._folder(database), self._storage
+        folder = self._folder(database)
+        storage = self._storage
         names = storage.list_folders(folder)
-        wanted = [partial(storage.exists, f"{folder}/{name}/{schema_path(0)}") for name in names]
-        return [name for name, there in zip(names, storage.together(wanted), strict=True) if there]
+        requests = [partial(storage.exists, f"{folder}/{name}/{schema_path(0)}") for name in names]
+        are_tables = storage.together(requests)
+        return [name for name, is_table in zip(names, are_tables, strict=True) if is_table]
 
     def drop_table(
         self,
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table with its external paths. If that is cut short, it can be repeated. Raises
-        `NotFound`.
+        """Deletes a table with its external paths. If that is cut short, it can be repeated.
+
+        Args:
+            identifier: names the table.
+            ignore_if_not_exists: do nothing if there is no such table.
+
+        Raises:
+            NotFound: there is no such database or table.
         """
-        folder, location = self._table_folder(identifier), self.location(identifier)
-        storage, table = self._storage, self.opened(location, self.storage_options)
-        if (
-            opt.Arguments(location).flag("ignore_if_not_exists", ignore_if_not_exists)
-            and not SchemaStore(table).ids()
-        ):
+        folder = self._table_folder(identifier)
+        location = self.location(identifier)
+        storage = self._storage
+        table = self.opened(location, self.storage_options)
+        ignored = opt.Arguments(location).flag("ignore_if_not_exists", ignore_if_not_exists)
+        if ignored and not SchemaStore(table).ids():
             return
         try:
-            loaded = load_table(table)
-            for root in () if loaded.layout.external is None else loaded.layout.external.earlier():
-                if f"{_inside(table.location)}/".startswith(f"{_inside(root)}/"):
-                    text = "%s lies in its own external path %s, with what else is there: only the table's folder goes"
-                    _LOG.warning(text, location, root)
-                    continue
-                for name in loaded.storage.list_folders(shown_root(root)[:-1]):
-                    delete_below(loaded.storage, f"{shown_root(root)}{name}")
-        except (errors.ConfigError, errors.FormatError) as why:
+            _delete_external_paths(load_table(table), location)
+        except (errors.ConfigError, errors.FormatError) as failed:
             _LOG.warning(
                 "%s cannot be understood, and is dropped without its external paths: %s",
                 location,
-                why,
+                failed,
             )
-        # So what is left of half a drop is no whole table, and no table can be created over it
-        # (catalogs.md §2).
+        # The schemas and snapshots go last. So what half a drop leaves is no complete table, and no
+        # table can be created over it (catalogs.md §2).
         delete_below(storage, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
 
     def rename_table(
@@ -197,19 +241,29 @@ class FilesystemCatalog:
         source: Named,
         target: Named,
     ) -> None:
-        """Renames the folder of a table, in one step. Raises `StorageError` if it is missing or the
-        target exists, and `UnsupportedFeature` in a store, where each file would be copied and
-        others could see half a table.
+        """Renames the folder of a table, in one step.
+
+        Args:
+            source: names the table.
+            target: its new name, perhaps in another database.
+
+        Raises:
+            StorageError: the table is missing, or the target exists.
+            UnsupportedFeature: the warehouse is in a store, where each file would be copied, and
+                others could see half a table.
         """
-        storage, old, new = self._storage, self._table_folder(source), self._table_folder(target)
+        storage = self._storage
+        old_folder = self._table_folder(source)
+        new_folder = self._table_folder(target)
         if not isinstance(storage, LocalStorage):
-            cure = f"Write the rows of {source} into a new one."
-            text = f"Tables in {self.warehouse} cannot be renamed in one step. {cure}"
-            raise errors.UnsupportedFeature(text, option="target")
-        SchemaStore(
-            self.opened(self.location(source), self.storage_options)
-        ).first_digest()  # there is a table
-        storage.rename(old, new)
+            raise errors.UnsupportedFeature(
+                f"Tables in {self.warehouse} cannot be renamed in one step. "
+                f"Write the rows of {source} into a new one.",
+                option="target",
+            )
+        table = self.opened(self.location(source), self.storage_options)
+        SchemaStore(table).first_digest()  # raises an error if there is no table
+        storage.rename(old_folder, new_folder)
 
     def _table_folder(self, identifier: Named) -> str:
         """The folder below the warehouse of a table in a database that exists. Raises
@@ -219,20 +273,23 @@ class FilesystemCatalog:
         return f"{self._folder(database)}/{table}"
 
     def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
-        """Notes a table that was created or altered, if this catalog has more than files."""
+        """Records a table that was created or altered, if this catalog has more than files."""
 
     def _has(self, database: str) -> bool:
         if not _is_name(database):
-            text = f"{database!r} cannot be a database: its name is a folder's, and not 'sys'. Give another name."
-            raise errors.InvalidOption(text, option="database")
+            raise errors.InvalidOption(
+                f"{database!r} cannot be a database: its name is a folder's, and not 'sys'. "
+                "Give another name.",
+                option="database",
+            )
         return self._finds(database)
 
     def _finds(self, database: str) -> bool:
-        folder, storage = f"{database}{_ENDING}", self._storage
-        return (
-            bool(files_of(storage, folder) or storage.list_folders(folder))
-            or database in self.list_databases()
-        )
+        folder = f"{database}{_ENDING}"
+        storage = self._storage
+        if files_of(storage, folder) or storage.list_folders(folder):
+            return True
+        return database in self.list_databases()
 
     def _folder(self, database: str) -> str:
         """The folder of a database below the warehouse. Raises `NotFound` if there is no such
@@ -240,54 +297,102 @@ class FilesystemCatalog:
         """
         if self._has(database):
             return f"{database}{_ENDING}"
-        text = f"There is no database {database!r} in {self.warehouse}. Correct the name, or create it first."
-        raise errors.NotFound(text, path=self.warehouse, database=database)
+        raise errors.NotFound(
+            f"There is no database {database!r} in {self.warehouse}. "
+            "Correct the name, or create it first.",
+            path=self.warehouse,
+            database=database,
+        )
 
     @property
     def _storage(self) -> Storage:
         return self.opened(self.warehouse, self.storage_options)
 
 
-def catalog_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of the catalog that has these options, which are Paimon's, with those of the
-    warehouse's store. A REST catalog takes all. Raises `InvalidOption`, `UnsupportedFeature` for a
-    `metastore` that is not supported.
+def _delete_external_paths(table: Table, location: str) -> None:
+    """Deletes the folders of the table below its external paths."""
+    external = table.layout.external
+    roots = () if external is None else external.earlier()
+    for root in roots:
+        inside = _without_scheme(table.storage.location)
+        if f"{inside}/".startswith(f"{_without_scheme(root)}/"):
+            _LOG.warning(
+                "%s lies in its own external path %s, with what else is there: "
+                "only the table's folder goes",
+                location,
+                root,
+            )
+            continue
+        for name in table.storage.list_folders(shown_root(root)[:-1]):
+            delete_below(table.storage, f"{shown_root(root)}{name}")
+
+
+class CatalogArguments(TypedDict):
+    """The arguments of a catalog, which are fields of `FilesystemCatalog`."""
+
+    warehouse: str
+    storage_options: dict[str, str]
+    table_defaults: dict[str, str]
+
+
+def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
+    """The arguments of the catalog that Paimon's options describe. Its storage options are those
+    that the warehouse's store needs. Those of a REST catalog are all options. Raises
+    `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported.
     """
-    given = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
-    kind, warehouse = given.get("metastore", "filesystem").lower(), given.get("warehouse", "")
+    cleaned = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
+    kind = cleaned.get("metastore", "filesystem").lower()
+    warehouse = cleaned.get("warehouse", "")
     if kind in _OTHER_KINDS:
-        text = (
-            f"Catalogs with metastore = {kind!r} are not supported. Instead, {_OTHER_KINDS[kind]}."
+        raise errors.UnsupportedFeature(
+            f"Catalogs with metastore = {kind!r} are not supported. Instead, {_OTHER_KINDS[kind]}.",
+            option="metastore",
+            value=kind,
         )
-        raise errors.UnsupportedFeature(text, option="metastore", value=kind)
-    if kind not in ("filesystem", "jdbc", "rest") or not warehouse:
-        cure = "'filesystem', 'jdbc' or 'rest'" if warehouse else "the folder of the databases"
-        option = "metastore" if warehouse else "warehouse"
+    if not warehouse:
         raise errors.InvalidOption(
-            f"Option {option!r} is {given.get(option)!r}. Set it to {cure}.", option=option
+            f"Option 'warehouse' is {cleaned.get('warehouse')!r}. "
+            "Set it to the folder of the databases.",
+            option="warehouse",
+        )
+    if kind not in ("filesystem", "jdbc", "rest"):
+        raise errors.InvalidOption(
+            f"Option 'metastore' is {cleaned.get('metastore')!r}. "
+            "Set it to 'filesystem', 'jdbc' or 'rest'.",
+            option="metastore",
         )
     defaults = {
-        key[len(_DEFAULTS) :]: one for key, one in given.items() if key.startswith(_DEFAULTS)
+        key.removeprefix(_DEFAULTS): value
+        for key, value in cleaned.items()
+        if key.startswith(_DEFAULTS)
     }
     if kind == "rest":
         return {
             "warehouse": warehouse,
-            "storage_options": given | {"metastore": kind},
+            "storage_options": cleaned | {"metastore": kind},
             "table_defaults": defaults,
         }
-    taken = {
-        key: one for key, one in given.items() if kind == "jdbc" and OF_DATABASE.fullmatch(key)
+    return {
+        "warehouse": warehouse.rstrip("/"),
+        "storage_options": _storage_options(kind, warehouse, cleaned),
+        "table_defaults": defaults,
     }
-    for key in given.keys() & _OF_OTHERS - taken.keys():
+
+
+def _storage_options(kind: str, warehouse: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a catalog's options that its tables need. Warns of those that have no effect."""
+    of_database = {}
+    if kind == "jdbc":
+        of_database = {key: value for key, value in options.items() if OF_DATABASE.fullmatch(key)}
+    for key in options.keys() & _OF_OTHERS - of_database.keys():
         _LOG.warning(
             "%s: this catalog takes no lock, and does not use %s.", shown_location(warehouse), key
         )
-    in_store = scheme_of(warehouse) in KIND_OF
-    own = {key: one for key, one in given.items() if key not in _OF_OTHERS}
-    known = options_for(store_location(f"{warehouse}/x"), own) if in_store else {}
-    known |= taken | {key: one for key, one in given.items() if key == opt.UNSAFE_SINGLE_WRITER.key}
-    return {
-        "warehouse": warehouse.rstrip("/"),
-        "storage_options": known,
-        "table_defaults": defaults,
-    }
+    needed = {}
+    if scheme_of(warehouse) in KIND_OF:
+        of_store = {key: value for key, value in options.items() if key not in _OF_OTHERS}
+        needed = options_for(store_location(f"{warehouse}/x"), of_store)
+    needed |= of_database
+    if opt.UNSAFE_SINGLE_WRITER.key in options:
+        needed[opt.UNSAFE_SINGLE_WRITER.key] = options[opt.UNSAFE_SINGLE_WRITER.key]
+    return needed

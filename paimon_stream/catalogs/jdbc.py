@@ -1,7 +1,9 @@
 """Paimon's JDBC catalog: tables are rows of a database, and folders of a warehouse (catalogs.md
-§4). Its lock, a row, is taken around what publishes a snapshot or a schema, because Java does so in
-two steps. Only the lock and the catalog's own methods ask the database, so executors need no
-access.
+§4).
+
+The catalog has a lock, which is a row. It is taken around each put that publishes a snapshot or a
+schema, because Java publishes in two steps. Only the lock and the catalog's own methods ask the
+database, so executors need no access.
 """
 
 import logging
@@ -10,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
 from paimon_stream import errors
@@ -21,7 +23,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options.option import duration
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.branch import StorageView
+from paimon_stream.storage.branch import Place, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location
 
 _LOG = logging.getLogger(__name__)
@@ -30,20 +32,41 @@ _NAME: Final = "VARCHAR(255) NOT NULL"
 _ROW: Final = f"catalog_key {_NAME}, database_name {_NAME}"
 _VALUE: Final = "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name"
 _TABLES: Final = {
-    "paimon_tables": f"{_ROW}, table_name {_NAME}, PRIMARY KEY (catalog_key, database_name, table_name)",
+    "paimon_tables": f"{_ROW}, table_name {_NAME}, "
+    "PRIMARY KEY (catalog_key, database_name, table_name)",
     "paimon_database_properties": f"{_ROW}, property_key VARCHAR(255), {_VALUE}, property_key)",
-    "paimon_table_properties": f"{_ROW}, table_name {_NAME}, property_key {_NAME}, {_VALUE}, table_name, property_key)",
-    "paimon_distributed_locks": f"lock_id {_NAME}, acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
+    "paimon_table_properties": f"{_ROW}, table_name {_NAME}, property_key {_NAME}, "
+    f"{_VALUE}, table_name, property_key)",
+    "paimon_distributed_locks": f"lock_id {_NAME}, "
+    "acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
     "expire_time_seconds BIGINT DEFAULT 0 NOT NULL, PRIMARY KEY (lock_id)",
 }
 _LOCKS: Final = "paimon_distributed_locks WHERE lock_id = :lock"
 _TABLE, _DATABASE, _OPTIONS = list(_TABLES)[:3]
-_ONE: Final = "catalog_key = :key AND database_name = :db"
-# The driver, its name for SQLAlchemy, and the age of a lock in seconds by the database's own clock.
+_OF_DATABASE: Final = "catalog_key = :key AND database_name = :db"
+_OF_TABLE: Final = f"{_OF_DATABASE} AND table_name = :t"
+
+
+class _Kind(NamedTuple):
+    """A kind of database.
+
+    Attributes:
+        driver: the module of its driver.
+        dialect: its name for SQLAlchemy.
+        age: the age of a lock in seconds by the database's own clock, in its SQL.
+    """
+
+    driver: str
+    dialect: str
+    age: str
+
+
 _KINDS: Final = {
-    "sqlite": ("sqlite3", "sqlite", "strftime('%s', 'now') - strftime('%s', acquired_at)"),
-    "mysql": ("pymysql", "mysql+pymysql", "TIMESTAMPDIFF(SECOND, acquired_at, NOW())"),
-    "postgresql": ("psycopg", "postgresql+psycopg", "EXTRACT(EPOCH FROM AGE(NOW(), acquired_at))"),
+    "sqlite": _Kind("sqlite3", "sqlite", "strftime('%s', 'now') - strftime('%s', acquired_at)"),
+    "mysql": _Kind("pymysql", "mysql+pymysql", "TIMESTAMPDIFF(SECOND, acquired_at, NOW())"),
+    "postgresql": _Kind(
+        "psycopg", "postgresql+psycopg", "EXTRACT(EPOCH FROM AGE(NOW(), acquired_at))"
+    ),
 }
 _URI: Final = re.compile(
     r"jdbc:(\w+):(?://([^/:?@,]+)(?::([0-9]{1,5}))?/)?(?!//)([^?]+)(?:\?(.*))?"
@@ -65,18 +88,18 @@ _LAST_SECONDS: Final = 60  # a put may take as long, so a lock that expires soon
 
 
 class JdbcCatalog(FilesystemCatalog):
-    """The tables of a warehouse that are in a database. Also raises `Unavailable` if the database
-    fails, other `StorageError`s if there is no connection, `MissingExtra` without SQLAlchemy or the
-    driver.
+    """The databases and tables of a warehouse that a database lists. Methods raise the errors of
+    `FilesystemCatalog`, `Unavailable` if the database fails, other `StorageError`s if there is no
+    connection, and `MissingExtra` without SQLAlchemy or the driver.
     """
 
     def list_databases(self) -> list[str]:
         """The names of the databases, sorted."""
-        named = [
-            f"SELECT database_name FROM {rows} WHERE catalog_key = :key"
-            for rows in (_TABLE, _DATABASE)
-        ]
-        return sorted(one[0] for one in ask(self.storage_options, " UNION ".join(named)))
+        names = " UNION ".join(
+            f"SELECT database_name FROM {table} WHERE catalog_key = :key"
+            for table in (_TABLE, _DATABASE)
+        )
+        return sorted(row[0] for row in ask(self.storage_options, names))
 
     def create_database(
         self,
@@ -85,9 +108,12 @@ class JdbcCatalog(FilesystemCatalog):
     ) -> None:
         """Creates an empty database. Raises `AlreadyExists`."""
         if not self._has(name):
-            added = f"INSERT INTO {_DATABASE} VALUES (:key, :db, 'exists', 'true'), (:key, :db, 'location', :at)"
+            insert = (
+                f"INSERT INTO {_DATABASE} VALUES "
+                "(:key, :db, 'exists', 'true'), (:key, :db, 'location', :at)"
+            )
             with suppress(errors.AlreadyExists):  # somebody else was first
-                ask(self.storage_options, added, db=name, at=f"{self.warehouse}/{name}.db")
+                ask(self.storage_options, insert, db=name, at=f"{self.warehouse}/{name}.db")
                 return
         super().create_database(name, ignore_if_exists)
 
@@ -96,10 +122,8 @@ class JdbcCatalog(FilesystemCatalog):
         database.
         """
         self._folder(database)
-        found = ask(
-            self.storage_options, f"SELECT table_name FROM {_TABLE} WHERE {_ONE}", db=database
-        )
-        return sorted(one[0] for one in found)
+        names = f"SELECT table_name FROM {_TABLE} WHERE {_OF_DATABASE}"
+        return sorted(row[0] for row in ask(self.storage_options, names, db=database))
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
         """The location of a table, or of its branch, and the storage options that open it. Raises
@@ -108,8 +132,11 @@ class JdbcCatalog(FilesystemCatalog):
         database, table = names_of(identifier)
         if table.partition("$")[0] in self.list_tables(database):
             return super().found(identifier)
-        text = f"There is no table '{database}.{table}' in the catalog. Correct the name, or create the table first."
-        raise errors.NotFound(text, path=self.location(identifier))
+        raise errors.NotFound(
+            f"There is no table '{database}.{table}' in the catalog. "
+            "Correct the name, or create the table first.",
+            path=self.location(identifier),
+        )
 
     def drop_table(
         self,
@@ -120,12 +147,9 @@ class JdbcCatalog(FilesystemCatalog):
         database, table = names_of(identifier, main=True)
         if not ignore_if_not_exists or table in self.list_tables(database):
             self.found(identifier)
-            rows = [
-                f"DELETE FROM {rows} WHERE {_ONE} AND table_name = :t"
-                for rows in (_TABLE, _OPTIONS)
-            ]
-            ask(self.storage_options, *rows, db=database, t=table)
-            super().drop_table(identifier, True)
+            deletes = [f"DELETE FROM {rows} WHERE {_OF_TABLE}" for rows in (_TABLE, _OPTIONS)]
+            ask(self.storage_options, *deletes, db=database, t=table)
+            super().drop_table(identifier, ignore_if_not_exists=True)
 
     def rename_table(
         self,
@@ -133,51 +157,59 @@ class JdbcCatalog(FilesystemCatalog):
         target: Named,
     ) -> None:
         """Renames the rows and the folder of a table. Raises the errors of `FilesystemCatalog`."""
-        (db, t), (new, name) = names_of(source, main=True), names_of(target, main=True)
+        database, table = names_of(source, main=True)
+        new_database, new_table = names_of(target, main=True)
         self.found(source)
-        moved = f"SET database_name = :new, table_name = :name WHERE {_ONE} AND table_name = :t"
-        then = partial(super().rename_table, source, target)
-        rows = [f"UPDATE {rows} {moved}" for rows in (_TABLE, _OPTIONS)]
-        ask(self.storage_options, *rows, then=then, db=db, t=t, new=new, name=name)
+        rename_folder = partial(super().rename_table, source, target)
+        new_names = "database_name = :new, table_name = :name"
+        updates = [
+            f"UPDATE {rows} SET {new_names} WHERE {_OF_TABLE}" for rows in (_TABLE, _OPTIONS)
+        ]
+        ask(
+            self.storage_options,
+            *updates,
+            then=rename_folder,
+            db=database,
+            t=table,
+            new=new_database,
+            name=new_table,
+        )
 
     def _forget(self, name: str) -> None:
-        ask(self.storage_options, f"DELETE FROM {_DATABASE} WHERE {_ONE}", db=name)
+        ask(self.storage_options, f"DELETE FROM {_DATABASE} WHERE {_OF_DATABASE}", db=name)
 
     def _finds(self, database: str) -> bool:
         return database in self.list_databases()
 
     def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
-        """The row of a new table, and its options and keys, as Java copies them."""
-        db, t = names_of(identifier)
+        """Writes the row of a new table, and the rows of its options and keys, as Java copies
+        them.
+        """
+        database, table = names_of(identifier)
         if new:
+            insert = f"INSERT INTO {_TABLE} VALUES (:key, :db, :t)"
             with suppress(errors.AlreadyExists):
-                ask(
-                    self.storage_options, f"INSERT INTO {_TABLE} VALUES (:key, :db, :t)", db=db, t=t
-                )
-        if "$" in t or not opt.Options(self.storage_options).value(_SYNC):
+                ask(self.storage_options, insert, db=database, t=table)
+        if "$" in table or not opt.Options(self.storage_options).value(_SYNC):
             return
-        keys = {"primary-key": schema.primary_keys, "partition": schema.partition_keys}
-        keys["bucket-key"] = tuple(
-            name for name in schema.primary_keys if name not in schema.partition_keys
-        )
-        found = {
-            **{name: ",".join(columns) for name, columns in keys.items() if columns},
-            **schema.options,
+        bucket_keys = [name for name in schema.primary_keys if name not in schema.partition_keys]
+        keys = {
+            "primary-key": schema.primary_keys,
+            "partition": schema.partition_keys,
+            "bucket-key": bucket_keys,
         }
-        added = [
-            f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{i}, :v{i})"
-            for i in range(len(found))
-        ]
-        pairs = {
-            f"{'nv'[j]}{i}": text
-            for i, pair in enumerate(found.items())
-            for j, text in enumerate(pair)
-        }
-        gone = f"DELETE FROM {_OPTIONS} WHERE {_ONE} AND table_name = :t"
-        with suppress(
-            errors.AlreadyExists
-        ):  # the copy of somebody who altered the table at the same time
-            ask(self.storage_options, gone, *added, db=db, t=t, **pairs)
+        properties = {name: ",".join(columns) for name, columns in keys.items() if columns}
+        properties |= schema.options
+        statements = [f"DELETE FROM {_OPTIONS} WHERE {_OF_TABLE}"]
+        values: dict[str, Any] = {}
+        for number, (name, value) in enumerate(properties.items()):
+            statements.append(
+                f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{number}, :v{number})"
+            )
+            values |= {f"n{number}": name, f"v{number}": value}
+        # If a row is there already, somebody altered the table at the same time, and copied it.
+        with suppress(errors.AlreadyExists):
+            ask(self.storage_options, *statements, db=database, t=table, **values)
 
 
 def open_table(
@@ -186,221 +218,289 @@ def open_table(
     opened: Callable[..., Storage],
 ) -> Storage:
     """The files of a table in a JDBC catalog, as a view that takes its lock if Java does: by
-    default on object stores. Asks nothing. Raises `InvalidOption`. The warehouse itself is opened
-    without the catalog.
+    default on object stores. Asks nothing. The warehouse itself is opened without the catalog.
+
+    Args:
+        location: the table's folder, or the warehouse.
+        options: those of the catalog and of the store.
+        opened: opens the store, by a location and the options of a store.
+
+    Raises:
+        InvalidOption: the location is no table's, or the options are wrong.
     """
-    own = {
+    of_catalog = {
         key.lower(): value for key, value in options.items() if OF_DATABASE.fullmatch(key.lower())
     }
-    whole = opened(
-        location, {key: value for key, value in options.items() if key.lower() not in own}
-    )
-    wanted = opt.Option(
+    of_store = {key: value for key, value in options.items() if key.lower() not in of_catalog}
+    storage = opened(location, of_store)
+    lock_enabled = opt.Option(
         "lock.enabled", opt.boolean, str(scheme_of(location) in KIND_OF), "Whether there is a lock."
     )
-    if location.rstrip("/") == own.get("warehouse", "").rstrip("/") or not opt.Options(own).value(
-        wanted
-    ):
-        return whole
-    if (named := _FOLDER.search(location)) is None:
-        text = f"{whole.location} is no table of a JDBC catalog. Name a table in <warehouse>/<database>.db/<table>."
-        raise errors.InvalidOption(text, option="metastore")
-    return cast(
-        Storage,
-        LockedStorage(whole, own, f"{own.get('catalog-key', 'jdbc')}.{named[1]}.{named[2]}"),
-    )
+    is_warehouse = location.rstrip("/") == of_catalog.get("warehouse", "").rstrip("/")
+    if is_warehouse or not opt.Options(of_catalog).value(lock_enabled):
+        return storage
+    names = _FOLDER.search(location)
+    if names is None:
+        raise errors.InvalidOption(
+            f"{storage.location} is no table of a JDBC catalog. "
+            "Name a table in <warehouse>/<database>.db/<table>.",
+            option="metastore",
+        )
+    lock_name = f"{of_catalog.get('catalog-key', 'jdbc')}.{names[1]}.{names[2]}"
+    return cast(Storage, LockedStorage(storage, of_catalog, lock_name))
 
 
 class LockedStorage(StorageView):
     """The files of a table. Callers see it as a `Storage`, which puts snapshots and schemas under
     the lock.
+
+    Attributes:
+        base: the storage of the files.
+        options: those of the catalog.
+        lock_name: the name of the lock of branch main.
+        runtime: the clock by which the lock is waited for.
     """
 
-    __slots__ = ("named", "options", "runtime")
+    __slots__ = ("lock_name", "options", "runtime")
     takes_lock = True
 
     def __init__(
         self,
-        whole: Storage,
+        base: Storage,
         options: Mapping[str, str],
-        named: str,
+        lock_name: str,
         runtime: Runtime | None = None,
     ) -> None:
-        self.whole, self.options, self.named, self.runtime = (
-            whole,
-            options,
-            named,
-            runtime or system(),
-        )
+        self.base = base
+        self.options = options
+        self.lock_name = lock_name
+        self.runtime = runtime or system()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LockedStorage, (self.whole, self.options, self.named)
+        return LockedStorage, (self.base, self.options, self.lock_name)
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
-        return self.whole, "", ""
+    def _place(self, path: str) -> Place:
+        return Place(self.base)
 
     def put_if_absent(
         self,
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if the lock
-        stays another's.
+        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if another
+        writer keeps the lock.
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
-            return self.whole.put_if_absent(path, data)
-        lock = self.named + (f"$branch_{published[1]}" if published[1] else "")
+            return self.base.put_if_absent(path, data)
+        branch = published[1]
+        lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         taken = self._taken(lock)
         try:
-            return self.whole.put_if_absent(path, data)
+            return self.base.put_if_absent(path, data)
         finally:
-            try:  # only our own row: it may have expired, and the lock be another's
-                ask(
-                    self.options, f"DELETE FROM {_LOCKS} AND acquired_at = :at", lock=lock, at=taken
-                )
-            except errors.StorageError as why:  # what was put stays
+            # Only our own row is deleted: it may have expired, and the lock be another's.
+            release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"
+            try:
+                ask(self.options, release, lock=lock, at=taken)
+            except errors.StorageError as failed:  # what was put stays
                 _LOG.warning(
                     "%s: the lock %r was not released, and expires by itself: %s",
                     self.location,
                     lock,
-                    why,
+                    failed,
                 )
 
     def _taken(self, lock: str) -> Any:
-        """Takes the lock as Java does. The time at which the database says that this was."""
-        clock, options = self.runtime.clock, opt.Options(self.options, location=self.location)
-        seconds, longest = options.value(_TIMEOUT) / 1000, options.value(_MAX_SLEEP) / 1000
-        began, wait, seen = clock.monotonic(), 0.1, f"SELECT acquired_at FROM {_LOCKS}"
-        added = "INSERT INTO paimon_distributed_locks (lock_id, expire_time_seconds) VALUES (:lock, :seconds)"
+        """Takes the lock as Java does. Returns when that was, by the clock of the database.
+        Raises `CommitContended`.
+        """
+        clock = self.runtime.clock
+        options = opt.Options(self.options, location=self.location)
+        seconds = options.value(_TIMEOUT) / 1000
+        longest_wait = options.value(_MAX_SLEEP) / 1000
+        insert = (
+            "INSERT INTO paimon_distributed_locks (lock_id, expire_time_seconds) "
+            "VALUES (:lock, :seconds)"
+        )
+        select = f"SELECT acquired_at FROM {_LOCKS}"
+        delete_expired = f"DELETE FROM {_LOCKS} AND {{age}} > expire_time_seconds"
+        began = clock.monotonic()
+        wait = 0.1
         while True:
-            tried, taken = clock.monotonic(), None
-            ask(self.options, f"DELETE FROM {_LOCKS} AND {{age}} > expire_time_seconds", lock=lock)
+            tried = clock.monotonic()
+            taken = None
+            ask(self.options, delete_expired, lock=lock)
             with suppress(errors.AlreadyExists):
-                [(taken,)] = ask(self.options, added, seen, lock=lock, seconds=int(seconds))
-            if taken is not None and clock.monotonic() - tried < seconds - min(
-                _LAST_SECONDS, seconds / 2
-            ):
-                return taken  # one that a pause made old is left to expire
+                [(taken,)] = ask(self.options, insert, select, lock=lock, seconds=int(seconds))
+            usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
+            if taken is not None and clock.monotonic() - tried < usable_seconds:
+                return taken
+            # A lock that a pause made old is left to expire.
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
-                    f"The lock {lock!r} of the JDBC catalog was another writer's for {seconds:,.0f} s. Nothing was "
-                    "published, and it is safe to try again. If that writer is dead, its row in "
-                    "paimon_distributed_locks expires by itself. If not, raise 'lock-acquire-timeout'.",
+                    f"The lock {lock!r} of the JDBC catalog was another writer's for "
+                    f"{seconds:,.0f} s. Nothing was published, and it is safe to try again. "
+                    "If that writer is dead, its row in paimon_distributed_locks expires by "
+                    "itself. If not, raise 'lock-acquire-timeout'.",
                     option=_TIMEOUT.key,
                 ).of_table(self.location)
             clock.sleep(wait)
-            wait = min(2 * wait, longest)
+            wait = min(2 * wait, longest_wait)
 
 
 def ask(
     options: Mapping[str, str],
     *statements: str,
-    then: Any = list,
+    then: Callable[[], object] = list,
     **values: Any,
 ) -> Any:
-    """The rows of the last statement of one transaction in a catalog's database. `then` is done in
-    it, too. Raises `AlreadyExists` for a row that is there, `Unavailable`, other `StorageError`s if
-    there is no connection.
+    """The rows of the last statement of one transaction in a catalog's database.
+
+    Args:
+        options: those of the catalog.
+        statements: SQL. `{age}` stands for the age of a lock in seconds.
+        then: is called in the transaction, after the statements.
+        values: the values of the names that stand in the statements with a colon.
+
+    Raises:
+        AlreadyExists: a row is there.
+        Unavailable: the database failed.
+        StorageError: there is no connection, or a value is too long.
     """
-    given = {
+    settings = {
         key: value
         for key, value in options.items()
         if key in ("uri", "catalog-key") or key.startswith("jdbc.")
     }
-    shown = shown_location(given.get("uri", "").removeprefix("jdbc:"))
-    sql, kind = require("sqlalchemy", "jdbc", f"The catalog in {shown}"), errors.StorageError
+    shown = shown_location(settings.get("uri", "").removeprefix("jdbc:"))
+    sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
+    kind = errors.StorageError
     try:
-        clock = (
-            system().clock
-        )  # the database keeps local times, and Java's sessions have the zone of its machine
-        away = round(
-            (clock.local_millis() - clock.now_millis()) / 60_000
-        )  # another one in summer than in winter
-        engine, age = _engine(os.getpid(), away, tuple(sorted(given.items())))
-        kind, values["key"] = errors.Unavailable, given.get("catalog-key", "jdbc")
-        with engine.begin() as rows:
-            found = [
-                rows.execute(sql.text(one.replace("{age}", age)), values) for one in statements
-            ][-1]
-            answer = found.all() if found.returns_rows else []
+        # The database keeps local times, and Java's sessions have the zone of its machine. In
+        # summer it is another one than in winter.
+        clock = system().clock
+        away = round((clock.local_millis() - clock.now_millis()) / 60_000)
+        engine, age = _engine(os.getpid(), away, tuple(sorted(settings.items())))
+        kind = errors.Unavailable
+        values["key"] = settings.get("catalog-key", "jdbc")
+        with engine.begin() as connection:
+            results = [
+                connection.execute(sql.text(statement.replace("{age}", age)), values)
+                for statement in statements
+            ]
+            rows = results[-1].all() if results[-1].returns_rows else []
             then()
-        return answer
+        return rows
     except sql.exc.IntegrityError:
         raise errors.AlreadyExists(
             f"The row is already in the catalog in {shown}.", path=shown
         ) from None
-    except sql.exc.SQLAlchemyError as failed:  # its text may hold values
-        was = getattr(failed, "orig", None)
-        codes = [
-            getattr(was, "sqlstate", 0),
-            *(one for one in getattr(was, "args", ()) if isinstance(one, int)),
-        ]
-        codes = [type(failed).__name__, getattr(was, "sqlite_errorname", 0), *codes]
-        why = ", ".join(str(one) for one in codes if one)
-        text = f"The catalog's database, {shown}, failed ({why}). See that it runs, and that 'uri', 'jdbc.user' and "
-        text = f"{text}'jdbc.password' are right and may read, write and create its tables."
-        if isinstance(failed, sql.exc.DataError):
-            kind, text = (
-                errors.StorageError,
-                f"The catalog's database, {shown}, refused a value ({why}). Take shorter",
-            )
-            text += " names: those of catalog, database and table have at most 253 letters together, options 1,000."
-        raise kind(text, path=shown) from None
+    except sql.exc.DataError as failed:
+        raise errors.StorageError(
+            f"The catalog's database, {shown}, refused a value ({_codes(failed)}). "
+            "Take shorter names: those of catalog, database and table have at most 253 letters "
+            "together, options 1,000.",
+            path=shown,
+        ) from None
+    except sql.exc.SQLAlchemyError as failed:
+        raise kind(
+            f"The catalog's database, {shown}, failed ({_codes(failed)}). "
+            "See that it runs, and that 'uri', 'jdbc.user' and 'jdbc.password' are right and may "
+            "read, write and create its tables.",
+            path=shown,
+        ) from None
+
+
+def _codes(failed: Exception) -> str:
+    """The kind of an error of SQLAlchemy, and the codes of the driver. Its text is left out,
+    because it may hold values.
+    """
+    cause = getattr(failed, "orig", None)
+    codes = [
+        type(failed).__name__,
+        getattr(cause, "sqlite_errorname", 0),
+        getattr(cause, "sqlstate", 0),
+        *(argument for argument in getattr(cause, "args", ()) if isinstance(argument, int)),
+    ]
+    return ", ".join(str(code) for code in codes if code)
 
 
 @lru_cache(maxsize=64)
 def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """The connections of a process to a database that has the catalog's tables, and the age of a
-    lock in its SQL. `away` are the minutes from UTC to local time.
+    """The connections to a database that has the catalog's tables, and the age of a lock in its
+    SQL.
+
+    Args:
+        pid: the process whose connections they are.
+        away: the minutes from UTC to local time.
+        options: those of the catalog.
     """
     uri = dict(options).get("uri", "")
-    found, shown = _URI.fullmatch(uri), shown_location(uri.removeprefix("jdbc:"))
-    if found is None or found[1] not in _KINDS:
-        text = "Give jdbc:postgresql://host/database, jdbc:mysql://… or jdbc:sqlite:/path."
+    parts = _URI.fullmatch(uri)
+    shown = shown_location(uri.removeprefix("jdbc:"))
+    if parts is None or parts[1] not in _KINDS:
         raise errors.InvalidOption(
-            f"Option 'uri' has another form, and is not shown, as it may hold a password. {text}",
+            "Option 'uri' has another form, and is not shown, as it may hold a password. "
+            "Give jdbc:postgresql://host/database, jdbc:mysql://… or jdbc:sqlite:/path.",
             option="uri",
         )
-    kind, host, port, name, query = found.groups()
-    driver, dialect, age = _KINDS[kind]
+    name_of_kind, host, port, database, query = parts.groups()
+    kind = _KINDS[name_of_kind]
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
-    require(driver, None, f"The catalog in {shown}")
-    given = dict(parse_qsl(query or "")) | {
-        key[5:]: value for key, value in options if key.startswith("jdbc.")
+    require(kind.driver, None, f"The catalog in {shown}")
+    properties = dict(parse_qsl(query or ""))
+    properties |= {
+        key.removeprefix("jdbc."): value for key, value in options if key.startswith("jdbc.")
     }
-    given, more = {key.lower(): value for key, value in given.items()}, {}
-    if kind == "postgresql":
-        zone = f"-c TimeZone=UTC{'+-'[away >= 0]}{abs(away) // 60}:{abs(away) % 60:02}"
-        more = {
-            key: given.pop(key)
-            for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")
-            if key in given
-        }
-        more["client_encoding"] = "utf8"
-        more["options"] = zone + (
-            f" -c search_path={given['currentschema']}" if "currentschema" in given else ""
-        )
-    if refused := [key for key in given if "ssl" in key.lower()]:
-        text = f"The property {refused[0]!r} is not known, and without it others could read along. Leave it out."
+    properties = {key.lower(): value for key, value in properties.items()}
+    driver_arguments = {}
+    if name_of_kind == "postgresql":
+        driver_arguments = _postgresql_arguments(properties, away)
+    insecure = [key for key in properties if "ssl" in key.lower()]
+    if insecure:
         raise errors.UnsupportedFeature(
-            f"{text} With PostgreSQL, set 'jdbc.sslmode'.", option=refused[0]
+            f"The property {insecure[0]!r} is not known, and without it others could read along. "
+            "Leave it out. With PostgreSQL, set 'jdbc.sslmode'.",
+            option=insecure[0],
         )
-    login = (
-        {"username": given.get("user"), "password": given.get("password")}
-        if kind != "sqlite"
-        else {}
-    )
+    login = {}
+    if name_of_kind != "sqlite":
+        login = {"username": properties.get("user"), "password": properties.get("password")}
     url = sql.URL.create(
-        dialect, host=host, port=port and int(port), database=unquote(name), **login
+        kind.dialect, host=host, port=port and int(port), database=unquote(database), **login
     )
-    engine = sql.create_engine(url, connect_args=more, hide_parameters=True, pool_pre_ping=True)
-    for one in _TABLES:
+    engine = sql.create_engine(
+        url, connect_args=driver_arguments, hide_parameters=True, pool_pre_ping=True
+    )
+    _create_tables(sql, engine)
+    return engine, kind.age
+
+
+def _postgresql_arguments(properties: dict[str, str], away: int) -> dict[str, str]:
+    """The arguments of PostgreSQL's driver. Takes those about TLS out of the properties."""
+    arguments: dict[str, str] = {
+        key: properties.pop(key)
+        for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")
+        if key in properties
+    }
+    # In the names of zones of POSIX, the sign is the opposite of the usual one.
+    sign = "-" if away >= 0 else "+"
+    zone = f"UTC{sign}{abs(away) // 60}:{abs(away) % 60:02}"
+    arguments["client_encoding"] = "utf8"
+    arguments["options"] = f"-c TimeZone={zone}"
+    if "currentschema" in properties:
+        arguments["options"] += f" -c search_path={properties['currentschema']}"
+    return arguments
+
+
+def _create_tables(sql: Any, engine: Any) -> None:
+    """Creates those tables of the catalog that the database does not have."""
+    for table, columns in _TABLES.items():
         try:
-            if not sql.inspect(engine).has_table(one):
-                with engine.begin() as rows:
-                    rows.execute(sql.text(f"CREATE TABLE {one} ({_TABLES[one]})"))
+            if not sql.inspect(engine).has_table(table):
+                with engine.begin() as connection:
+                    connection.execute(sql.text(f"CREATE TABLE {table} ({columns})"))
         except sql.exc.SQLAlchemyError:  # maybe another process has just made it
-            if not sql.inspect(engine).has_table(one):
+            if not sql.inspect(engine).has_table(table):
                 raise
-    return engine, age

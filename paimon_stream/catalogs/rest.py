@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
 from paimon_stream import errors
@@ -21,7 +21,7 @@ from paimon_stream.extras import require
 from paimon_stream.options.store_names import store_option
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage
-from paimon_stream.storage.branch import StorageView
+from paimon_stream.storage.branch import Place, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.together import AT_ONCE
@@ -48,6 +48,11 @@ _OWNED: Final = re.compile(
     r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/(branch|removed)\."
 )
 _REMEMBERED: Final = 64
+"""How many snapshots a process remembers that it has sent, or that the server has shown."""
+_RENEWED_BEFORE_MILLIS: Final = 3_600_000
+"""How long before its end a data token is renewed."""
+_ASKED_EVERY_MILLIS: Final = 60_000
+"""How often the server is asked for a data token at most."""
 COMMIT_SECONDS: Final = 60.0
 _TRIES: Final = 5
 _POOLS: Final[dict[int, Any]] = {}
@@ -65,13 +70,25 @@ _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
     409: errors.AlreadyExists,
     501: errors.UnsupportedFeature,
 }
+"""The errors of the status of an answer. Any other is `Unavailable`."""
+
+_LOOK: Final = "Look whether it was done, and try again."
+_CHECK: Final = "Check what was asked for, and the options 'uri', 'warehouse' and 'token'."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RestClient:
-    """A server, as the options of a catalog name it. Pickles hold its token; `repr` and messages do
-    not. If it has answered before, its outage is waited for, up to `max_outage_millis`, as that of
-    a store.
+    """A server, as the options of a catalog name it.
+
+    Pickles hold its token; `repr` and messages do not. If the server has answered before, its
+    outage is waited for, as that of a store.
+
+    Attributes:
+        uri: the server's address, without a slash at its end.
+        prefix: what stands before each path, "" for nothing.
+        headers: the headers of each request, with the login.
+        max_outage_millis: how long an outage is waited for.
+        clock: measures and waits; None for the clock of this machine.
     """
 
     uri: str
@@ -82,25 +99,34 @@ class RestClient:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "RestClient":
-        """Raises `InvalidOption`, and `UnsupportedFeature` for a login other than by a bearer
-        token.
+        """The server that the options of a catalog name. Raises `InvalidOption`, and
+        `UnsupportedFeature` for a login other than by a bearer token.
         """
-        uri, provider, token = (
-            options.get("uri", ""),
-            options.get("token.provider", "bear"),
-            options.get("token"),
-        )
+        uri = options.get("uri", "")
+        provider = options.get("token.provider", "bear")
+        token = options.get("token")
         if not uri.lower().startswith(("http://", "https://")):
-            text = f"Option 'uri' is {shown_location(uri)!r}. Set it to the server's address, https://host:port."
-            raise errors.InvalidOption(text, option="uri")
+            raise errors.InvalidOption(
+                f"Option 'uri' is {shown_location(uri)!r}. "
+                "Set it to the server's address, https://host:port.",
+                option="uri",
+            )
         if provider != "bear":
-            text = f"Option 'token.provider' is {provider!r}, which is not supported. Use 'bear' with a 'token'."
-            raise errors.UnsupportedFeature(text, option="token.provider", value=provider)
+            raise errors.UnsupportedFeature(
+                f"Option 'token.provider' is {provider!r}, which is not supported. "
+                "Use 'bear' with a 'token'.",
+                option="token.provider",
+                value=provider,
+            )
         if token is None and "token.provider" in options:
             raise errors.InvalidOption(
                 "Option 'token.provider' is 'bear'. Set 'token', too.", option="token"
             )
-        headers = {key[7:]: one for key, one in options.items() if key.startswith("header.")}
+        headers = {
+            key.removeprefix("header."): value
+            for key, value in options.items()
+            if key.startswith("header.")
+        }
         login = {} if token is None else {"Authorization": f"Bearer {token}"}
         return cls(
             uri=uri.rstrip("/"),
@@ -113,37 +139,50 @@ class RestClient:
         self,
         verb: str,
         path: str,
-        body: Any = None,
+        body: Mapping[str, Any] | None = None,
         *,
         seconds: float = 20,
         patient: bool = True,
     ) -> dict[str, Any]:
-        """The answer to one request below the prefix, {} for an empty one. Only GET is repeated: a
-        few times, and if `patient` as long as an outage is waited for. The errors of a status are
-        those of `_ERRORS`, with `status`, and as `resource` the kind of what was not found.
-        `Unavailable`: it is unknown whether it was done.
+        """The answer to one request, {} for an empty one. Only GET is repeated.
+
+        Args:
+            verb: the method of HTTP.
+            path: what is asked for, below the prefix.
+            body: the JSON that is sent; None for no body.
+            seconds: how long an answer may take.
+            patient: whether an outage is waited for. Without it, GET is repeated a few times only.
+
+        Raises:
+            PaimonStreamError: the error of the answer's status (`_ERRORS`). Its context has the
+                `status`, and as `resource` the kind of thing that was not found.
+            Unavailable: it is unknown whether the request was carried out.
         """
-        path, tries, clock = (
-            f"{quote(self.prefix)}/{path}" if self.prefix else path,
-            1,
-            self.clock or system().clock,
-        )
+        if self.prefix:
+            path = f"{quote(self.prefix)}/{path}"
+        clock = self.clock or system().clock
+        tries = 1
         began = clock.monotonic()
         while True:
             try:
-                node = self._once(verb, path, body, seconds)
+                answer = self._once(verb, path, body, seconds)
                 _ANSWERED.add(self.uri)
-                return node
-            except errors.Unavailable as why:
-                left = self.max_outage_millis / 1000 - clock.monotonic() + began
-                left = left if patient and self.uri in _ANSWERED else 0
+                return answer
+            except errors.Unavailable as failure:
+                left = 0.0
+                if patient and self.uri in _ANSWERED:
+                    left = self.max_outage_millis / 1000 - clock.monotonic() + began
                 if verb != "GET" or (tries >= _TRIES and left <= 0):
                     raise
                 if tries == _TRIES:
                     _LOG.warning(
-                        "%s It is asked for %.0f s more (%s).", why, left, opt.STORE_MAX_OUTAGE.key
+                        "%s It is asked for %.0f s more (%s).",
+                        failure,
+                        left,
+                        opt.STORE_MAX_OUTAGE.key,
                     )
-                clock.sleep(min(why.context["wait"] or 0.1 * 2 ** min(tries, 7), 10))
+                wait = failure.context["wait"] or 0.1 * 2 ** min(tries, 7)
+                clock.sleep(min(wait, 10))
                 tries += 1
 
     def names(
@@ -152,21 +191,29 @@ class RestClient:
         key: str,
     ) -> Iterator[str]:
         """What a listing has under `key`, from all of its pages. Raises as `ask`."""
-        token, seen = "", set[str]()
+        token = ""
+        seen = set[str]()
         while token not in seen:
             seen.add(token)
-            node = self.ask("GET", f"{path}?{urlencode({'pageToken': token})}" if token else path)
-            yield from map(str, node.get(key) or ())
-            token = str(node.get("nextPageToken") or "")
+            page = self.ask("GET", f"{path}?{urlencode({'pageToken': token})}" if token else path)
+            yield from map(str, page.get(key) or ())
+            token = str(page.get("nextPageToken") or "")
 
-    def _once(self, verb: str, path: str, body: Any, seconds: float) -> dict[str, Any]:
+    def _once(
+        self, verb: str, path: str, body: Mapping[str, Any] | None, seconds: float
+    ) -> dict[str, Any]:
+        """The answer to one request, which is sent once."""
         urllib3 = require("urllib3", "rest", "A REST catalog")
-        pool = _POOLS.get(os.getpid()) or _POOLS.setdefault(
-            os.getpid(), urllib3.PoolManager(maxsize=AT_ONCE)
+        process = os.getpid()
+        pool = _POOLS.get(process) or _POOLS.setdefault(
+            process, urllib3.PoolManager(maxsize=AT_ONCE)
         )
-        said, status, wait = b"", 0, ""
+        content = b""
+        status = 0
+        retry_after = ""
+        answer: Any
         try:
-            answer = pool.request(
+            response = pool.request(
                 verb,
                 f"{self.uri}/v1/{path}",
                 body=None if body is None else json.dumps(body).encode(),
@@ -175,46 +222,61 @@ class RestClient:
                 retries=False,
                 redirect=False,
             )
-            said, status, wait = answer.data, answer.status, answer.headers.get("Retry-After", "")
-            node = json.loads(said) if said else {}
-        except (
-            urllib3.exceptions.HTTPError,
-            OSError,
-        ) as broken:  # its text may hold what the uri holds
-            node = type(broken).__name__
+            content = response.data
+            status = response.status
+            retry_after = response.headers.get("Retry-After", "")
+            answer = json.loads(content) if content else {}
+        except (urllib3.exceptions.HTTPError, OSError) as broken:
+            # The text of the error may hold what the address holds.
+            answer = type(broken).__name__
         except ValueError:
-            node = said.decode("utf-8", "replace")
-        if 200 <= status < 300 and isinstance(node, dict):
-            return node
-        message, resource = (
-            (node.get("message"), node.get("resourceType"))
-            if isinstance(node, dict)
-            else (node, None)
+            answer = content.decode("utf-8", "replace")
+        if 200 <= status < 300 and isinstance(answer, dict):
+            return answer
+        raise self._failure(f"{verb} {path}", status, answer, retry_after)
+
+    def _failure(
+        self, request: str, status: int, answer: Any, retry_after: str
+    ) -> errors.PaimonStreamError:
+        """The error of a request that failed.
+
+        Args:
+            request: the verb and the path.
+            status: the status of the answer; 0 if there was none.
+            answer: the JSON of the answer, its text if it is no JSON, or why there was none.
+            retry_after: the header of that name, "" without it.
+        """
+        message = answer
+        resource = None
+        if isinstance(answer, dict):
+            message = answer.get("message")
+            resource = answer.get("resourceType")
+        kind = _ERRORS.get(status, errors.Unavailable)
+        answered = f"answered {status}" if status else "gave no answer"
+        advice = _LOOK if kind is errors.Unavailable else _CHECK
+        shown = shown_location(self.uri)
+        context: dict[str, Any] = {"uri": shown, "status": status, "resource": resource}
+        context["wait"] = float(retry_after) if retry_after.isdecimal() else 0.0
+        if resource in ("DATABASE", "TABLE"):
+            context[resource.lower()] = request.partition(" ")[2]
+        return kind(
+            f"The catalog's server {shown} {answered} to {request}: "
+            f"{self._without_secrets(str(message or ''))[:300]}. {advice}",
+            **context,
         )
-        secrets = {one.removeprefix("Bearer ") for one in self.headers.values()} - {
-            ""
-        }  # one may be a part of another
-        hidden = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True))) or "(?!)"
-        text, kind = (
-            re.sub(hidden, "***", str(message or "")),
-            _ERRORS.get(status, errors.Unavailable),
-        )
-        cure = "Check what was asked for, and the options 'uri', 'warehouse' and 'token'."
-        cure = "Look whether it was done, and try again." if kind is errors.Unavailable else cure
-        answered, shown = (
-            f"answered {status}" if status else "gave no answer",
-            shown_location(self.uri),
-        )
-        seconds = float(wait) if wait.isdecimal() else 0.0
-        text = f"The catalog's server {shown} {answered} to {verb} {path}: {text[:300]}. {cure}"
-        named = {resource.lower(): path} if resource in ("DATABASE", "TABLE") else {}
-        raise kind(text, uri=shown, status=status, resource=resource, wait=seconds, **named)
+
+    def _without_secrets(self, text: str) -> str:
+        """The text with stars in place of the values of headers."""
+        secrets = {value.removeprefix("Bearer ") for value in self.headers.values()} - {""}
+        # The longest comes first, because a secret may be a part of another.
+        hidden = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
+        return re.sub(hidden, "***", text) if hidden else text
 
 
 def path_of(*names: str) -> str:
     """The path of a database, or of a table in it."""
     return "/tables/".join(
-        (f"databases/{quote(names[0], safe='')}", *(quote(one, safe="") for one in names[1:]))
+        (f"databases/{quote(names[0], safe='')}", *(quote(name, safe="") for name in names[1:]))
     )
 
 
@@ -226,7 +288,7 @@ class RestCatalog(FilesystemCatalog):
 
     @property
     def _options(self) -> Mapping[str, str]:
-        """The options in force: those of the server below and above the given ones."""
+        """The options in force (`_negotiated`). The server is asked for its own ones."""
         return _negotiated(self.warehouse, tuple(sorted(self.storage_options.items())))
 
     @property
@@ -235,22 +297,22 @@ class RestCatalog(FilesystemCatalog):
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
         """The location of a table, and the storage options that open it. Raises `NotFound`."""
-        names = _names(identifier)
-        node, options = self._client.ask("GET", path_of(*names)), self._options
-        path = str(node.get("path") or "")
-        if scheme_of(path) == "file":
-            path = "/" + path.partition(":")[2].lstrip("/")
-        if node.get("isExternal"):  # the server does not commit to it (docs/spec/catalogs.md §4)
-            return path, _of_store(path, options)
-        given = {
-            f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key: one
-            for key, one in options.items()
+        path_in_catalog = path_of(*_names(identifier))
+        table = self._client.ask("GET", path_in_catalog)
+        location = str(table.get("path") or "")
+        if scheme_of(location) == "file":
+            location = "/" + location.partition(":")[2].lstrip("/")
+        if table.get("isExternal"):  # the server does not commit to it (docs/spec/catalogs.md §4)
+            return location, _of_store(location, self._options)
+        options = {
+            f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key: value
+            for key, value in self._options.items()
         }
-        of_table = {"identifier": path_of(*names), "table-id": str(node.get("id"))}
-        return path, {
-            **given,
+        return location, {
+            **options,
             "metastore": "rest",
-            **{_CATALOG + key: one for key, one in of_table.items()},
+            f"{_CATALOG}identifier": path_in_catalog,
+            f"{_CATALOG}table-id": str(table.get("id")),
         }
 
     def location(self, identifier: Named) -> str:
@@ -285,16 +347,19 @@ class RestCatalog(FilesystemCatalog):
         """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if
         it has tables.
         """
-        given = opt.Arguments(self.warehouse)
-        ignored, whole = (
-            given.flag("ignore_if_not_exists", ignore_if_not_exists),
-            given.flag("cascade", cascade),
-        )
+        arguments = opt.Arguments(self.warehouse)
+        ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
+        with_tables = arguments.flag("cascade", cascade)
         if ignored and name not in self.list_databases():
             return
-        if not whole and (tables := self.list_tables(name)):
-            text = f"Database {name!r} has {len(tables):,} tables. Drop them first, or pass cascade=True."
-            raise errors.InvalidOption(text, option="cascade", path=self.warehouse)
+        tables = [] if with_tables else self.list_tables(name)
+        if tables:
+            raise errors.InvalidOption(
+                f"Database {name!r} has {len(tables):,} tables. "
+                "Drop them first, or pass cascade=True.",
+                option="cascade",
+                path=self.warehouse,
+            )
         self._ask("DELETE", path_of(_name(name)), but=errors.NotFound, ignored=ignored)
 
     def list_tables(self, database: str) -> list[str]:
@@ -320,28 +385,36 @@ class RestCatalog(FilesystemCatalog):
         """Lets the server rename a table. Raises `NotFound`, and `AlreadyExists` if the target
         exists.
         """
-        named = (
-            dict(zip(("database", "object"), _names(one), strict=True)) for one in (source, target)
-        )
-        self._client.ask(
-            "POST", "tables/rename", dict(zip(("source", "destination"), named, strict=True))
-        )
+        names = {"source": _names(source), "destination": _names(target)}
+        body = {
+            role: {"database": database, "object": table}
+            for role, (database, table) in names.items()
+        }
+        self._client.ask("POST", "tables/rename", body)
 
     def post_table(
         self,
         identifier: Named,
         schema: Mapping[str, Any],
+        *,
         ignored: bool,
     ) -> None:
-        """Lets the server create a table. `schema` is the JSON of its first schema. Raises
-        `AlreadyExists`.
+        """Lets the server create a table.
+
+        Args:
+            identifier: names the table.
+            schema: the JSON of its first schema.
+            ignored: whether nothing is done if there is such a table.
+
+        Raises:
+            AlreadyExists: there is such a table, and that is not ignored.
         """
         database, table = _names(identifier)
-        kept = {
+        sent = {
             key: schema.get(key)
             for key in ("fields", "partitionKeys", "primaryKeys", "options", "comment")
         }
-        body = {"identifier": {"database": database, "object": table}, "schema": kept}
+        body = {"identifier": {"database": database, "object": table}, "schema": sent}
         self._ask(
             "POST", f"{path_of(database)}/tables", body, but=errors.AlreadyExists, ignored=ignored
         )
@@ -360,11 +433,12 @@ class RestCatalog(FilesystemCatalog):
         self,
         verb: str,
         path: str,
-        body: Any = None,
+        body: Mapping[str, Any] | None = None,
         *,
         but: type[errors.StorageError],
         ignored: bool,
     ) -> None:
+        """Asks the server. The error `but` is not raised if it is to be `ignored`."""
         try:
             self._client.ask(verb, path, body)
         except but:
@@ -373,11 +447,14 @@ class RestCatalog(FilesystemCatalog):
 
 
 def change_json(change: SchemaChange) -> dict[str, Any]:
-    """A change as Paimon's REST API has it. Raises `IncompatibleSchema` for a type that is none."""
-    action, value = change.action, change.value
+    """A change as Paimon's REST API has it. Raises `IncompatibleSchema` for a type that does not
+    exist.
+    """
+    action = change.action
+    value: Any = change.value
     if action in ("addColumn", "updateColumnType"):
         value = type_of(change).to_json()
-    more: dict[str, Any] = {
+    details: dict[str, Any] = {
         "setOption": {"key": change.target, "value": value},
         "removeOption": {"key": change.target},
         "updateComment": {"comment": value},
@@ -388,19 +465,23 @@ def change_json(change: SchemaChange) -> dict[str, Any]:
         "updateColumnComment": {"newComment": value},
     }.get(action, {})
     column = {"fieldNames": [change.target]} if "Column" in action else {}
-    return {"action": action, **column, **more}
+    return {"action": action, **column, **details}
 
 
 @lru_cache
 def _negotiated(warehouse: str, options: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    node = RestClient.of({**dict(options), "prefix": ""}).ask(
+    """The options in force: the server's defaults, the catalog's options over them, and the
+    server's overrides over both.
+    """
+    answer = RestClient.of({**dict(options), "prefix": ""}).ask(
         "GET", f"config?{urlencode({'warehouse': warehouse})}"
     )
-    texts = [
-        {str(key): str(one) for key, one in (node.get(kind) or {}).items()}
-        for kind in ("defaults", "overrides")
-    ]
-    return {**texts[0], **dict(options), **texts[1]}
+    return {**_texts(answer, "defaults"), **dict(options), **_texts(answer, "overrides")}
+
+
+def _texts(answer: Mapping[str, Any], key: str) -> dict[str, str]:
+    """The mapping of texts that an answer has under a key; {} if it has none."""
+    return {str(name): str(value) for name, value in (answer.get(key) or {}).items()}
 
 
 _names: Final = partial(names_of, main=True)  # branches are not opened
@@ -414,18 +495,26 @@ def _of_store(
     location: str, options: Mapping[str, str], token: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The options of the store of a table. A `token` replaces all of its login."""
-    given = {key: one for key, one in options.items() if not OF_SERVER.fullmatch(key)}
+    of_store = {key: value for key, value in options.items() if not OF_SERVER.fullmatch(key)}
     kind = KIND_OF.get(scheme_of(location))
     if kind is None:
-        return {key: one for key, one in given.items() if key == opt.UNSAFE_SINGLE_WRITER.key}
+        unsafe = opt.UNSAFE_SINGLE_WRITER.key
+        return {key: value for key, value in of_store.items() if key == unsafe}
     if token is not None:
         if endpoint := options.get("dlf.oss-endpoint"):
             token = {**token, "fs.oss.endpoint": endpoint}
-        named = {one.option.key for key in token if (one := store_option(kind, key))}
-        old = {key: one.option for key in given if (one := store_option(kind, key))}
-        gone = {key for key, option in old.items() if option.login or option.key in named}
-        given = {key: one for key, one in given.items() if key not in gone} | dict(token)
-    return options_for(store_location(location), given)
+        replaced = {name.option.key for key in token if (name := store_option(kind, key))}
+        stays = {
+            key: value for key, value in of_store.items() if not _is_of_login(kind, key, replaced)
+        }
+        of_store = {**stays, **token}
+    return options_for(store_location(location), of_store)
+
+
+def _is_of_login(kind: str, key: str, replaced: set[str]) -> bool:
+    """Whether an option of a store is a part of its login, or one of those that are `replaced`."""
+    name = store_option(kind, key)
+    return name is not None and (name.option.login or name.option.key in replaced)
 
 
 def open_table(
@@ -433,31 +522,56 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The storage of a table whose snapshots the server publishes. `opened` opens the store, by a
-    location and its options. Raises `InvalidOption` for options that no `RestCatalog.found` has
-    made.
+    """The storage of a table whose snapshots the server publishes.
+
+    Args:
+        location: the table's folder.
+        options: the storage options that `RestCatalog.found` returned.
+        opened: opens the store, by a location and the options of a store.
+
+    Raises:
+        InvalidOption: the options are not of that kind.
     """
     if f"{_CATALOG}table-id" not in options:
-        text = f"{location} is of a REST catalog. Open it by its name: catalog(options).get_table('database.table')."
-        raise errors.InvalidOption(text, option="metastore", location=location)
+        raise errors.InvalidOption(
+            f"{location} is of a REST catalog. "
+            "Open it by its name: catalog(options).get_table('database.table').",
+            option="metastore",
+            location=location,
+        )
     return cast(Storage, RestStorage(location.rstrip("/"), options, opened))
+
+
+class _Token(NamedTuple):
+    """The times of the last data token.
+
+    Attributes:
+        ends: when it ends, in epoch milliseconds; 0 before the first one.
+        asked: when the server was last asked for one, in epoch milliseconds.
+    """
+
+    ends: int
+    asked: int
 
 
 class RestStorage(StorageView):
     """The files of a table, whose snapshots are those that the server shows. To create one is to
     ask the server for it. Callers see it as a `Storage`. If the server gives data tokens, the store
     is opened with one, in each process.
+
+    Attributes:
+        location: the table's folder.
+        base: the store. It is unset before the first token.
     """
 
     __slots__ = (
-        "_asked",
         "_client",
         "_id",
         "_opened",
         "_options",
         "_path",
         "_posted",
-        "_until",
+        "_token",
         "_uuids",
         "location",
     )
@@ -469,106 +583,116 @@ class RestStorage(StorageView):
         options: Mapping[str, str],
         opened: Callable[..., Storage],
     ) -> None:
-        own = {
-            key[len(_CATALOG) :]: one for key, one in options.items() if key.startswith(_CATALOG)
+        of_catalog = {
+            key.removeprefix(_CATALOG): value
+            for key, value in options.items()
+            if key.startswith(_CATALOG)
         }
-        self.location, self._options, self._opened = location, options, opened
-        waits = {key: one for key, one in options.items() if key == opt.STORE_MAX_OUTAGE.key}
-        self._client, self._path, self._id = (
-            RestClient.of(own | waits),
-            own["identifier"],
-            own["table-id"],
-        )
-        self._posted: dict[
-            str, tuple[bytes, dict[str, Any]]
-        ] = {}  # what was sent, by nonce: snapshot, and request
-        self._uuids: dict[int, Any] = {}  # those of the snapshots that the server has shown
-        self._asked = 0
+        waits = {key: value for key, value in options.items() if key == opt.STORE_MAX_OUTAGE.key}
+        self.location = location
+        self._options = options
+        self._opened = opened
+        self._client = RestClient.of(of_catalog | waits)
+        self._path = of_catalog["identifier"]
+        self._id = of_catalog["table-id"]
+        # The snapshots that were sent, by their nonces: the bytes, and the body of the request.
+        self._posted: dict[str, tuple[bytes, dict[str, Any]]] = {}
+        # The UUIDs of the snapshots that the server has shown, by their ids.
+        self._uuids: dict[int, Any] = {}
         _ANSWERED.add(self._client.uri)  # only a server gives a table's id
-        self._until: int | None = 0 if own.get("data-token.enabled", "").lower() == "true" else None
-        if self._until is None:
-            self.whole = opened(location, _of_store(location, options))
+        self._token: _Token | None = None  # if the server gives none
+        if of_catalog.get("data-token.enabled", "").lower() == "true":
+            self._token = _Token(ends=0, asked=0)
+        else:
+            self.base = opened(location, _of_store(location, options))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._until is None:
-            return _reopened, (self.location, self._options, self.whole)
-        spark = getattr(self._opened, "keywords", {}).get("spark")
-        opened = (
-            self._opened if spark is None else partial(self._opened, spark=partial(dict, spark()))
-        )
+        if self._token is None:
+            return _reopened, (self.location, self._options, self.base)
+        opened = self._opened
+        spark = getattr(opened, "keywords", {}).get("spark")
+        if spark is not None:
+            opened = partial(opened, spark=partial(dict, spark()))
         return RestStorage, (self.location, self._options, opened)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "whole":  # the slot is empty before the first token
+        if name == "base":  # the slot is empty before the first token
             self._renew()
-            return self.whole
+            return self.base
         call = super().__getattr__(name)
-        if name not in _CHANGING and (self._until is None or not callable(call)):
+        if name not in _CHANGING and (self._token is None or not callable(call)):
             return call
 
-        def checked(given: Any, *more: Any, **named: Any) -> Any:
+        def checked(target: Any, *others: Any, **named: Any) -> Any:
             if name in _CHANGING:
-                items = [given] if isinstance(given, str) else given
-                paths = [one if isinstance(one, str) else one[0] for one in items]
-                refused = {one: why for one in paths if (why := self._refusal(one)) is not None}
+                refused = self._refusals([target] if isinstance(target, str) else target)
                 if name == "delete_all":
-                    return {**call([one for one in given if one not in refused]), **refused}
-                for why in refused.values():
-                    raise why
-                if isinstance(given, str) and given.startswith("snapshot/"):
+                    return {**call([path for path in target if path not in refused]), **refused}
+                for refusal in refused.values():
+                    raise refusal
+                if isinstance(target, str) and target.startswith("snapshot/"):
                     return None  # hints are the server's
-            used = self.whole
+            used = self.base
             try:
-                return call(given, *more, **named)
+                return call(target, *others, **named)
             except errors.PermissionDenied:
                 if not self._renew(refused=used):
                     raise
-                return call(given, *more, **named)
+                return call(target, *others, **named)
 
         return checked if name != "together" else call
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
+    def _place(self, path: str) -> Place:
         self._renew()
-        return self.whole, "", ""
+        return Place(self.base)
 
-    def _refusal(self, path: str) -> errors.UnsupportedFeature | None:
-        """Why a file is not written or deleted here; None for one that is."""
-        if not _OWNED.match(path):
-            return None
-        text = (
-            f"{self.location}/{path} is not changed, because a REST catalog's server owns it. Change the schema by the "
-            "catalog's alter_table. Expire, roll back, and make tags and branches by the server or another engine."
+    def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
+        """The errors of those files that are not written or deleted here, by path. Each of the
+        items is a path, or a pair of a path and its content.
+        """
+        paths = [item if isinstance(item, str) else item[0] for item in items]
+        return {path: self._refusal(path) for path in paths if _OWNED.match(path)}
+
+    def _refusal(self, path: str) -> errors.UnsupportedFeature:
+        return errors.UnsupportedFeature(
+            f"{self.location}/{path} is not changed, because a REST catalog's server owns it. "
+            "Change the schema by the catalog's alter_table. "
+            "Expire, roll back, and make tags and branches by the server or another engine.",
+            table=self.location,
+            path=path,
         )
-        return errors.UnsupportedFeature(text, table=self.location, path=path)
 
     def _renew(self, *, refused: Storage | None = None) -> bool:
-        """Opens the store with a new token if the last one ends within an hour, or its store
-        `refused` it. Threads that need one at once may all ask: a lock would add up their waits. At
-        most once a minute it is asked for again.
+        """Opens the store with a new token if the last one ends within an hour, or if its store
+        `refused` it. Returns whether the store is another one now.
+
+        Threads that need a token at once may all ask: a lock would add up their waits. Within a
+        minute the server is not asked again.
         """
-        now, until = system().clock.now_millis(), self._until
-        if until is None or (refused is None and until - now > 3_600_000):
+        last = self._token
+        if last is None:
             return False
-        if until and now - self._asked < 60_000:
-            return (
-                refused is not None and refused is not self.whole
-            )  # another thread has opened it anew
+        now = system().clock.now_millis()
+        has_ended = last.ends <= now
+        if refused is None and last.ends - now > _RENEWED_BEFORE_MILLIS:
+            return False
+        if last.ends and now - last.asked < _ASKED_EVERY_MILLIS:
+            # Another thread may have opened the store anew.
+            return refused is not None and refused is not self.base
         try:
-            node = self._client.ask(
-                "GET", f"{self._path}/token", patient=refused is not None or until <= now
+            answer = self._client.ask(
+                "GET", f"{self._path}/token", patient=refused is not None or has_ended
             )
         except errors.Unavailable:
-            self._asked = now
-            if until <= now:
+            self._token = last._replace(asked=now)
+            if has_ended:
                 raise
             return False  # the last one still opens the store
-        token = {str(key): str(one) for key, one in (node.get("token") or {}).items()}
-        own = {key.removeprefix(_CATALOG): one for key, one in self._options.items()}
-        self.whole = self._opened(self.location, _of_store(self.location, own, token))
-        self._until, self._asked = (
-            int(node.get("expiresAtMillis") or now),
-            now,
-        )  # last: others read it first
+        options = {key.removeprefix(_CATALOG): value for key, value in self._options.items()}
+        login = _texts(answer, "token")
+        self.base = self._opened(self.location, _of_store(self.location, options, login))
+        # The times come last: other threads that read them take the store to be open.
+        self._token = _Token(ends=int(answer.get("expiresAtMillis") or now), asked=now)
         return True
 
     def read(
@@ -576,90 +700,93 @@ class RestStorage(StorageView):
         path: str,
         limit: int = MOST_BYTES,
     ) -> bytes:
-        """As of a storage. Of a snapshot that this process has sent, its own bytes: the server
-        writes others.
+        """See `Storage.read`. For a snapshot that this process has sent, these are the bytes that
+        were sent: the server writes other ones.
         """
-        found = _VERSION.fullmatch(path)
-        if found is None:
+        version = _version_at(path)
+        if version is None:
             return cast(bytes, self.__getattr__("read")(path, limit))
-        node = self._shown(found[1] or path.rpartition("/")[2])
-        if node is None:
-            text = (
-                f"{self.location}/{path} is not there: the catalog's server shows no such snapshot."
+        snapshot = self._shown(version)
+        if snapshot is None:
+            raise errors.NotFound(
+                f"{self.location}/{path} is not there: "
+                "the catalog's server shows no such snapshot.",
+                path=path,
             )
-            raise errors.NotFound(text, path=path)
-        if found[1] is None:
-            return str(node["id"]).encode()
-        sent = self._posted.get(str(node.get("deltaManifestList")))
-        return json.dumps(node).encode() if sent is None else sent[0]
+        if not version.isdecimal():
+            return str(snapshot["id"]).encode()
+        sent = self._posted.get(str(snapshot.get("deltaManifestList")))
+        return json.dumps(snapshot).encode() if sent is None else sent[0]
 
     def exists(self, path: str) -> bool:
-        """As of a storage."""
-        found = _VERSION.fullmatch(path)
-        if found is None:
+        """See `Storage.exists`."""
+        version = _version_at(path)
+        if version is None:
             return bool(self.__getattr__("exists")(path))
-        return self._shown(found[1] or path.rpartition("/")[2]) is not None
+        return self._shown(version) is not None
 
     def list_files(
         self,
         folder: str,
         prefix: str = "",
     ) -> list[FileStat]:
-        """As of a storage. No snapshot is above the latest one of the server, and that one is
-        there.
+        """See `Storage.list_files`. Snapshots above the latest one of the server are not shown, and
+        that one always is.
         """
         files = cast(list[FileStat], self.__getattr__("list_files")(folder, prefix))
         if folder != SNAPSHOT_FOLDER:
             return files
         latest = self._shown("LATEST")
         newest = 0 if latest is None else int(latest["id"])
-        kept = {
-            one.path: one for one in files if (id_in_name(one.name, "snapshot-") or 0) <= newest
+        shown = {
+            file.path: file for file in files if (id_in_name(file.name, "snapshot-") or 0) <= newest
         }
         path = snapshot_path(newest)
         if latest is not None and path.startswith(f"{folder}/{prefix}"):
-            kept.setdefault(
-                path,
-                FileStat(path=path, size=0, modified_millis=int(latest.get("timeMillis") or 0)),
-            )
-        return sorted(kept.values(), key=lambda one: one.path)
+            millis = int(latest.get("timeMillis") or 0)
+            shown.setdefault(path, FileStat(path=path, size=0, modified_millis=millis))
+        return sorted(shown.values(), key=lambda file: file.path)
 
     def list_names(
         self,
         folder: str,
         prefix: str = "",
     ) -> list[str]:
-        """As of a storage."""
+        """See `Storage.list_names`."""
         if folder != SNAPSHOT_FOLDER:
             return cast(list[str], self.__getattr__("list_names")(folder, prefix))
-        return [one.name for one in self.list_files(folder, prefix)]
+        return [file.name for file in self.list_files(folder, prefix)]
 
     def _shown(self, version: str) -> dict[str, Any] | None:
         """A snapshot by its id, LATEST or EARLIEST; None if there is none. Raises `TableReplaced`
         without a table.
         """
-        path = (
-            f"{self._path}/snapshot" if version == "LATEST" else f"{self._path}/snapshots/{version}"
-        )
+        is_latest = version == "LATEST"
+        path = f"{self._path}/snapshot" if is_latest else f"{self._path}/snapshots/{version}"
         try:
-            node = self._client.ask("GET", path).get("snapshot")
-        except errors.NotFound as gone:
-            if gone.context["resource"] == "SNAPSHOT":
+            snapshot = self._client.ask("GET", path).get("snapshot")
+        except errors.NotFound as missing:
+            resource = missing.context["resource"]
+            if resource == "SNAPSHOT":
                 return None
-            odd = errors.Unavailable(gone.message, **gone.context)  # a gateway's 404 names no kind
-            raise (self._replaced(gone) if gone.context["resource"] else odd) from None
-        node = node.get("snapshot") if version == "LATEST" and isinstance(node, dict) else node
-        if not isinstance(node, dict) or not isinstance(node.get("id"), int):
+            if resource:
+                raise self._replaced(missing) from None
+            # The 404 of a gateway names no kind.
+            raise errors.Unavailable(missing.message, **missing.context) from None
+        if is_latest and isinstance(snapshot, dict):
+            snapshot = snapshot.get("snapshot")
+        if not isinstance(snapshot, dict) or not isinstance(snapshot.get("id"), int):
             raise errors.CorruptMetadata(
                 f"The catalog's server shows no snapshot at {path}.", path=path
             )
-        _remember(self._uuids, node["id"], node.get("uuid"))
-        return node
+        _remember(self._uuids, snapshot["id"], snapshot.get("uuid"))
+        return snapshot
 
-    def _replaced(self, gone: errors.PaimonStreamError) -> errors.TableReplaced:
-        text = f"{self.location}: the catalog has no such table, or another one of its name. Nothing was published. "
+    def _replaced(self, missing: errors.PaimonStreamError) -> errors.TableReplaced:
         return errors.TableReplaced(
-            f"{text}Start the query again to decide. {gone.message}", table=self.location
+            f"{self.location}: the catalog has no such table, or another one of its name. "
+            f"Nothing was published. Start the query again to decide. {missing.message}",
+            table=self.location,
         )
 
     def put_if_absent(
@@ -667,67 +794,77 @@ class RestStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """As of a storage. For a snapshot, EXISTS is no proof, as everywhere: who holds the id is
-        to be read.
+        """See `Storage.put_if_absent`. For a snapshot, EXISTS is no proof, as everywhere: the
+        caller reads who holds the id.
         """
-        found = _VERSION.fullmatch(path)
-        if found is None or found[1] is None:
+        version = _version_at(path)
+        if version is None or not version.isdecimal():
             return cast(PutResult, self.__getattr__("put_if_absent")(path, data))
-        snapshot, number = json.loads(data), int(found[1])
+        snapshot = json.loads(data)
         nonce = snapshot["deltaManifestList"]
-        if sent := self._posted.get(
-            nonce
-        ):  # an answer was lost: look first, because the id may be free again by now
-            body = sent[1]
-            if self._shown(found[1]) is not None:
-                return PutResult.EXISTS
-            latest = self._shown("LATEST")
-            if latest is not None and latest["id"] > number:
-                raise errors.NotFound(
-                    f"snapshot {number} is gone, and there are later ones", path=path
-                )
-        else:
-            base = number - 1
-            if base and base not in self._uuids and self._shown(str(base)) is None:
-                raise errors.NotFound(
-                    f"snapshot {base}, on which {number} is built, is gone. Run it again.",
-                    path=path,
-                )
-            shown = {**snapshot, "uuid": system().ids.uuid()}
-            body = {
-                "tableId": self._id,
-                "baseSnapshotUuid": self._uuids.get(base),
-                "snapshot": shown,
-                "statistics": [],
-            }
+        sent = self._posted.get(nonce)
+        if sent is None:
+            body = self._new_commit(int(version), snapshot, path)
             _remember(self._posted, nonce, (data, body))
-        return self._commit(body)
+            return self._commit(body)
+        # An answer was lost. This looks first, because the id may be free again by now.
+        if self._shown(version) is not None:
+            return PutResult.EXISTS
+        latest = self._shown("LATEST")
+        if latest is not None and latest["id"] > int(version):
+            raise errors.NotFound(
+                f"snapshot {int(version)} is gone, and there are later ones", path=path
+            )
+        return self._commit(sent[1])
+
+    def _new_commit(self, number: int, snapshot: dict[str, Any], path: str) -> dict[str, Any]:
+        """The body of a commit's request. Raises `NotFound` if the snapshot before it is gone."""
+        base = number - 1
+        if base and base not in self._uuids and self._shown(str(base)) is None:
+            raise errors.NotFound(
+                f"snapshot {base}, on which {number} is built, is gone. Run it again.",
+                path=path,
+            )
+        return {
+            "tableId": self._id,
+            "baseSnapshotUuid": self._uuids.get(base),
+            "snapshot": {**snapshot, "uuid": system().ids.uuid()},
+            "statistics": [],
+        }
 
     def _commit(self, body: dict[str, Any]) -> PutResult:
-        """What the server says to a commit. `Unavailable`: unknown; other errors: nothing was done
-        (§4).
+        """What the server says to a commit. `Unavailable`: it is unknown whether the snapshot was
+        published. Other errors: nothing was done (§4).
         """
-        why: errors.PaimonStreamError
         try:
             success = self._client.ask(
                 "POST", f"{self._path}/commit", body, seconds=COMMIT_SECONDS
             ).get("success")
-            if isinstance(success, bool):
-                return PutResult.CREATED if success else PutResult.EXISTS
-            why = errors.Unavailable(
-                f"{self.location}: the catalog's server does not say whether it committed."
-            )
         except errors.InvalidOption as refused:
             raise errors.StorageError(refused.message, **refused.context) from None
         except (errors.NotFound, errors.AlreadyExists, errors.UnsupportedFeature) as odd:
             if isinstance(odd, errors.NotFound) and odd.context["resource"] is not None:
                 raise self._replaced(odd) from None
-            why = odd
-        raise errors.Unavailable(why.message, **why.context)
+            raise errors.Unavailable(odd.message, **odd.context) from None
+        if isinstance(success, bool):
+            return PutResult.CREATED if success else PutResult.EXISTS
+        raise errors.Unavailable(
+            f"{self.location}: the catalog's server does not say whether it committed."
+        )
+
+
+def _version_at(path: str) -> str | None:
+    """The id of the snapshot whose file has this path, LATEST or EARLIEST for a hint, None for any
+    other file.
+    """
+    version = _VERSION.fullmatch(path)
+    if version is None:
+        return None
+    return version[1] or path.rpartition("/")[2]
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """In place, because other threads remember, too."""
+    """Adds a value in place, because other threads add theirs, too. Forgets the oldest ones."""
     known[key] = value
     for old in list(known)[:-_REMEMBERED]:
         known.pop(old, None)

@@ -1,93 +1,19 @@
 """The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is
-`docs/cli.md`. Here are the exit codes, which are public, and the end of the process by Ctrl-C. This
-module imports neither click nor rich: `main` loads both, and each command loads the rest when it is
-called. Only `doctor` imports pyspark, to judge a schema.
+`docs/cli.md`.
+
+This module imports neither click nor rich. `main` loads both, and each command loads the rest when
+it is called. Only `doctor` imports pyspark, to judge a schema.
 """
 
-import os
-import signal
-import socket
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from paimon_stream import errors
+from paimon_stream.cli.exits import INTERRUPTED, USAGE, watch_ctrl_c
 from paimon_stream.extras import require
-from paimon_stream.runtime import system
 
 __all__ = ["main"]
-
-OK: Final = 0
-FINDINGS: Final = 1
-USAGE: Final = 2
-MISSING: Final = 3
-BROKEN: Final = 4
-DRY_RUN: Final = 5
-DEFECT: Final = 70
-INTERRUPTED: Final = 130
-
-MEANING: Final = {
-    OK: "Done. Verify found no error; doctor: every stream can restart.",
-    FINDINGS: "Findings (verify, doctor), or the table or an option forbids it.",
-    USAGE: "The command line is wrong, or the extra `cli` is not installed.",
-    MISSING: "There is no such table, database, snapshot or tag.",
-    BROKEN: "Files could not be read, written or understood, or a commit failed.",
-    DRY_RUN: "There is something to change. Nothing was changed without `--yes`.",
-    DEFECT: "A defect of this program. `--debug` shows where.",
-    INTERRUPTED: "Interrupted by Ctrl-C.",
-}
-
-
-def code_of(error: errors.PaimonStreamError) -> int:
-    """The exit code of a command that ended with this error."""
-    if isinstance(error, errors.NotFound):
-        return (
-            MISSING if {"table", "snapshot", "tag", "database"} & error.context.keys() else BROKEN
-        )
-    broken = errors.FormatError, errors.StorageError, errors.CommitUnknown, errors.CommitContended
-    return BROKEN if isinstance(error, (*broken, errors.WriteInterrupted)) else FINDINGS
-
-
-_GRACE_SECONDS: Final = 2
-_SHOW_CURSOR: Final = "\x1b[?25h"
-_handled = threading.Event()
-before_late_end: Final[list[Callable[[], object]]] = []
-"""What gives a terminal back that a command has taken, if the command does not end by itself."""
-
-
-def watch_ctrl_c() -> None:
-    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
-    by itself. That does no more harm than a kill. Must be called in the main thread. Python runs a
-    signal's handler when the library returns to it, and a pool of threads is left when each of them
-    has its answer. A request to a store that accepts connections and never answers returns after
-    many seconds. So a thread of its own ends the process.
-    """
-    reads, writes = socket.socketpair()
-    writes.setblocking(False)
-    signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=_end_late, args=(reads, writes), daemon=True).start()
-
-
-def ctrl_c_is_handled() -> None:
-    """The command has noticed Ctrl-C, and has said so."""
-    _handled.set()
-
-
-def _end_late(reads: socket.socket, _open: socket.socket) -> None:
-    """Reads the numbers of signals. The end to which Python writes them stays open as long as this
-    runs.
-    """
-    while reads.recv(1) != bytes([signal.SIGINT]):
-        continue
-    system().clock.sleep(_GRACE_SECONDS)
-    if not _handled.is_set():
-        for one in before_late_end:
-            one()
-        shown = _SHOW_CURSOR if sys.stderr.isatty() else ""
-        sys.stderr.write(f"{shown}paimon-stream: interrupted while it waited for an answer.\n")
-        sys.stderr.flush()
-    os._exit(INTERRUPTED)
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from paimon_stream._version import __version__
-from paimon_stream.cli import INTERRUPTED, MEANING, USAGE, ctrl_c_is_handled
+from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE, ctrl_c_is_handled
 from paimon_stream.cli.output import say
 
 COMMANDS: Final = {
@@ -71,21 +71,22 @@ class _Commands(click.Group):
         return [*COMMANDS, *_ALIASES]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = _ALIASES.get(cmd_name, cmd_name)
-        if cmd_name not in COMMANDS:
+        name = _ALIASES.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"paimon_stream.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        module_name, _ = COMMANDS[name]
+        module = importlib.import_module(f"paimon_stream.cli.{module_name}")
+        command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        near = (
-            []
-            if args[0] in (*COMMANDS, *_ALIASES)
-            else difflib.get_close_matches(args[0], COMMANDS, n=1)
-        )
-        if near:
-            ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and name not in _ALIASES:
+            similar = difflib.get_close_matches(name, COMMANDS, n=1)
+            if similar:
+                ctx.fail(f"There is no command {name!r}. Did you mean {similar[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -99,8 +100,9 @@ class _Commands(click.Group):
         instruction = os.environ.get(_COMPLETE)
         if instruction:
             sys.exit(self._complete(instruction))
+        words = sys.argv[1:] if args is None else args
         try:
-            code = self._run(list(sys.argv[1:] if args is None else args))
+            code = self._run(list(words))
         except KeyboardInterrupt:
             ctrl_c_is_handled()
             say(
@@ -127,14 +129,15 @@ class _Commands(click.Group):
         return shell_complete(self, {}, "paimon-stream", _COMPLETE, instruction)
 
     def _run(self, args: list[str]) -> int:
+        """Runs a command, and returns its exit code."""
         try:
             with self.make_context("paimon-stream", args) as ctx:
                 self.invoke(ctx)
         except click.exceptions.Exit as end:
             return end.exit_code
-        except click.ClickException as wrong:
-            wrong.show()
-            return wrong.exit_code
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
         except click.Abort:
             return INTERRUPTED
         return 0

@@ -1,5 +1,5 @@
-"""`truncate`, `drop-partition`, `expire-partitions`; and `delete`, with its condition on rows as
-people type it: `amount >= 10 AND region = 'north' AND note IS NULL`.
+"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions. `delete`, with its
+condition on rows as people type it: `amount >= 10 AND region = 'north' AND note IS NULL`.
 """
 
 import operator
@@ -20,7 +20,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, listed, partition_of, partition_text, size
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
@@ -35,17 +35,18 @@ from paimon_stream.table.partition_value import expected_form, partition_by_colu
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-_SHOWN = 20
+_SHOWN: Final = 20
+"""Partitions that are named."""
 
 
 @table_command(example="truncate --yes /data/shop.db/orders", params=(YES,))
-def truncate(session: Session, yes: bool) -> Answer:
+def truncate(session: Session, yes: bool) -> CommandAnswer:
     """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire.
     Without --yes it only shows what would be cleared."""
-    gone = _preview(
+    entries = _planned(
         session.raw, lambda table, manifests: plan_overwrite(table, manifests, (), partition={})
     )
-    return _cleared(session, gone, session.table.truncate, yes)
+    return _cleared(session, entries, session.table.truncate, yes=yes)
 
 
 @table_command(
@@ -55,71 +56,94 @@ def truncate(session: Session, yes: bool) -> Answer:
         YES,
     ),
 )
-def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
+def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> CommandAnswer:
     """Clears all partitions that have the given values, in one snapshot. A column that is left out
     may have any value. Earlier snapshots keep the rows until they expire. Without --yes it only
     shows what would be cleared.
     """
-    specs = [partition_of(one) for one in partitions]
-    gone = _preview(session.raw, lambda table, manifests: plan_drop(table, manifests, specs))
-    return _cleared(session, gone, lambda: session.table.drop_partitions(specs), yes)
+    specs = [partition_of(typed) for typed in partitions]
+    entries = _planned(session.raw, lambda table, manifests: plan_drop(table, manifests, specs))
+    return _cleared(session, entries, lambda: session.table.drop_partitions(specs), yes=yes)
 
 
 @table_command(example="expire-partitions --yes /data/shop.db/orders", params=(OPTION, YES))
-def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> Answer:
+def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> CommandAnswer:
     """Drops the partitions that are older than the table's partition.expiration-time. Earlier
     snapshots keep the rows until they expire. Without --yes it only shows what would expire.
     """
     report = session.table.expire_partitions(pairs_of(option, "--option"), dry_run=not yes)
-    found, verb = report.partitions, "expired" if yes else "would expire"
-    what = f"{count(len(found), 'partition')} with {count(report.files, 'file')} and {count(report.rows, 'row')} {verb}"
-    text = (
-        f"{what}: {listed(map(partition_text, found))}." if found else "No partition has to expire."
-    )
-    return changed_answer(report.to_json(), [text], done=yes, something=bool(found))
+    sentence = "No partition has to expire."
+    if report.partitions:
+        verb = "expired" if yes else "would expire"
+        partitions = count(len(report.partitions), "partition")
+        files = count(report.files, "file")
+        rows = count(report.rows, "row")
+        names = listed(map(partition_text, report.partitions))
+        sentence = f"{partitions} with {files} and {rows} {verb}: {names}."
+    something = bool(report.partitions)
+    return changed_answer(report.to_json(), [sentence], done=yes, something=something)
 
 
-def _preview(
+def _planned(
     table: Table, plan: Callable[[Table, ManifestStore], Overwrite]
 ) -> Sequence[ManifestEntry]:
     """The files that the planned clearing would remove. Nothing is written."""
     check_writable(table)
     manifests = ManifestStore(table.storage)
-    source, latest = plan(table, manifests).source, SnapshotStore(table.storage).latest()
-    source.at(
-        Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
-    )
+    source = plan(table, manifests).source
+    latest = SnapshotStore(table.storage).latest()
+    metas = () if latest is None else manifests.base_and_delta(latest)
+    source.at(Base(snapshot=latest, metas=metas))
     return source.gone
 
 
 def _cleared(
-    session: Session, gone: Sequence[ManifestEntry], clear: Callable[[], CommitReport], yes: bool
-) -> Answer:
-    report = clear() if yes and gone else None
-    snapshot = None if report is None else report.snapshot_id
-    files = len(gone) if report is None else report.counts.files_deleted
-    rows = (
-        sum(one.file.row_count for one in gone)
-        if report is None
-        else report.counts.records_appended
+    session: Session,
+    entries: Sequence[ManifestEntry],
+    clear: Callable[[], CommitReport],
+    *,
+    yes: bool,
+) -> CommandAnswer:
+    """Clears with --yes. The answer says what was cleared, or what would be.
+
+    Args:
+        session: the table.
+        entries: the files that were planned to be cleared.
+        clear: clears them.
+        yes: whether --yes is given.
+    """
+    snapshot_id = None
+    files = len(entries)
+    rows = sum(entry.file.row_count for entry in entries)
+    if yes and entries:
+        report = clear()
+        snapshot_id = report.snapshot_id
+        files = report.counts.files_deleted
+        rows = report.counts.records_appended
+    layout = session.raw.layout
+    total_bytes = sum(entry.file.file_size for entry in entries)
+    partitions = sorted(
+        (layout.partition(partition), partition)
+        for partition in {entry.partition for entry in entries}
     )
-    layout, bytes_ = session.raw.layout, sum(one.file.file_size for one in gone)
-    found = sorted((layout.partition(one), one) for one in {entry.partition for entry in gone})
-    what = {
-        "partitions": sorted({folder for folder, _ in found}),
-        "files": files,
-        "rows": rows,
-        "bytes": bytes_,
-    }
-    document = session.document(dry_run=not yes, snapshot_id=snapshot, **what)
-    if not gone:
+    document = session.document(
+        dry_run=not yes,
+        snapshot_id=snapshot_id,
+        partitions=sorted({folder for folder, _ in partitions}),
+        files=files,
+        rows=rows,
+        bytes=total_bytes,
+    )
+    if not entries:
         return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
-    values = [partition_by_column(layout, row) for _, row in found]
-    parts = [partition_text(one) for one in values[:_SHOWN] if one]
+    values = [partition_by_column(layout, partition) for _, partition in partitions]
+    parts = [partition_text(by_column) for by_column in values[:_SHOWN] if by_column]
     if len(values) > _SHOWN:
         parts.append(f"and {len(values) - _SHOWN:,} more partitions")
-    verb = "would be cleared" if snapshot is None else f"were cleared, in snapshot {snapshot}"
-    parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(bytes_)}) {verb}.")
+    verb = "would be cleared"
+    if snapshot_id is not None:
+        verb = f"were cleared, in snapshot {snapshot_id}"
+    parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(total_bytes)}) {verb}.")
     return changed_answer(document, parts, done=yes, something=True)
 
 
@@ -150,17 +174,19 @@ def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
     """The condition as an expression. Raises a usage error for what is not a condition on the
     table's columns.
     """
-    found: list[pc.Expression] = []
-    at, end = 0, "and"
-    while end:
-        piece = _PIECE.match(typed, at)
+    comparisons: list[pc.Expression] = []
+    position = 0
+    is_end = False
+    while not is_end:
+        piece = _PIECE.match(typed, position)
         if piece is None:
             raise click.UsageError(
-                f"--where is not understood from {typed[at:].strip()!r} on. {_SYNTAX}"
+                f"--where is not understood from {typed[position:].strip()!r} on. {_SYNTAX}"
             )
-        found.append(_comparison(piece, schema))
-        at, end = piece.end(), piece["end"]
-    return reduce(operator.and_, found)
+        comparisons.append(_comparison(piece, schema))
+        position = piece.end()
+        is_end = not piece["end"]  # no AND follows
+    return reduce(operator.and_, comparisons)
 
 
 def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
@@ -169,7 +195,8 @@ def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
         raise click.UsageError(
             f"--where names a column {name!r}. The columns: {', '.join(schema.field_names)}."
         )
-    type_, column = schema.field(name).type, pc.field(name)
+    type_ = schema.field(name).type
+    column = pc.field(name)
     if piece["null"]:
         return column.is_valid() if "NOT" in piece["null"].upper() else column.is_null()
     if type_.is_nested:
@@ -194,7 +221,7 @@ _WHERE: Final = option("--where", _EXAMPLE, required=True, metavar="CONDITION")
 
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
-def delete(session: Session, where: str, yes: bool) -> Answer:
+def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
     """Deletes the rows of an append table that fulfil a condition, in one snapshot, by deletion
     vectors. Earlier snapshots keep the rows until they expire. Without --yes it only counts the
     rows.
@@ -202,11 +229,10 @@ def delete(session: Session, where: str, yes: bool) -> Answer:
     condition = condition_of(where, session.raw.schema)
     with progress() as reporter:
         report = session.table.delete(condition, dry_run=not yes, progress=reporter)
-    rows, files = count(report.rows, "row"), count(report.files, "file")
-    verb = (
-        "would be deleted"
-        if report.snapshot_id is None
-        else f"were deleted, in snapshot {report.snapshot_id}"
-    )
-    text = f"{rows} of {files} {verb}." if report.rows else "No row fulfils the condition."
-    return changed_answer(report.to_json(), [text], done=yes, something=bool(report.rows))
+    sentence = "No row fulfils the condition."
+    if report.rows:
+        verb = "would be deleted"
+        if report.snapshot_id is not None:
+            verb = f"were deleted, in snapshot {report.snapshot_id}"
+        sentence = f"{count(report.rows, 'row')} of {count(report.files, 'file')} {verb}."
+    return changed_answer(report.to_json(), [sentence], done=yes, something=bool(report.rows))

@@ -15,7 +15,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, Part
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, partition_of, partition_text, size
 from paimon_stream.compact.publish import CompactedBucket, CompactReport
@@ -23,16 +23,29 @@ from paimon_stream.errors import ConfigError, FormatError, IncompatibleSchema, S
 from paimon_stream.options import BUCKET
 
 BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
-    Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
-    Column("bucket", lambda one: one.bucket, number=True),
-    Column("files", lambda one: one.files, number=True),
-    Column("rows", lambda one: one.rows, number=True),
-    Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
-    Column("reads_before", lambda one: one.reads_before, "read now", number=True),
-    Column("reads_after", lambda one: one.reads_after, "then", number=True),
+    Column(
+        "partition",
+        lambda bucket: bucket.partition,
+        for_people=lambda bucket: partition_text(bucket.partition),
+    ),
+    Column("bucket", lambda bucket: bucket.bucket, number=True),
+    Column("files", lambda bucket: bucket.files, number=True),
+    Column("rows", lambda bucket: bucket.rows, number=True),
+    Column(
+        "bytes",
+        lambda bucket: bucket.bytes,
+        "size",
+        for_people=lambda bucket: size(bucket.bytes),
+        number=True,
+    ),
+    Column("reads_before", lambda bucket: bucket.reads_before, "read now", number=True),
+    Column("reads_after", lambda bucket: bucket.reads_after, "then", number=True),
 )
 
-_SORTING: Final = ("order-strategy", "order-by")
+_SORTING: Final = (
+    click.Option(["--order-strategy", "--order_strategy"], hidden=True),
+    click.Option(["--order-by", "--order_by"], hidden=True),
+)
 """Options of other engines. The table refuses them by name."""
 
 _PARTITION: Final = (
@@ -48,10 +61,7 @@ _SHOWN: Final = 10
         option("--full", "In fixed buckets, take all files (append: after large).", is_flag=True),
         option("--partition", _PARTITION, multiple=True, metavar="COLUMN=VALUE[,…]"),
         OPTION,
-        *(
-            click.Option([f"--{one}", f"--{one.replace('-', '_')}"], hidden=True)
-            for one in _SORTING
-        ),
+        *_SORTING,
         option("--dry-run", "Only show what it would do, as without --yes.", is_flag=True),
         YES,
     ),
@@ -63,8 +73,9 @@ def compact(
     option: Texts,
     dry_run: bool,
     yes: bool,
-    **sorting: str | None,
-) -> Answer:
+    order_strategy: str | None,
+    order_by: str | None,
+) -> CommandAnswer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of
     one key. Rows that wait in bucket -2 get their buckets. Else what readers see stays the same,
     and streams go on meanwhile. It can be interrupted: what was published stays, and the next run
@@ -72,62 +83,76 @@ def compact(
     """
     if dry_run and yes:
         raise click.UsageError("Give --dry-run or --yes, not both.")
-    options: dict[str, Any] = pairs_of(option, "--option")
-    options |= {key: value for key, value in sorting.items() if value is not None}
-    specs = [partition_of(one) for one in partition] or None
+    options = pairs_of(option, "--option")
+    if order_strategy is not None:
+        options["order_strategy"] = order_strategy
+    if order_by is not None:
+        options["order_by"] = order_by
+    specs = [partition_of(typed) for typed in partition] or None
     with progress() as reporter:
         report = session.table.compact(full, specs, options, dry_run=not yes, progress=reporter)
-    done = [one for one in report.buckets if one.skipped is None]
-    skipped = [one for one in report.buckets if one.skipped is not None]
-    parts: list[Part] = (
-        [Listing(BUCKETS, done, "There is nothing to compact.")] if done or not skipped else []
-    )
-    parts += [_summary(report, done=yes)] if done else []
-    parts += [
-        f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped
-    ]
-    return changed_answer(report.to_json(), parts, done=yes, something=bool(done))
+    compacted = [bucket for bucket in report.buckets if bucket.skipped is None]
+    skipped = [bucket for bucket in report.buckets if bucket.skipped is not None]
+    parts: list[Part] = []
+    if compacted or not skipped:
+        parts.append(Listing(BUCKETS, compacted, "There is nothing to compact."))
+    if compacted:
+        parts.append(_summary(report, done=yes))
+    for bucket in skipped:
+        parts.append(
+            f"{partition_text(bucket.partition)}, bucket {bucket.bucket}: {bucket.skipped}"
+        )
+    return changed_answer(report.to_json(), parts, done=yes, something=bool(compacted))
 
 
 def _summary(report: CompactReport, *, done: bool) -> str:
-    found = []
+    """What the compaction has done, or would do, in one sentence."""
+    clauses = []
     if report.files_before:
-        verb, about = ("became", "") if done else ("would become", "about ")
         before = f"{count(report.files_before, 'file')} ({size(report.bytes_before)})"
-        after = f"{about}{report.files_after:,}" + (
-            f" ({size(report.bytes_after)})" if done else ""
-        )
-        found.append(f"{before} {verb} {after}")
+        if done:
+            after = f"{report.files_after:,} ({size(report.bytes_after)})"
+            clauses.append(f"{before} became {after}")
+        else:
+            clauses.append(f"{before} would become about {report.files_after:,}")
     if report.files_upgraded:
         verb = "moved" if done else "would move"
-        found.append(f"{count(report.files_upgraded, 'file')} {verb} to a higher level as they are")
+        files = count(report.files_upgraded, "file")
+        clauses.append(f"{files} {verb} to a higher level as they are")
     if report.changelog_rows:
-        found.append(f"the changelog got {count(report.changelog_rows, 'row')}")
-    return "; ".join(found) + (f", in snapshot {report.snapshot_id}." if done else ".")
+        clauses.append(f"the changelog got {count(report.changelog_rows, 'row')}")
+    where = f", in snapshot {report.snapshot_id}" if done else ""
+    return f"{'; '.join(clauses)}{where}."
 
 
 class CompactionAdvice:
     """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how
-    to start it. It is from what a compaction would do now. None of it for a table that this release
-    does not compact.
+    to start it. It comes from a dry run of a compaction. For a table that this release does not
+    compact there is no advice.
+
+    Attributes:
+        report: of the dry run; None if the compaction is refused or the table cannot be read.
+        command: the command line that starts the compaction.
     """
 
     def __init__(self, session: Session) -> None:
-        keyed = bool(session.raw.schema.primary_keys)
+        self._session = session
+        self._has_key = bool(session.raw.schema.primary_keys)
+        self.report = self._dry_run()
+        self.command = self._command()
+
+    def _dry_run(self) -> CompactReport | None:
         try:
-            self.report: CompactReport | None = session.table.compact(full=not keyed, dry_run=True)
+            return self._session.table.compact(full=not self._has_key, dry_run=True)
         except (ConfigError, IncompatibleSchema, FormatError, StorageError):
-            self.report = None  # the compaction is refused, or the table cannot be read
-        full = not keyed and session.raw.options.value(BUCKET) > 0
-        where = session.location if session.catalog_options else session.raw.location
-        self.command = shlex.join(
-            ["paimon-stream", "compact", *(["--full"] if full else []), "--yes", where]
-        )
-        given = session.catalog_options or session.storage_options
-        self._same = (
-            " Give it the same catalog, branch and --storage-option as here." if given else ""
-        )
-        self._what = "merges a key's rows of {:.1f} files" if keyed else "opens {:.1f} files"
+            return None
+
+    def _command(self) -> str:
+        session = self._session
+        is_full = not self._has_key and session.raw.options.value(BUCKET) > 0
+        full = ["--full"] if is_full else []
+        table = session.location if session.catalog_options else session.raw.location
+        return shlex.join(["paimon-stream", "compact", *full, "--yes", table])
 
     @property
     def needed(self) -> bool:
@@ -138,17 +163,20 @@ class CompactionAdvice:
         """The advice for programs: the report of a dry run, and the command if there is anything to
         do.
         """
-        command = self.command if self.needed else None
-        return None if self.report is None else {**self.report.to_json(), "command": command}
+        if self.report is None:
+            return None
+        return {**self.report.to_json(), "command": self.command if self.needed else None}
 
     def summary(self) -> str:
         """What a compaction would gain, in one line."""
         report = self.report
         if report is None or not report.buckets:
             return "nothing"
-        moved, bytes_ = report.files_upgraded, sum(one.bytes for one in report.buckets)
-        taken, left = count(report.files_before + moved, "file"), report.files_after + moved
-        return f"{taken} ({size(bytes_)}) into about {left:,}, in {count(len(report.buckets), 'bucket')}"
+        before = count(report.files_before + report.files_upgraded, "file")
+        after = report.files_after + report.files_upgraded
+        total_bytes = sum(bucket.bytes for bucket in report.buckets)
+        buckets = count(len(report.buckets), "bucket")
+        return f"{before} ({size(total_bytes)}) into about {after:,}, in {buckets}"
 
     def parts(self) -> list[Part]:
         """The buckets with most to gain, and the command. Nothing if nothing is needed."""
@@ -156,14 +184,21 @@ class CompactionAdvice:
         if report is None or not report.buckets:
             return []
         worst = sorted(
-            report.buckets, key=lambda one: (one.reads_after - one.reads_before, -one.bytes)
+            report.buckets,
+            key=lambda bucket: (bucket.reads_after - bucket.reads_before, -bucket.bytes),
         )
         parts: list[Part] = [Listing(BUCKETS, worst[:_SHOWN], "")]
         if len(worst) > _SHOWN:
-            parts.append(
-                f"… and {count(len(worst) - _SHOWN, 'bucket')} more: paimon-stream compact lists them."
-            )
-        gain = f"There a reader {self._what.format(report.read_amplification)} where one would do."
+            more = count(len(worst) - _SHOWN, "bucket")
+            parts.append(f"… and {more} more: paimon-stream compact lists them.")
+        files = f"{report.read_amplification:.1f} files"
         if worst[0].bucket < 0:
             gain = "The rows in bucket -2 wait: no reader sees them before a compaction."
-        return [*parts, f"{gain} Start the compaction: {self.command}{self._same}"]
+        elif self._has_key:
+            gain = f"There a reader merges a key's rows of {files} where one would do."
+        else:
+            gain = f"There a reader opens {files} where one would do."
+        advice = f"{gain} Start the compaction: {self.command}"
+        if self._session.catalog_options or self._session.storage_options:
+            advice += " Give it the same catalog, branch and --storage-option as here."
+        return [*parts, advice]

@@ -1,5 +1,6 @@
 """`doctor`."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -7,7 +8,6 @@ import click
 from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
-from paimon_stream.cli import FINDINGS, OK
 from paimon_stream.cli.command import (
     Session,
     Texts,
@@ -18,23 +18,24 @@ from paimon_stream.cli.command import (
     users,
 )
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.exits import FINDINGS, OK
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.text import in_commands, iso, listed, moment
 from paimon_stream.runtime import system
 from paimon_stream.table.register import registered_writers
 
 _KNOWN: Final[tuple[Column[Writer], ...]] = (
-    Column("user", lambda one: one.user),
-    Column("query_id", lambda one: one.query_id, "query"),
-    Column("last_batch", lambda one: one.last_batch, ident=True),
-    Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
+    Column("user", lambda writer: writer.user),
+    Column("query_id", lambda writer: writer.query_id, "query"),
+    Column("last_batch", lambda writer: writer.last_batch, ident=True),
+    Column("last_snapshot", lambda writer: writer.last_snapshot, "snapshot", ident=True),
     Column(
         "last_time",
-        lambda one: iso(one.last_millis),
+        lambda writer: iso(writer.last_millis),
         "time",
-        text=lambda one: moment(one.last_millis),
+        for_people=lambda writer: moment(writer.last_millis),
     ),
-    Column("checkpoint", lambda one: one.checkpoint),
+    Column("checkpoint", lambda writer: writer.checkpoint),
 )
 _NAME: Final = (
     "The sink's name, if it has one. Repeat the option for several sinks, in their order."
@@ -64,8 +65,14 @@ _OPTION: Final = "An option of the sink. Can be given several times."
     ),
 )
 def doctor(
-    session: Session, user: str | None, names: Texts, sink_option: Texts, **asked: Any
-) -> Answer:
+    session: Session,
+    checkpoint: str | None,
+    user: str | None,
+    names: Texts,
+    mode: str,
+    query_name: str | None,
+    sink_option: Texts,
+) -> CommandAnswer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it
     cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint, and
     writes nothing. Without --checkpoint it judges every stream that is registered in the table,
@@ -76,66 +83,103 @@ def doctor(
     """
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
-    asked |= {"user": user, "names": names, "options": pairs_of(sink_option, "--option")}
-    found = examine(session.raw.storage, storage_options=session.stores, **asked)
-    parts: list[Part] = [] if found else [_nobody(session, user)]
-    for one in found:
-        parts += ["", *_shown(one)] if parts else _shown(one)
-    left = leftovers(session.raw.storage, system().clock.now_millis())
-    parts += ["", *(f"Left behind: {in_commands(one)}" for one in left)] if left else []
+    options = pairs_of(sink_option, "--option")
+    diagnoses = examine(
+        session.raw.storage,
+        checkpoint=checkpoint,
+        user=user,
+        names=names,
+        query_name=query_name,
+        options=options,
+        storage_options=session.stores,
+        mode=mode,
+    )
+    parts: list[Part] = []
+    if not diagnoses:
+        parts.append(_nobody(session, user))
+    for diagnosis in diagnoses:
+        parts += _after_line(parts, _diagnosis_parts(diagnosis))
+    left_behind = leftovers(session.raw.storage, system().clock.now_millis())
+    parts += _after_line(parts, [f"Left behind: {in_commands(text)}" for text in left_behind])
     advice = CompactionAdvice(session)
-    parts += ["", f"To compact: {advice.summary()}.", *advice.parts()] if advice.needed else []
-    safe = bool(found) and all(one.safe for one in found)
-    judged = {"safe": safe, "streams": [_json(one) for one in found]}
-    document = session.document(**judged, left_behind=left, to_compact=advice.document())
-    return Answer(document=document, parts=parts, code=OK if safe else FINDINGS)
+    if advice.needed:
+        parts += ["", f"To compact: {advice.summary()}.", *advice.parts()]
+    is_safe = bool(diagnoses) and all(diagnosis.safe for diagnosis in diagnoses)
+    document = session.document(
+        safe=is_safe,
+        streams=[_json(diagnosis) for diagnosis in diagnoses],
+        left_behind=left_behind,
+        to_compact=advice.document(),
+    )
+    return CommandAnswer(document=document, parts=parts, code=OK if is_safe else FINDINGS)
+
+
+def _after_line(before: Sequence[Part], parts: Sequence[Part]) -> list[Part]:
+    """The parts, after an empty line if others stand before them."""
+    return ["", *parts] if before and parts else [*parts]
 
 
 def _nobody(session: Session, user: str | None) -> str:
-    known = {one.user for one in registered_writers(session.raw.storage)}
-    if user is not None and known:
-        return f"No stream of commit user {user!r} is registered here. Registered: {listed(sorted(known))}."
+    registered = {writer.user for writer in registered_writers(session.raw.storage)}
+    if user is not None and registered:
+        return f"No stream of commit user {user!r} is registered here. Registered: {listed(sorted(registered))}."
     return (
         "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."
     )
 
 
-def _shown(one: Diagnosis) -> list[Part]:
-    last = "none is left in the table"
-    if one.last_batch is not None:
-        last = f"{one.last_batch} (snapshot {one.last_snapshot}, {moment(one.last_millis)})"
-        if one.query_id is not None and one.last_query_id not in (None, one.query_id):
-            last += f", written by query {one.last_query_id}"
-    elif one.user == "-":
-        last = "-"
-    pairs: list[tuple[str, object]] = [
-        ("stream", one.user if one.query_id or one.batch is None else "a new one"),
-        ("query", one.query_id or ("a new one" if one.batch is not None else None)),
-        (
-            "also",
-            f"the query writes here as {listed(one.other_users)}" if one.other_users else None,
-        ),
-        ("checkpoint", one.checkpoint),
-        ("last batch", last),
-        (
-            "next batch",
-            None if one.batch is None else f"{one.batch}{' (again)' * bool(one.replayed)}",
-        ),
-        ("verdict", one.verdict),
-        ("restart", "safe" if one.safe else "not safe: read on"),
+def _diagnosis_parts(diagnosis: Diagnosis) -> list[Part]:
+    parts: list[Part] = [_pairs_of(diagnosis), diagnosis.explanation]
+    parts += [f"Note: {note}" for note in diagnosis.notes]
+    if diagnosis.cure is not None:
+        parts.append(f"What to do: {diagnosis.cure}")
+    parts += [f"Earlier: {in_commands(event)}" for event in diagnosis.history]
+    if diagnosis.known and not diagnosis.safe:
+        parts += ["", "The streams of this table:", Listing(_KNOWN, diagnosis.known, "")]
+    return parts
+
+
+def _pairs_of(diagnosis: Diagnosis) -> list[tuple[str, object]]:
+    """The facts of a diagnosis for people, each with its name."""
+    stream = diagnosis.user
+    query = diagnosis.query_id
+    next_batch = None
+    if diagnosis.batch is not None:
+        again = " (again)" if diagnosis.replayed else ""
+        next_batch = f"{diagnosis.batch}{again}"
+        if not diagnosis.query_id:
+            stream = "a new one"
+            query = "a new one"
+    also = None
+    if diagnosis.other_users:
+        also = f"the query writes here as {listed(diagnosis.other_users)}"
+    return [
+        ("stream", stream),
+        ("query", query),
+        ("also", also),
+        ("checkpoint", diagnosis.checkpoint),
+        ("last batch", _last_batch_of(diagnosis)),
+        ("next batch", next_batch),
+        ("verdict", diagnosis.verdict),
+        ("restart", "safe" if diagnosis.safe else "not safe: read on"),
     ]
-    cure = [] if one.cure is None else [f"What to do: {one.cure}"]
-    parts: list[Part] = [pairs, one.explanation, *(f"Note: {note}" for note in one.notes), *cure]
-    parts += [f"Earlier: {in_commands(past)}" for past in one.history]
-    others: list[Part] = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
-    return [*parts, *others] if one.known and not one.safe else parts
 
 
-def _json(one: Diagnosis) -> dict[str, Any]:
+def _last_batch_of(diagnosis: Diagnosis) -> str:
+    if diagnosis.last_batch is None:
+        return "-" if diagnosis.user == "-" else "none is left in the table"
+    last_batch = f"{diagnosis.last_batch} (snapshot {diagnosis.last_snapshot}, {moment(diagnosis.last_millis)})"
+    is_of_other = diagnosis.last_query_id not in (None, diagnosis.query_id)
+    if diagnosis.query_id is not None and is_of_other:
+        last_batch += f", written by query {diagnosis.last_query_id}"
+    return last_batch
+
+
+def _json(diagnosis: Diagnosis) -> dict[str, Any]:
     renamed = {"batch": "next_batch", "last_millis": "last_time"}
-    facts = {renamed.get(key, key): value for key, value in one.to_json().items()}
+    facts = {renamed.get(key, key): value for key, value in diagnosis.to_json().items()}
     return {
         **facts,
-        "last_time": iso(one.last_millis),
-        "known": [json_of(_KNOWN, stream) for stream in one.known],
+        "last_time": iso(diagnosis.last_millis),
+        "known": [json_of(_KNOWN, stream) for stream in diagnosis.known],
     }

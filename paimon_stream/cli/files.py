@@ -1,6 +1,6 @@
 """`files`, `manifests`, `partitions`, `stats`."""
 
-from typing import Final
+from typing import Any, Final
 
 from paimon_stream.api.inspection import (
     Partition,
@@ -12,7 +12,7 @@ from paimon_stream.api.inspection import (
 )
 from paimon_stream.cli.command import COUNT, Session, option, table_command
 from paimon_stream.cli.compact import CompactionAdvice
-from paimon_stream.cli.output import Answer, Column, Listing, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, partition_of, partition_text, size
 from paimon_stream.format.entries import ManifestFileMeta
@@ -23,47 +23,66 @@ _PARTITION: Final = (
 )
 
 _FILES: Final[tuple[Column[TableFile], ...]] = (
-    Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
-    Column("bucket", lambda one: one.bucket, ident=True),
-    Column("level", lambda one: one.meta.level, ident=True),
-    Column("rows", lambda one: one.row_count, number=True),
-    Column("delete_rows", lambda one: one.meta.delete_row_count, number=True, extra=True),
+    Column(
+        "partition",
+        lambda file: file.partition,
+        for_people=lambda file: partition_text(file.partition),
+    ),
+    Column("bucket", lambda file: file.bucket, ident=True),
+    Column("level", lambda file: file.meta.level, ident=True),
+    Column("rows", lambda file: file.row_count, number=True),
+    Column("delete_rows", lambda file: file.meta.delete_row_count, number=True, extra=True),
     Column(
         "bytes",
-        lambda one: one.file_size,
+        lambda file: file.file_size,
         "size",
-        text=lambda one: size(one.file_size),
+        for_people=lambda file: size(file.file_size),
         number=True,
     ),
-    Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True, extra=True),
-    Column("min_sequence_number", lambda one: one.meta.min_sequence_number, ident=True, extra=True),
-    Column("max_sequence_number", lambda one: one.meta.max_sequence_number, ident=True, extra=True),
-    Column("name", lambda one: one.meta.file_name, "file"),
-    Column("path", lambda one: one.path, extra=True),
+    Column("schema_id", lambda file: file.meta.schema_id, "schema", ident=True, extra=True),
+    Column(
+        "min_sequence_number", lambda file: file.meta.min_sequence_number, ident=True, extra=True
+    ),
+    Column(
+        "max_sequence_number", lambda file: file.meta.max_sequence_number, ident=True, extra=True
+    ),
+    Column("name", lambda file: file.meta.file_name, "file"),
+    Column("path", lambda file: file.path, extra=True),
 )
 
 _MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
-    Column("list", lambda one: one[0]),
-    Column("added_files", lambda one: one[1].num_added_files, "added", number=True),
-    Column("deleted_files", lambda one: one[1].num_deleted_files, "deleted", number=True),
-    Column("schema_id", lambda one: one[1].schema_id, "schema", ident=True),
+    Column("list", lambda listed: listed[0]),
+    Column("added_files", lambda listed: listed[1].num_added_files, "added", number=True),
+    Column("deleted_files", lambda listed: listed[1].num_deleted_files, "deleted", number=True),
+    Column("schema_id", lambda listed: listed[1].schema_id, "schema", ident=True),
     Column(
         "bytes",
-        lambda one: one[1].file_size,
+        lambda listed: listed[1].file_size,
         "size",
-        text=lambda one: size(one[1].file_size),
+        for_people=lambda listed: size(listed[1].file_size),
         number=True,
     ),
-    Column("name", lambda one: one[1].file_name, "manifest"),
+    Column("name", lambda listed: listed[1].file_name, "manifest"),
 )
+"""A row is a manifest after the list that names it: `manifests_of`."""
 
 _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
-    Column("partition", lambda one: one.values, text=lambda one: partition_text(one.values)),
-    Column("path", lambda one: one.path, extra=True),
-    Column("buckets", lambda one: one.buckets, number=True),
-    Column("files", lambda one: one.files, number=True),
-    Column("rows", lambda one: one.rows, number=True),
-    Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
+    Column(
+        "partition",
+        lambda partition: partition.values,
+        for_people=lambda partition: partition_text(partition.values),
+    ),
+    Column("path", lambda partition: partition.path, extra=True),
+    Column("buckets", lambda partition: partition.buckets, number=True),
+    Column("files", lambda partition: partition.files, number=True),
+    Column("rows", lambda partition: partition.rows, number=True),
+    Column(
+        "bytes",
+        lambda partition: partition.bytes,
+        "size",
+        for_people=lambda partition: size(partition.bytes),
+        number=True,
+    ),
 )
 
 
@@ -78,77 +97,92 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
 )
 def files(
     session: Session, snapshot: int | None, partition: str | None, limit: int | None
-) -> Answer:
+) -> CommandAnswer:
     """Lists the live data files of a snapshot, with partition, bucket, level, rows and size."""
-    given = None if partition is None else partition_of(partition)
-    found = session.table.files(snapshot, given)[:limit]
-    return session.listing("files", Listing(_FILES, found, "There are no live files."))
+    values = None if partition is None else partition_of(partition)
+    rows = session.table.files(snapshot, values)[:limit]
+    return session.listing("files", Listing(_FILES, rows, "There are no live files."))
 
 
 @table_command(example="manifests /data/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
-def manifests(session: Session, snapshot: int | None) -> Answer:
+def manifests(session: Session, snapshot: int | None) -> CommandAnswer:
     """Lists the manifests of a snapshot, in the order in which they apply."""
-    found = manifests_of(session.raw, snapshot)
-    return session.listing("manifests", Listing(_MANIFESTS, found, "There are no manifests."))
+    rows = manifests_of(session.raw, snapshot)
+    return session.listing("manifests", Listing(_MANIFESTS, rows, "There are no manifests."))
 
 
 @table_command(
     example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
 )
-def partitions(session: Session, snapshot: int | None) -> Answer:
+def partitions(session: Session, snapshot: int | None) -> CommandAnswer:
     """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key.
     """
-    found = partitions_of(session.raw, snapshot)
-    return session.listing("partitions", Listing(_PARTITIONS, found, "There are no partitions."))
+    rows = partitions_of(session.raw, snapshot)
+    return session.listing("partitions", Listing(_PARTITIONS, rows, "There are no partitions."))
 
 
 @table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
-def stats(session: Session, snapshot: int | None) -> Answer:
+def stats(session: Session, snapshot: int | None) -> CommandAnswer:
     """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key. It also says which
     buckets need a compaction, what it would gain, and how to start it.
     """
-    found = statistics_of(session.raw, snapshot)
-    taken = found.snapshot
+    statistics = statistics_of(session.raw, snapshot)
+    # The advice is about the table as it is now, so it does not fit an earlier snapshot.
     advice = CompactionAdvice(session) if snapshot is None else None
-    facts = {
-        key: value for key, value in found.to_json().items() if key not in ("earliest", "latest")
-    }
-    facts["snapshot"] = None if taken is None else json_of(COLUMNS, taken)
+    pairs = _pairs_of(statistics)
+    to_compact = None
+    parts: list[Part] = [pairs]
+    if advice is not None:
+        to_compact = advice.document()
+        if advice.report is not None:
+            pairs.append(("to compact", advice.summary()))
+        if advice.needed:
+            parts += ["", *advice.parts()]
+    document = session.document(**_facts_of(statistics), to_compact=to_compact)
+    return CommandAnswer(document=document, parts=parts)
+
+
+def _facts_of(statistics: Statistics) -> dict[str, Any]:
+    """The statistics for programs."""
+    facts = statistics.to_json()
+    snapshot = statistics.snapshot
+    facts["snapshot"] = None if snapshot is None else json_of(COLUMNS, snapshot)
     facts["snapshots"] = {
-        "count": found.snapshots,
-        "earliest": found.earliest,
-        "latest": found.latest,
+        "count": statistics.snapshots,
+        "earliest": facts.pop("earliest"),
+        "latest": facts.pop("latest"),
     }
-    document = session.document(**facts, to_compact=None if advice is None else advice.document())
-    lines: list[tuple[str, object]] = [
-        ("snapshot", "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"),
-        (
-            "snapshots",
-            f"{found.snapshots} ({found.earliest} to {found.latest})"
-            if found.snapshots
-            else "none",
-        ),
-        ("tags", found.tags),
-        ("schema", str(found.schema_id)),
-        ("partitions", found.partitions),
-        ("buckets", found.buckets),
-        (
-            "files",
-            f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average",
-        ),
-        ("rows", _rows_of(found)),
-        ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
-        *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
+    return facts
+
+
+def _pairs_of(statistics: Statistics) -> list[tuple[str, object]]:
+    """The statistics for people, each with its name."""
+    snapshot = "none"
+    if statistics.snapshot is not None:
+        snapshot = f"{statistics.snapshot.id} of {iso(statistics.snapshot.time_millis)}"
+    snapshots = "none"
+    if statistics.snapshots:
+        snapshots = f"{statistics.snapshots} ({statistics.earliest} to {statistics.latest})"
+    mean = size(statistics.mean_file_bytes)
+    return [
+        ("snapshot", snapshot),
+        ("snapshots", snapshots),
+        ("tags", statistics.tags),
+        ("schema", str(statistics.schema_id)),
+        ("partitions", statistics.partitions),
+        ("buckets", statistics.buckets),
+        ("files", f"{statistics.files:,}, {size(statistics.bytes)}, {mean} on average"),
+        ("rows", _rows_of(statistics)),
+        ("manifests", f"{statistics.manifests:,}, {size(statistics.manifest_bytes)}"),
     ]
-    more = [] if advice is None else advice.parts()
-    return Answer(document=document, parts=[lines, *([""] if more else []), *more])
 
 
-def _rows_of(found: Statistics) -> str:
+def _rows_of(statistics: Statistics) -> str:
     """The rows as text. With a primary key these are the rows in the files, before readers merge
     them.
     """
-    deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
-    return f"{found.rows:,}{' in files, before they are merged by key' if found.primary_keys else ''}{deletes}"
+    unmerged = " in files, before they are merged by key" if statistics.primary_keys else ""
+    deletes = f", of these {statistics.delete_rows:,} deletes" if statistics.delete_rows else ""
+    return f"{statistics.rows:,}{unmerged}{deletes}"

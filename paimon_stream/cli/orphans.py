@@ -1,52 +1,66 @@
-"""`verify`, and what repairs and cleans: `orphans`, `repair-hints`, `compact-manifests`,
-`rebuild-index`.
+"""`verify`. And the commands that clean and repair: `orphans`, `repair-hints`,
+`compact-manifests`, `rebuild-index`.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
-from paimon_stream.cli import FINDINGS, OK
 from paimon_stream.cli.command import YES, Session, changed_answer, option, table_command
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.exits import FINDINGS, OK
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, in_commands, iso, listed, ranges, size
-from paimon_stream.maintenance.findings import Finding
 from paimon_stream.maintenance.hints import repair_hints as repair
-from paimon_stream.maintenance.verify import DEFAULT_SAMPLE
-from paimon_stream.maintenance.verify import verify as verify_table
+from paimon_stream.verify.findings import Finding
+from paimon_stream.verify.verifying import DEFAULT_SAMPLE
+from paimon_stream.verify.verifying import verify as verify_table
 
-_KINDS: Final[tuple[Column[tuple[str, int, int]], ...]] = (
-    Column("kind", lambda one: one[0]),
-    Column("files", lambda one: one[1], number=True),
-    Column("sizes", lambda one: one[2], "size", text=lambda one: size(one[2]), number=True),
+
+class _Kind(NamedTuple):
+    """The orphans of one kind, and their bytes together."""
+
+    name: str
+    files: int
+    bytes: int
+
+
+_KINDS: Final[tuple[Column[_Kind], ...]] = (
+    Column("kind", lambda kind: kind.name),
+    Column("files", lambda kind: kind.files, number=True),
+    Column("sizes", lambda kind: kind.bytes, "size", lambda kind: size(kind.bytes), number=True),
 )
 
 _FINDINGS: Final[tuple[Column[Finding], ...]] = (
-    Column("severity", lambda one: one.severity),
-    Column("code", lambda one: one.code),
-    Column("path", lambda one: one.path, "file"),
+    Column("severity", lambda finding: finding.severity),
+    Column("code", lambda finding: finding.code),
+    Column("path", lambda finding: finding.path, "file"),
     Column(
         "message",
-        lambda one: one.message,
+        lambda finding: finding.message,
         "what",
-        text=lambda one: in_commands(one.message),
+        for_people=lambda finding: in_commands(finding.message),
         prose=True,
     ),
     Column(
         "cure",
-        lambda one: one.cure,
+        lambda finding: finding.cure,
         "what to do",
-        text=lambda one: in_commands(one.cure),
+        for_people=lambda finding: in_commands(finding.cure),
         prose=True,
     ),
     Column(
         "snapshots",
-        lambda one: one.snapshots,
-        text=lambda one: ranges(one.snapshots) or None,
+        lambda finding: finding.snapshots,
+        for_people=lambda finding: ranges(finding.snapshots) or None,
         extra=True,
     ),
-    Column("tags", lambda one: one.tags, text=lambda one: listed(one.tags) or None, extra=True),
+    Column(
+        "tags",
+        lambda finding: finding.tags,
+        for_people=lambda finding: listed(finding.tags) or None,
+        extra=True,
+    ),
 )
 _SAMPLE: Final = "Read this number of data files in full, drawn at random."
 
@@ -59,30 +73,23 @@ _SAMPLE: Final = "Read this number of data files in full, drawn at random."
         option("--strict", "End with exit code 1 for warnings, too.", is_flag=True),
     ),
 )
-def verify(session: Session, sample: int, strict: bool) -> Answer:
+def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
     """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has
     the recorded size, and checks the counts, the statistics and buckets of sampled rows, the
     identifiers and the hints. Changes nothing. Ends with exit code 1 if it finds an error.
     """
     with progress() as reporter:
         report = verify_table(session.raw, sample=sample, progress=reporter)
-    looked_at = ", ".join(f"{what} {number:,}" for what, number in report.checked.items())
-    more = [f"{number:,} more of {code}." for code, number in report.omitted.items()]
-    bad = not report.healthy or (
-        strict and any(one.severity == "warning" for one in report.findings)
-    )
-    return Answer(
-        document={
-            **report.to_json(),
-            "findings": [json_of(_FINDINGS, one) for one in report.findings],
-        },
-        parts=[
-            Listing(_FINDINGS, report.findings, "Nothing is wrong."),
-            *more,
-            f"Looked at: {looked_at}.",
-        ],
-        code=FINDINGS if bad else OK,
-    )
+    findings = report.findings
+    has_warnings = any(finding.severity == "warning" for finding in findings)
+    is_bad = not report.healthy or (strict and has_warnings)
+    parts: list[Part] = [Listing(_FINDINGS, findings, "Nothing is wrong.")]
+    parts += [f"{number:,} more of {code}." for code, number in report.omitted.items()]
+    looked_at = ", ".join(f"{thing} {number:,}" for thing, number in report.checked.items())
+    parts.append(f"Looked at: {looked_at}.")
+    listed_findings = [json_of(_FINDINGS, finding) for finding in findings]
+    document = {**report.to_json(), "findings": listed_findings}
+    return CommandAnswer(document=document, parts=parts, code=FINDINGS if is_bad else OK)
 
 
 @table_command(
@@ -102,7 +109,7 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
         YES,
     ),
 )
-def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> Answer:
+def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> CommandAnswer:
     """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream.
     With --yes they are deleted, without it they are only shown. Choose an age above the time that
     your longest batch takes, because nothing refers to its files before it is committed.
@@ -111,28 +118,28 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
         )
-    kinds = [(kind, number, report.sizes[kind]) for kind, number in report.files.items()]
-    verb = "were deleted" if yes else "would be deleted"
+    kinds = [_Kind(kind, files, report.sizes[kind]) for kind, files in report.files.items()]
     parts: list[Part] = [*report.paths]
     if report.count > len(report.paths):
         parts.append(f"and {report.count - len(report.paths):,} more")
-    since = iso(report.cutoff_millis)
-    said = f"{count(report.count, 'orphan')}, {size(report.bytes)}, {verb}; all are older than {since}."
-    failed = [f"{count(report.failed, 'file')} could not be deleted."] if report.failed else []
+    parts.append(Listing(_KINDS, kinds, "There are no orphans."))
+    if report.count:
+        verb = "were deleted" if yes else "would be deleted"
+        since = iso(report.cutoff_millis)
+        parts.append(
+            f"{count(report.count, 'orphan')}, {size(report.bytes)}, {verb}; all are older than {since}."
+        )
+    if report.failed:
+        parts.append(f"{count(report.failed, 'file')} could not be deleted.")
     if report.skipped:
-        failed.append(
+        parts.append(
             f"Links and folders that Paimon did not name were left: {listed(report.skipped)}."
         )
-    parts += [
-        Listing(_KINDS, kinds, "There are no orphans."),
-        *([said] if report.count else []),
-        *failed,
-    ]
     return changed_answer(report.to_json(), parts, done=yes, something=report.count > 0)
 
 
 @table_command(example="repair-hints --yes /data/shop.db/orders", params=(YES,))
-def repair_hints(session: Session, yes: bool) -> Answer:
+def repair_hints(session: Session, yes: bool) -> CommandAnswer:
     """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This
     package works with wrong hints, but Java may fail on them. Without --yes it only shows what is
     wrong.
@@ -141,48 +148,48 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     before = {"snapshot/LATEST": report.latest_before, "snapshot/EARLIEST": report.earliest_before}
     right = {"snapshot/LATEST": report.latest, "snapshot/EARLIEST": report.earliest}
     verb = "was set" if yes else "would be set"
-    said = [f"{path} is {before[path]!r}, and {verb} to {right[path]}." for path in report.repaired]
-    return changed_answer(
-        report.to_json(),
-        said or ["The hints are right."],
-        done=yes,
-        something=bool(report.repaired),
-    )
+    parts = [
+        f"{path} is {before[path]!r}, and {verb} to {right[path]}." for path in report.repaired
+    ]
+    if not parts:
+        parts.append("The hints are right.")
+    return changed_answer(report.to_json(), parts, done=yes, something=bool(report.repaired))
 
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
-def compact_manifests(session: Session, yes: bool) -> Answer:
+def compact_manifests(session: Session, yes: bool) -> CommandAnswer:
     """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row
     changes, and streams continue meanwhile. Without --yes it only shows how many manifests would be
     merged.
     """
     with progress() as reporter:
         report = session.table.compact_manifests(dry_run=not yes, progress=reporter)
-    if not report.merged:
-        said = f"There is nothing to merge: {count(report.manifests_before, 'manifest')}."
-    else:
+    manifests = count(report.manifests_before, "manifest")
+    summary = f"There is nothing to merge: {manifests}."
+    if report.merged:
         verb = "became" if yes else "would become"
         where = f", in snapshot {report.snapshot_id}" if yes else ""
-        before = f"{count(report.manifests_before, 'manifest')} ({size(report.bytes_before)})"
-        said = f"{before} {verb} {report.manifests_after:,} ({size(report.bytes_after)}){where}."
-    return changed_answer(report.to_json(), [said], done=yes, something=report.merged > 0)
+        before = f"{manifests} ({size(report.bytes_before)})"
+        after = f"{report.manifests_after:,} ({size(report.bytes_after)})"
+        summary = f"{before} {verb} {after}{where}."
+    return changed_answer(report.to_json(), [summary], done=yes, something=report.merged > 0)
 
 
 @table_command(example="rebuild-index --yes /data/shop.db/orders", params=(YES,))
-def rebuild_index(session: Session, yes: bool) -> Answer:
+def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
     """Compares the hash index of a table with dynamic buckets with the keys of all files, and makes
     what is wrong anew, in a new snapshot. No row changes. Stop the writers of other engines first.
     Without --yes it only shows which buckets have a wrong index.
     """
     with progress() as reporter:
         report = session.table.rebuild_index(dry_run=not yes, progress=reporter)
-    buckets, keys = count(len(report.buckets), "bucket"), count(report.keys, "key")
     parts = []
     if report.manifest is not None:
-        parts.append(
-            f"The index manifest {report.manifest} {'is there again' if yes else 'is missing or broken'}."
-        )
+        state = "is there again" if yes else "is missing or broken"
+        parts.append(f"The index manifest {report.manifest} {state}.")
     if report.buckets:
+        buckets = count(len(report.buckets), "bucket")
+        keys = count(report.keys, "key")
         where = "" if report.snapshot_id is None else f", in snapshot {report.snapshot_id}"
         verb = "was" if yes else "would be"
         parts.append(
@@ -192,6 +199,5 @@ def rebuild_index(session: Session, yes: bool) -> Answer:
         parts.append(
             f"The hash index is right: {count(report.checked, 'bucket')}. There is nothing to do."
         )
-    return changed_answer(
-        report.to_json(), parts, done=yes, something=bool(report.buckets or report.manifest)
-    )
+    something = bool(report.buckets or report.manifest)
+    return changed_answer(report.to_json(), parts, done=yes, something=something)

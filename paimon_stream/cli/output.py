@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final, Generic, TextIO, TypeAlias, TypeVar
 
 import click
@@ -26,18 +27,23 @@ _NARROWEST_PROSE: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: a fact about each listed thing. `key` is the column's name in the JSON, and
-    `value` returns the JSON value. `title` is the name for people, by default the key, and `text`
-    returns what they see, by default the value. A `number` is aligned to the right and has commas;
-    an `ident` is a number that names something, such as a snapshot, without commas. `prose` may be
-    broken into lines. An `extra` column is always in the JSON, but in the table only if `--columns`
-    names it.
+    """One column: a fact about each listed thing.
+
+    Attributes:
+        key: the column's name in the JSON.
+        value: returns the value in the JSON.
+        title: the name for people, by default the key.
+        for_people: returns what people see, by default the value.
+        number: whether it is aligned to the right and has commas.
+        ident: whether it is a number that names something, such as a snapshot. It has no commas.
+        prose: whether it may be broken into lines.
+        extra: whether the table has it only if `--columns` names it. The JSON always has it.
     """
 
     key: str
     value: Callable[[T], Any]
     title: str = ""
-    text: Callable[[T], object] | None = None
+    for_people: Callable[[T], object] | None = None
     number: bool = False
     ident: bool = False
     prose: bool = False
@@ -48,10 +54,11 @@ class Column(Generic[T]):
         """The name for people, as a title and for `--columns`."""
         return self.title or self.key.replace("_", " ")
 
-    def cell(self, one: T) -> object:
+    def cell(self, thing: T) -> object:
         """What people see in this column for one thing."""
-        shown = self.value(one) if self.text is None else self.text(one)
-        return str(shown) if self.ident and shown is not None else shown
+        read = self.for_people or self.value
+        content = read(thing)
+        return str(content) if self.ident and content is not None else content
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,9 @@ class Listing(Generic[T]):
     empty: str
 
 
-def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
+def json_of(columns: Sequence[Column[T]], thing: T) -> dict[str, Any]:
     """The JSON of one thing: all columns, including those not shown to people."""
-    return {column.key: column.value(one) for column in columns}
+    return {column.key: column.value(thing) for column in columns}
 
 
 def choose(
@@ -76,19 +83,19 @@ def choose(
     """
     if names is None:
         return tuple(column for column in columns if not column.extra)
-    known: Mapping[str, Column[T]] = {
+    by_name: Mapping[str, Column[T]] = {
         _folded(name): column for column in columns for name in (column.key, column.name)
     }
     chosen: list[Column[T]] = []
     for name in names:
         if _folded(name) == "all":
             chosen += columns
-        elif _folded(name) in known:
-            chosen.append(known[_folded(name)])
+        elif _folded(name) in by_name:
+            chosen.append(by_name[_folded(name)])
         else:
-            there = ", ".join(column.name.replace(" ", "_") for column in columns)
+            all_names = ", ".join(column.name.replace(" ", "_") for column in columns)
             raise click.UsageError(
-                f"There is no column {name.strip()!r}. The columns are: {there}."
+                f"There is no column {name.strip()!r}. The columns are: {all_names}."
             )
     return tuple(dict.fromkeys(chosen))
 
@@ -134,8 +141,8 @@ def listing_lines(
     for position, row in enumerate(rows):
         if position:
             yield Text()
-        named = [(column.name, cell) for column, cell in zip(columns, row, strict=True)]
-        yield from pair_lines(named, width, colon=":")
+        pairs = [(column.name, cell) for column, cell in zip(columns, row, strict=True)]
+        yield from pair_lines(pairs, width, colon=":")
 
 
 def _widths(
@@ -152,14 +159,18 @@ def _widths(
         return widths
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     while too_wide > 0:
-        prose = [i for i, one in enumerate(columns) if one.prose and widths[i] > _NARROWEST_PROSE]
+        prose = [
+            i for i, column in enumerate(columns) if column.prose and widths[i] > _NARROWEST_PROSE
+        ]
         if not prose:
             return None
         widest = max(prose, key=lambda i: widths[i])
         narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
         if len(prose) > 1:
+            # Not below the next one, so that several columns of prose become narrower together.
             second = max(widths[i] for i in prose if i != widest)
-            narrower = max(narrower, second if second < widths[widest] else widths[widest] - 1)
+            next_width = second if second < widths[widest] else widths[widest] - 1
+            narrower = max(narrower, next_width)
         too_wide -= widths[widest] - narrower
         widths[widest] = narrower
     return widths
@@ -169,20 +180,19 @@ def _table(
     columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: Sequence[int]
 ) -> Iterator[Text]:
     def line(cells: Sequence[str]) -> str:
-        placed = (
-            " " * (wide - cell_len(cell)) + cell
-            if column.number or column.ident
-            else _left(cell, wide)
-            for column, cell, wide in zip(columns, cells, widths, strict=True)
-        )
-        return _GAP.join(placed).rstrip()
+        aligned = []
+        for column, cell, width in zip(columns, cells, widths, strict=True):
+            align = _right if column.number or column.ident else _left
+            aligned.append(align(cell, width))
+        return _GAP.join(aligned).rstrip()
 
     yield Text(line([column.name for column in columns]), style="bold")
     for row in rows:
-        cells = zip(columns, row, widths, strict=True)
-        broken = [_broken(cell, wide) if column.prose else [cell] for column, cell, wide in cells]
-        for height in range(max(map(len, broken))):
-            yield Text(line([part[height] if height < len(part) else "" for part in broken]))
+        broken = []
+        for column, cell, width in zip(columns, row, widths, strict=True):
+            broken.append(_broken(cell, width) if column.prose else [cell])
+        for cells in zip_longest(*broken, fillvalue=""):
+            yield Text(line(cells))
 
 
 def _broken(text: str, width: int | None) -> list[str]:
@@ -205,6 +215,10 @@ def _left(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text
+
+
 _UNLIMITED: Final = 1_000_000
 Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
 """A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a
@@ -213,33 +227,37 @@ line.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a command answers: to programs (`document`, which becomes JSON), to people, and by its
-    exit code. `text`, in pieces, stands for both.
+class CommandAnswer:
+    """What a command answers.
+
+    Attributes:
+        document: for programs. It becomes JSON.
+        parts: for people.
+        code: the exit code.
+        pieces: a text in pieces, in place of `document` and `parts`.
     """
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
     code: int = 0
-    text: Iterable[str] | None = None
+    pieces: Iterable[str] | None = None
 
 
-def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
+def show(answer: CommandAnswer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Writes the answer to standard output, as a JSON document or as text with the columns of these
     names.
     """
-    if answer.text is not None:
-        for piece in answer.text:
-            sys.stdout.write(
-                "\n".join(map(plain, piece.split("\n"))) if sys.stdout.isatty() else piece
-            )
+    if answer.pieces is not None:
+        for piece in answer.pieces:
+            if sys.stdout.isatty():
+                piece = "\n".join(map(plain, piece.split("\n")))
+            sys.stdout.write(piece)
     elif as_json:
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
         width = _width(sys.stdout)
-        _print(
-            sys.stdout, (line for part in answer.parts for line in part_lines(part, width, columns))
-        )
+        lines = (line for part in answer.parts for line in part_lines(part, width, columns))
+        _print(sys.stdout, lines)
     sys.stdout.flush()
 
 
@@ -256,7 +274,9 @@ def part_lines(
     """
     if isinstance(part, Listing):
         return listing_lines(part, width, columns)
-    return sentence_lines(part, width) if isinstance(part, str) else pair_lines(part, width)
+    if isinstance(part, str):
+        return sentence_lines(part, width)
+    return pair_lines(part, width)
 
 
 def _width(stream: TextIO) -> int | None:

@@ -28,26 +28,29 @@ def progress(console: Console | None = None) -> Iterator[Reporter]:
         yield lines
         lines.end()
         return
-    shown = (
+    columns = (
+        rich_progress.SpinnerColumn(),
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
         _Done(),
         _Rate(),
+        rich_progress.TimeRemainingColumn(),
     )
-    columns = (rich_progress.SpinnerColumn(), *shown, rich_progress.TimeRemainingColumn())
     with rich_progress.Progress(*columns, console=console, transient=True) as bars:
         yield _Bars(bars)
 
 
 class _Bars:
+    """A bar for each kind of work."""
+
     def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, rich_progress.TaskID] = {}
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._bars.add_task(plain(what), total=total)
-        self._bars.update(self._tasks[what], completed=done, total=total)
+    def __call__(self, work: str, done: int, total: int | None) -> None:
+        if work not in self._tasks:
+            self._tasks[work] = self._bars.add_task(plain(work), total=total)
+        self._bars.update(self._tasks[work], completed=done, total=total)
 
 
 class _Done(rich_progress.ProgressColumn):
@@ -62,9 +65,9 @@ class _Rate(rich_progress.ProgressColumn):
         return Text("" if speed is None else f"{_amount(task.description, speed)}/s")
 
 
-def _amount(what: str, number: float) -> str:
+def _amount(work: str, number: float) -> str:
     """A number of things; of bytes, their size."""
-    return size(round(number)) if what == "bytes" else f"{number:,.0f}"
+    return size(round(number)) if work == "bytes" else f"{number:,.0f}"
 
 
 class _PlainLines:
@@ -72,22 +75,25 @@ class _PlainLines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said_at = self._began = clock.monotonic()
-        self._unsaid: str | None = None
+        self._began = clock.monotonic()
+        self._printed_at = self._began
+        self._pending: str | None = None  # the progress since the last line
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        of = "" if total is None else f" of {_amount(what, total)}"
-        self._unsaid = f"{what}: {_amount(what, done)}{of}"
+    def __call__(self, work: str, done: int, total: int | None) -> None:
+        share = "" if total is None else f" of {_amount(work, total)}"
+        self._pending = f"{work}: {_amount(work, done)}{share}"
         now = self._clock.monotonic()
-        if now - self._said_at >= _SECONDS_BETWEEN_LINES:
-            rate = done / (now - self._began)
-            left = (
-                "" if total is None or not rate else f", {max(0, total - done) / rate:,.0f} s left"
-            )
-            say(f"{self._unsaid}, {_amount(what, rate)}/s{left}")
-            self._said_at, self._unsaid = now, None
+        if now - self._printed_at < _SECONDS_BETWEEN_LINES:
+            return
+        rate = done / (now - self._began)
+        time_left = ""
+        if total is not None and rate:
+            time_left = f", {max(0, total - done) / rate:,.0f} s left"
+        say(f"{self._pending}, {_amount(work, rate)}/s{time_left}")
+        self._printed_at = now
+        self._pending = None
 
     def end(self) -> None:
         """Prints the last progress, if the work was long enough for earlier lines."""
-        if self._unsaid is not None and self._said_at > self._began:
-            say(self._unsaid)
+        if self._pending is not None and self._printed_at > self._began:
+            say(self._pending)

@@ -1,12 +1,14 @@
 """`report`: a page about a table, or about the tables of a warehouse."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
 
-from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
+from paimon_stream.api.streams import StreamState
 from paimon_stream.cli.command import COUNT, Session, option, table_command
-from paimon_stream.cli.output import Answer
+from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.text import in_commands
 from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
 from paimon_stream.errors import PaimonStreamError
@@ -35,7 +37,7 @@ _FULL: Final = (
         ),
     ),
 )
-def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> Answer:
+def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> CommandAnswer:
     """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
     phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
     read amplification, what verify finds, and what a compaction would gain. It needs no network.
@@ -44,23 +46,35 @@ def report(session: Session, output: str, most: int, snapshots: int, sample: int
     place = click.get_current_context().params["warehouse"]
     watched = Watched(session, [place])
     states = sick_first(watched.look(0))
-    shown = {}
-    for one in states[:most]:
-        try:
-            shown[one.location] = sections_of(
-                watched.session(one.location).raw, snapshots=snapshots, sample=sample
-            )
-        except PaimonStreamError as why:
-            shown[one.location] = [Section(title="Not readable", about=in_commands(why.message))]
-    titles = [column.name for column in COLUMNS]
-    rows = [[column.cell(one) for column in COLUMNS] for one in states]
-    left = (
-        f" The plots of {len(states) - most:,} others are left out." if len(states) > most else ""
+    tables = {
+        state.location: _sections(watched, state.location, snapshots=snapshots, sample=sample)
+        for state in states[:most]
+    }
+    overview = _overview(states, len(states) - most) if len(states) > 1 else None
+    ReportPage(place or "Report", tables, overview).save(output)
+    document = {"output": output, "tables": [state.location for state in states]}
+    return CommandAnswer(document=document, parts=[f"{output} is written."])
+
+
+def _sections(
+    watched: Watched, location: str, *, snapshots: int, sample: int
+) -> Sequence[PageSection]:
+    """The sections about a table; one that says why it cannot be read."""
+    try:
+        table = watched.session(location).raw
+        return sections_of(table, snapshots=snapshots, sample=sample)
+    except PaimonStreamError as error:
+        return [PageSection(title="Not readable", about=in_commands(error.message))]
+
+
+def _overview(states: Sequence[StreamState], without_plots: int) -> PageSection:
+    """A row for each table. `without_plots` are at the end."""
+    about = "The sick ones come first."
+    if without_plots > 0:
+        about += f" The plots of {without_plots:,} others are left out."
+    return PageSection(
+        title="Streams",
+        about=about,
+        header=[column.name for column in COLUMNS],
+        rows=[[column.cell(state) for column in COLUMNS] for state in states],
     )
-    overview = Section(
-        title="Streams", about=f"The sick ones come first.{left}", header=titles, rows=rows
-    )
-    page = ReportPage(place or "Report", shown, overview if len(states) > 1 else None)
-    page.save(output)
-    document = {"output": output, "tables": [one.location for one in states]}
-    return Answer(document=document, parts=[f"{output} is written."])

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
@@ -12,51 +11,53 @@ from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
 from paimon_stream.cli.command import COUNT, Session, option, table_command, tags
-from paimon_stream.cli.output import Answer, Column, Listing, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import Scan
 
-_Found = tuple[str, str | None, str | None]
-_TABLES: Final[tuple[Column[_Found], ...]] = tuple(
-    Column(key, itemgetter(at)) for at, key in enumerate(("database", "table", "location"))
+_Place = tuple[str, str | None, str | None]
+"""The names of a database and a table, and the table's location. The last two are None for a
+database alone.
+"""
+_PLACES: Final[tuple[Column[_Place], ...]] = (
+    Column("database", itemgetter(0)),
+    Column("table", itemgetter(1)),
+    Column("location", itemgetter(2)),
 )
 
 
 @table_command(
     example="ls /data/warehouse",
-    columns=_TABLES,
+    columns=_PLACES,
     of_warehouse=True,
     params=(option("--database", "List only the tables of this database.", metavar="NAME"),),
 )
-def ls(session: Session, database: str | None) -> Answer:
+def ls(session: Session, database: str | None) -> CommandAnswer:
     """Lists the databases of a warehouse with their tables. A database without tables gets one
     line.
     """
-    catalog, found = session.catalog, list[_Found]()
+    catalog = session.catalog
+    places: list[_Place] = []
     for name in catalog.list_databases() if database is None else [database]:
-        there = [
-            (name, table, catalog.location((name, table))) for table in catalog.list_tables(name)
-        ]
-        found += there or [(name, None, None)]
-    tables, warehouse = (
-        [json_of(_TABLES, one) for one in found],
-        session.catalog_options.get("warehouse"),
-    )
-    return Answer(
-        document={"warehouse": warehouse, "tables": tables}, parts=[Listing(_TABLES, found, _NONE)]
-    )
+        tables = catalog.list_tables(name)
+        places += [(name, table, catalog.location((name, table))) for table in tables]
+        if not tables:
+            places.append((name, None, None))
+    document = {
+        "warehouse": session.catalog_options.get("warehouse"),
+        "tables": [json_of(_PLACES, place) for place in places],
+    }
+    return CommandAnswer(document=document, parts=[Listing(_PLACES, places, _NONE)])
 
 
-@table_command(example="databases /data/warehouse", columns=_TABLES[:1], of_warehouse=True)
-def databases(session: Session) -> Answer:
+@table_command(example="databases /data/warehouse", columns=_PLACES[:1], of_warehouse=True)
+def databases(session: Session) -> CommandAnswer:
     """Lists the databases of a warehouse."""
     names = session.catalog.list_databases()
-    listing = Listing(_TABLES[:1], [(name, None, None) for name in names], _NONE)
-    return Answer(
-        document={"warehouse": session.catalog_options.get("warehouse"), "databases": names},
-        parts=[listing],
-    )
+    places: list[_Place] = [(name, None, None) for name in names]
+    document = {"warehouse": session.catalog_options.get("warehouse"), "databases": names}
+    return CommandAnswer(document=document, parts=[Listing(_PLACES[:1], places, _NONE)])
 
 
 _NONE: Final = "There are no databases."
@@ -101,91 +102,128 @@ def head(
     form: str | None,
     columns: str | None,
     where: str | None,
-    **at: Any,
-) -> Answer:
+    snapshot_id: int | None,
+    tag: str | None,
+    timestamp: str | None,
+) -> CommandAnswer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of
     one key are merged. Rows have no order of their own, so another call may show others. `cat` is
     the same command: it writes all rows, as CSV, in little memory.
     """
     context = click.get_current_context()
-    is_document, is_cat = context.params["as_json"], context.info_name == "cat"
-    limit = limit if is_cat else limit or 10
-    form = (
-        ("json" if is_cat else "table") if is_document else form or ("csv" if is_cat else "table")
-    )
-    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    is_document = context.params["as_json"]
+    is_cat = context.info_name == "cat"
+    if not is_cat:
+        limit = limit or 10
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else condition_of(where, session.raw.schema)
-    scan = session.table._scan(columns=chosen, partition=None, filter=condition, **at)
-    batches = _first(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
-    if form != "table":
-        return Answer(
-            document={},
-            text=_csv(scan, batches) if form == "csv" else _lines(scan, batches, is_document),
-        )
-    found = list(batches)
-    if not found:
-        empty = "There are no rows." if where is None else "No row fulfils the condition."
-        return session.listing("rows", Listing((), (), empty))
-    rows = pa.Table.from_batches(found)
-    shown = [_column(place, rows.schema.field(place)) for place in range(rows.num_columns)]
-    values = [_printable(one).to_pylist() for one in rows.columns]
-    return session.listing("rows", Listing(shown, list(zip(*values, strict=True)), ""))
+    scan = session.table._scan(snapshot_id, names, None, tag, timestamp, condition)
+    batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
+    form = _form(form, is_document=is_document, is_cat=is_cat)
+    if form == "csv":
+        return CommandAnswer(document={}, pieces=_csv(scan, batches))
+    if form == "json":
+        pieces = _json_document(scan, batches) if is_document else _json_lines(scan, batches)
+        return CommandAnswer(document={}, pieces=pieces)
+    return session.listing("rows", _listing(list(batches), is_filtered=where is not None))
 
 
-def _first(batches: Iterator[pa.RecordBatch], left: int | None) -> Iterator[pa.RecordBatch]:
+def _form(typed: str | None, *, is_document: bool, is_cat: bool) -> str:
+    """The form in which rows are written: `csv`, `json` or `table`. --json overrules --format."""
+    if is_document:
+        return "json" if is_cat else "table"
+    return typed or ("csv" if is_cat else "table")
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first rows; all without a limit. No batch is read that is not needed."""
+    left = limit
     for batch in batches:
         yield batch.slice(0, left)
-        if left is not None and (left := left - batch.num_rows) <= 0:
-            return
+        if left is not None:
+            left -= batch.num_rows
+            if left <= 0:
+                return
 
 
 def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """The rows below their names. NULL is nothing, not even quotes; nested values are JSON, and
     bytes Base64.
     """
-    nothing = pa.table({one.name: pa.array([], pa.string()) for one in scan.columns})
-    for batch in chain((nothing,), batches):
-        sink = pa.BufferOutputStream()
-        flat = pa.table([_flat(one) for one in batch.columns], nothing.schema.names)
-        csv.write_csv(flat, sink, csv.WriteOptions(include_header=batch is nothing))
-        yield sink.getvalue().to_pybytes().decode()
-
-
-def _lines(scan: Scan, batches: Iterator[pa.RecordBatch], is_document: bool) -> Iterator[str]:
-    """Each row as an object on a line; with `is_document`, all of them as the document of
-    --json.
-    """
-    yield f'{{"table": {json.dumps(scan.table.location)}, "rows": [\n' if is_document else ""
-    names, begun = [one.name for one in scan.columns], ""
+    names = [column.name for column in scan.columns]
+    without_rows = pa.table([pa.array([], pa.string()) for _ in names], names)
+    yield _csv_lines(without_rows, with_names=True)
     for batch in batches:
-        for row in zip(*(_printable(one).to_pylist() for one in batch.columns), strict=True):
-            yield f"{begun}{json.dumps(dict(zip(names, map(jsonable, row), strict=True)))}\n"
-            begun = "," * is_document
-    yield "]}\n" if is_document else ""
+        flat = pa.table([_flat(column) for column in batch.columns], names)
+        yield _csv_lines(flat, with_names=False)
+
+
+def _csv_lines(rows: pa.Table, *, with_names: bool) -> str:
+    sink = pa.BufferOutputStream()
+    csv.write_csv(rows, sink, csv.WriteOptions(include_header=with_names))
+    text: str = sink.getvalue().to_pybytes().decode()
+    return text
+
+
+def _json_document(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    """The document of --json, with each row on a line."""
+    yield f'{{"table": {json.dumps(scan.table.location)}, "rows": [\n'
+    comma = ""
+    for line in _json_lines(scan, batches):
+        yield f"{comma}{line}"
+        comma = ","
+    yield "]}\n"
+
+
+def _json_lines(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    """Each row as an object on a line."""
+    names = [column.name for column in scan.columns]
+    for batch in batches:
+        columns = [_printable(column).to_pylist() for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            values = dict(zip(names, map(jsonable, row), strict=True))
+            yield f"{json.dumps(values)}\n"
+
+
+def _listing(batches: list[pa.RecordBatch], *, is_filtered: bool) -> Listing[Sequence[Any]]:
+    if not batches and is_filtered:
+        return Listing((), (), "No row fulfils the condition.")
+    if not batches:
+        return Listing((), (), "There are no rows.")
+    rows = pa.Table.from_batches(batches)
+    columns = [_column(place, rows.schema.field(place)) for place in range(rows.num_columns)]
+    values = [_printable(column).to_pylist() for column in rows.columns]
+    return Listing(columns, list(zip(*values, strict=True)), "")
 
 
 def _flat(column: Any) -> Any:
+    """The column as CSV has it: nested values as JSON, and bytes as Base64."""
     if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
         return _printable(column)
     texts = (
-        None if one is None else json.dumps(jsonable(one)).strip('"') for one in column.to_pylist()
+        None if value is None else json.dumps(jsonable(value)).strip('"')
+        for value in column.to_pylist()
     )
     return pa.array(texts, pa.string())
 
 
 def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
-    def text(row: Sequence[Any]) -> str:
+    """The column at this place of the rows."""
+
+    def words(row: Sequence[Any]) -> str:
         value = jsonable(row[place])
-        return "NULL" if value is None else value if isinstance(value, str) else json.dumps(value)
+        if value is None:
+            return "NULL"
+        return value if isinstance(value, str) else json.dumps(value)
 
     is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-    return Column(field.name, itemgetter(place), title=field.name, text=text, ident=is_number)
+    return Column(
+        field.name, itemgetter(place), title=field.name, for_people=words, ident=is_number
+    )
 
 
 def _printable(column: Any) -> Any:
-    """Times as text, because Python's have no nanoseconds."""
-    return (
-        column.cast(pa.string())
-        if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type)
-        else column
-    )
+    """Times and decimals as text, because Python's times have no nanoseconds."""
+    if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):
+        return column.cast(pa.string())
+    return column

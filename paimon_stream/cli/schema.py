@@ -1,8 +1,8 @@
-"""`schema`, `options`; `create` and `alter`, which make and change them."""
+"""`schema` and `options`, which list. `create` and `alter`, which change what these list."""
 
 import re
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import click
 
@@ -16,7 +16,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, Part, json_of
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.types import DataField
@@ -28,40 +28,45 @@ from paimon_stream.table.table import alter_table
 
 
 class _Setting(NamedTuple):
-    """One option of a table: the text that is set, and what this package knows of it, if
-    anything.
+    """One option of a table.
+
+    Attributes:
+        key: its name.
+        text: what is set on the table; None if nothing is.
+        default: the default that this package knows; None if there is none.
+        doc: what it means; None if this package does not know the option.
     """
 
     key: str
-    given: str | None
+    text: str | None
     default: str | None
     doc: str | None
 
 
 _FIELDS: Final[tuple[Column[DataField], ...]] = (
-    Column("id", lambda one: one.id, ident=True),
-    Column("name", lambda one: one.name, "column"),
-    Column("type", lambda one: str(one.type)),
-    Column("nullable", lambda one: one.type.nullable, extra=True),
+    Column("id", lambda column: column.id, ident=True),
+    Column("name", lambda column: column.name, "column"),
+    Column("type", lambda column: str(column.type)),
+    Column("nullable", lambda column: column.type.nullable, extra=True),
     Column(
         "description",
-        lambda one: one.description,
-        text=lambda one: one.description or "",
+        lambda column: column.description,
+        for_people=lambda column: column.description or "",
         prose=True,
     ),
 )
 
 _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
-    Column("key", lambda one: one.key, "option"),
-    Column("value", lambda one: one.default if one.given is None else one.given),
-    Column("set", lambda one: one.given is not None),
-    Column("default", lambda one: one.default),
-    Column("known", lambda one: one.doc is not None, extra=True),
+    Column("key", lambda setting: setting.key, "option"),
+    Column("value", lambda setting: setting.default if setting.text is None else setting.text),
+    Column("set", lambda setting: setting.text is not None),
+    Column("default", lambda setting: setting.default),
+    Column("known", lambda setting: setting.doc is not None, extra=True),
     Column(
         "doc",
-        lambda one: one.doc,
+        lambda setting: setting.doc,
         "meaning",
-        text=lambda one: one.doc or "not known to this package",
+        for_people=lambda setting: setting.doc or "not known to this package",
         prose=True,
     ),
 )
@@ -79,28 +84,34 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
         ),
     ),
 )
-def schema(session: Session, schema_id: int | None) -> Answer:
+def schema(session: Session, schema_id: int | None) -> CommandAnswer:
     """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
     store = SchemaStore(session.raw.storage)
     ids = store.ids()
     if schema_id is not None and schema_id not in ids:
-        text = f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}."
-        raise NotFound(text, schema=schema_id).of_table(session.raw.location, subject=True)
-    found = session.raw.schema if schema_id is None else store.get(schema_id)
-    facts = {key: getattr(found, key) for key in ("comment", "partition_keys", "primary_keys")}
-    columns = [json_of(_FIELDS, one) for one in found.fields]
+        raise NotFound(
+            f"has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.",
+            schema=schema_id,
+        ).of_table(session.raw.location, subject=True)
+    shown = session.raw.schema if schema_id is None else store.get(schema_id)
     document = session.document(
-        id=found.id, ids=ids, time=iso(found.time_millis), **facts, columns=columns
+        id=shown.id,
+        ids=ids,
+        time=iso(shown.time_millis),
+        comment=shown.comment,
+        partition_keys=shown.partition_keys,
+        primary_keys=shown.primary_keys,
+        columns=[json_of(_FIELDS, column) for column in shown.fields],
     )
-    lines: list[tuple[str, object]] = [
-        ("schema", f"{found.id} of {ids[0]} to {ids[-1]}"),
-        ("since", iso(found.time_millis)),
-        ("partition keys", ", ".join(found.partition_keys) or "-"),
-        ("primary keys", ", ".join(found.primary_keys) or "-"),
-        ("comment", found.comment or "-"),
+    pairs: list[tuple[str, object]] = [
+        ("schema", f"{shown.id} of {ids[0]} to {ids[-1]}"),
+        ("since", iso(shown.time_millis)),
+        ("partition keys", ", ".join(shown.partition_keys) or "-"),
+        ("primary keys", ", ".join(shown.primary_keys) or "-"),
+        ("comment", shown.comment or "-"),
     ]
-    parts: list[Part] = [lines, "", Listing(_FIELDS, found.fields, "There are no columns.")]
-    return Answer(document=document, parts=parts)
+    parts: list[Part] = [pairs, "", Listing(_FIELDS, shown.fields, "There are no columns.")]
+    return CommandAnswer(document=document, parts=parts)
 
 
 @table_command(
@@ -110,33 +121,56 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         option("--all", "List the defaults of the other options, too.", "everything", is_flag=True),
     ),
 )
-def options(session: Session, everything: bool) -> Answer:
+def options(session: Session, everything: bool) -> CommandAnswer:
     """Lists the options that are set on the table. With --all it also lists the options that this
     package knows and that are not set. The values of credentials are hidden.
     """
-    own = session.raw.schema.options
-    known = {one.key: (one.default, one.doc) for one in table_options()}
-    names = sorted({*own, *known} if everything else own)
-    shown = {name: "(hidden)" if is_secret(name) else value for name, value in own.items()}
-    found = [_Setting(name, shown.get(name), *known.get(name, (None, None))) for name in names]
-    return session.listing("options", Listing(_SETTINGS, found, "No options are set."))
+    texts = dict(session.raw.schema.options)
+    all_known = {known.key: known for known in table_options()}
+    names = {*texts, *all_known} if everything else {*texts}
+    rows = []
+    for name in sorted(names):
+        text = "(hidden)" if name in texts and is_secret(name) else texts.get(name)
+        known = all_known.get(name)
+        default = None if known is None else known.default
+        doc = None if known is None else known.doc
+        rows.append(_Setting(name, text, default, doc))
+    return session.listing("options", Listing(_SETTINGS, rows, "No options are set."))
 
 
 _NAME_TYPE: Final = "'NAME TYPE'"
-_KEYS = {
-    "metavar": "NAME[,NAME…]",
-    "callback": lambda _, __, typed: [one.strip() for one in typed.split(",")] if typed else (),
-}
+_NAME_AND_TYPE: Final = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\s`]+))\s+(?P<type>\S.*)")
+
+
+def _names(_: click.Context, __: click.Parameter, typed: str | None) -> Sequence[str]:
+    """The names in an option's value. click calls this."""
+    return [name.strip() for name in typed.split(",")] if typed else ()
 
 
 def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
-    """The words of an option's value. Raises a usage error for another form."""
-    if form != _NAME_TYPE:
-        return next(iter(pairs_of((typed,), option).items())) if "=" in form else (typed,)
-    found = re.fullmatch(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(\S.*)", typed)
-    if found is None:
+    """The words of an option's value: one or two.
+
+    Args:
+        typed: the value.
+        option: the option, for errors.
+        form: the form of the value, as the help shows it: `'NAME TYPE'`, one with `=`, or a word.
+
+    Raises:
+        click.UsageError: if the value has another form.
+    """
+    if form == _NAME_TYPE:
+        return _name_and_type(typed, option)
+    if "=" in form:
+        [(key, value)] = pairs_of((typed,), option).items()
+        return key, value
+    return (typed,)
+
+
+def _name_and_type(typed: str, option: str) -> tuple[str, str]:
+    match = _NAME_AND_TYPE.fullmatch(typed)
+    if match is None:
         raise click.UsageError(f"{option} takes a name and a type, such as 'price DECIMAL(10, 2)'.")
-    return found[1] or found[2], found[3]
+    return match["quoted"] or match["name"], match["type"]
 
 
 @table_command(
@@ -149,8 +183,20 @@ def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
             required=True,
             metavar=_NAME_TYPE,
         ),
-        option("--primary-key", "The primary key.", "primary_keys", **_KEYS),
-        option("--partition-key", "The partition key.", "partition_keys", **_KEYS),
+        option(
+            "--primary-key",
+            "The primary key.",
+            "primary_keys",
+            metavar="NAME[,NAME…]",
+            callback=_names,
+        ),
+        option(
+            "--partition-key",
+            "The partition key.",
+            "partition_keys",
+            metavar="NAME[,NAME…]",
+            callback=_names,
+        ),
         option(
             "--option", "An option of the table.", "options", multiple=True, metavar="KEY=VALUE"
         ),
@@ -159,61 +205,110 @@ def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
     ),
 )
 def create(
-    session: Session, column: Texts, options: Texts, if_not_exists: bool, **described: Any
-) -> Answer:
+    session: Session,
+    column: Texts,
+    primary_keys: Sequence[str],
+    partition_keys: Sequence[str],
+    options: Texts,
+    comment: str | None,
+    if_not_exists: bool,
+) -> CommandAnswer:
     """Creates a table without rows. Types are as in SQL. In a catalog, its database must exist."""
-    columns = [_words(one, "--column", _NAME_TYPE) for one in column]
-    described["options"] = pairs_of(options, "--option")
+    columns = [_name_and_type(typed, "--column") for typed in column]
+    set_options = pairs_of(options, "--option")
     if session.catalog_options:
-        session.catalog.create_table(session.where, columns, if_not_exists, **described)
+        session.catalog.create_table(
+            session.identifier,
+            columns,
+            if_not_exists,
+            set_options,
+            primary_keys=primary_keys,
+            partition_keys=partition_keys,
+            comment=comment,
+        )
     else:
-        described |= {"if_not_exists": if_not_exists, "storage_options": session.storage_options}
-        PaimonTable.create(session.where, columns, **described)
-    return Answer(
+        PaimonTable.create(
+            session.folder,
+            columns,
+            primary_keys=primary_keys,
+            partition_keys=partition_keys,
+            options=set_options,
+            comment=comment,
+            if_not_exists=if_not_exists,
+            storage_options=session.storage_options,
+        )
+    return CommandAnswer(
         document=session.document(), parts=[f"The table {session.raw.location} is there."]
     )
 
 
-_CHANGES: Final[tuple[tuple[str, str, str, Callable[..., SchemaChange]], ...]] = (
-    ("--unset", "KEY", "Remove an option of the table.", SchemaChange.remove_option),
-    ("--set", "KEY=VALUE", "Set an option of the table.", SchemaChange.set_option),
-    ("--drop", "NAME", "Drop a column.", SchemaChange.drop_column),
-    ("--rename", "OLD=NEW", "Rename a column.", SchemaChange.rename_column),
-    ("--type", _NAME_TYPE, "Widen the type of a column.", SchemaChange.update_column_type),
-    ("--add", _NAME_TYPE, "Add a column at the end.", SchemaChange.add_column),
-    ("--column-comment", "NAME=TEXT", "Describe a column.", SchemaChange.update_column_comment),
+class _Change(NamedTuple):
+    """An option of `alter`.
+
+    Attributes:
+        option: its name.
+        form: the form of its value: `_words` splits it.
+        help: its text in the help.
+        change: makes the change from the words of the value.
+    """
+
+    option: str
+    form: str
+    help: str
+    change: Callable[..., SchemaChange]
+
+    @property
+    def parameter(self) -> str:
+        """The name under which click passes the values."""
+        return self.option.strip("-").replace("-", "_")
+
+
+_CHANGES: Final = (
+    _Change("--unset", "KEY", "Remove an option of the table.", SchemaChange.remove_option),
+    _Change("--set", "KEY=VALUE", "Set an option of the table.", SchemaChange.set_option),
+    _Change("--drop", "NAME", "Drop a column.", SchemaChange.drop_column),
+    _Change("--rename", "OLD=NEW", "Rename a column.", SchemaChange.rename_column),
+    _Change("--type", _NAME_TYPE, "Widen the type of a column.", SchemaChange.update_column_type),
+    _Change("--add", _NAME_TYPE, "Add a column at the end.", SchemaChange.add_column),
+    _Change(
+        "--column-comment", "NAME=TEXT", "Describe a column.", SchemaChange.update_column_comment
+    ),
 )
+"""What `alter` can change, in the order in which it does."""
 
 
 @table_command(
     example="alter --add 'note STRING' --yes /data/shop.db/orders",
     params=(
-        *(option(name, text, multiple=True, metavar=form) for name, form, text, _ in _CHANGES),
+        *(
+            option(change.option, change.help, multiple=True, metavar=change.form)
+            for change in _CHANGES
+        ),
         YES,
     ),
 )
-def alter(session: Session, yes: bool, **given: Texts) -> Answer:
+def alter(session: Session, yes: bool, **typed: Texts) -> CommandAnswer:
     """Changes options and columns of the table, all in one new schema. Each option can be given
     several times; they apply in the order of the list below. Streams follow with their next batch.
     Without --yes it only shows the columns as they would be.
     """
-    asked = [
-        (one, typed) for one in _CHANGES for typed in given[one[0].strip("-").replace("-", "_")]
+    changes = [
+        change.change(*_words(value, change.option, change.form))
+        for change in _CHANGES
+        for value in typed[change.parameter]
     ]
-    changes = [make(*_words(typed, name, form)) for (name, form, _, make), typed in asked]
-    old, storage = session.raw.schema, session.raw.storage
+    old = session.raw.schema
+    storage = session.raw.storage
     with naming(storage.location):
-        new = altered(
-            old, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=0
-        )
+        has_snapshots = SnapshotStore(storage).latest_id() is not None
+        new = altered(old, changes, used=has_snapshots, time_millis=0)
     if yes and session.catalog_options:
-        session.catalog.alter_table(session.where, changes)
+        session.catalog.alter_table(session.identifier, changes)
     elif yes:
         alter_table(storage, changes)
-    document = session.document(
-        dry_run=not yes, id=new.id, columns=[json_of(_FIELDS, one) for one in new.fields]
-    )
-    text = f"{'These are' if yes else 'These would be'} the columns, in schema {new.id}:"
-    return changed_answer(
-        document, [text, Listing(_FIELDS, new.fields, "")], done=yes, something=new != old
-    )
+    columns = [json_of(_FIELDS, column) for column in new.fields]
+    document = session.document(dry_run=not yes, id=new.id, columns=columns)
+    verb = "are" if yes else "would be"
+    heading = f"These {verb} the columns, in schema {new.id}:"
+    parts: list[Part] = [heading, Listing(_FIELDS, new.fields, "")]
+    return changed_answer(document, parts, done=yes, something=new != old)

@@ -1,13 +1,12 @@
-"""`snapshots`, `expire`; and of those who made them: `query`, `recommit`."""
+"""`snapshots` and `expire`, about snapshots. `query` and `recommit`, about those who made them."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.cli import BROKEN, OK
 from paimon_stream.cli.command import (
     COUNT,
     YES,
@@ -17,7 +16,8 @@ from paimon_stream.cli.command import (
     table_command,
     users,
 )
-from paimon_stream.cli.output import Answer, Column, Listing, json_of, say
+from paimon_stream.cli.exits import BROKEN, OK
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of, say
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
 from paimon_stream.errors import FormatError
@@ -25,93 +25,117 @@ from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     CommitKind,
     Snapshot,
-    own_properties,
 )
+from paimon_stream.format.snapshot_marks import own_properties
+from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.options import age_or_time
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
 
-def _batch(one: Snapshot) -> int | None:
-    return None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier
+def _batch(snapshot: Snapshot) -> int | None:
+    return None if snapshot.commit_identifier == BATCH_IDENTIFIER else snapshot.commit_identifier
 
 
-def _rows(one: Snapshot) -> int | None:
+def _rows(snapshot: Snapshot) -> int | None:
     """The number of rows that were written; None if a snapshot of another engine does not show
     it.
     """
-    if one.commit_kind is CommitKind.COMPACT:
+    if snapshot.commit_kind is CommitKind.COMPACT:
         return None
-    written = BatchSummary.of(own_properties(one)).rows
-    return (
-        one.delta_record_count
-        if written is None and one.commit_kind is CommitKind.APPEND
-        else written
-    )
+    written = BatchSummary.of(own_properties(snapshot)).rows
+    if written is None and snapshot.commit_kind is CommitKind.APPEND:
+        return snapshot.delta_record_count
+    return written
 
 
-def _change(one: Snapshot) -> str:
-    return f"{one.delta_record_count:+,}"
+def _change(snapshot: Snapshot) -> str:
+    return f"{snapshot.delta_record_count:+,}"
 
 
-def _properties(one: Snapshot) -> str | None:
-    return ", ".join(f"{key}={value}" for key, value in one.properties.items()) or None
+def _properties(snapshot: Snapshot) -> str | None:
+    return ", ".join(f"{key}={value}" for key, value in snapshot.properties.items()) or None
 
 
 COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
-    Column("id", lambda one: one.id, ident=True),
-    Column("time", lambda one: iso(one.time_millis), text=lambda one: moment(one.time_millis)),
-    Column("time_millis", lambda one: one.time_millis, ident=True, extra=True),
-    Column("kind", lambda one: one.commit_kind.value),
-    Column("user", lambda one: one.commit_user),
-    Column("identifier", lambda one: one.commit_identifier, ident=True, extra=True),
+    Column("id", lambda snapshot: snapshot.id, ident=True),
+    Column(
+        "time",
+        lambda snapshot: iso(snapshot.time_millis),
+        for_people=lambda snapshot: moment(snapshot.time_millis),
+    ),
+    Column("time_millis", lambda snapshot: snapshot.time_millis, ident=True, extra=True),
+    Column("kind", lambda snapshot: snapshot.commit_kind.value),
+    Column("user", lambda snapshot: snapshot.commit_user),
+    Column("identifier", lambda snapshot: snapshot.commit_identifier, ident=True, extra=True),
     Column("batch", _batch, ident=True),
     Column("rows", _rows, number=True),
-    Column("delta_records", lambda one: one.delta_record_count, "change", _change, number=True),
-    Column("total_records", lambda one: one.total_record_count, "total", number=True),
+    Column(
+        "delta_records",
+        lambda snapshot: snapshot.delta_record_count,
+        "change",
+        _change,
+        number=True,
+    ),
+    Column("total_records", lambda snapshot: snapshot.total_record_count, "total", number=True),
     Column(
         "changelog_records",
-        lambda one: one.changelog_record_count,
+        lambda snapshot: snapshot.changelog_record_count,
         "changelog",
         number=True,
         extra=True,
     ),
-    Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
+    Column("schema_id", lambda snapshot: snapshot.schema_id, "schema", ident=True),
     Column(
         "write_millis",
-        lambda one: BatchSummary.of(own_properties(one)).write_millis,
+        lambda snapshot: BatchSummary.of(own_properties(snapshot)).write_millis,
         "write ms",
         number=True,
     ),
     Column(
-        "watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True
+        "watermark",
+        lambda snapshot: snapshot.watermark,
+        for_people=lambda snapshot: moment(snapshot.watermark),
+        extra=True,
     ),
-    Column("statistics", lambda one: one.statistics, extra=True),
-    Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
+    Column("statistics", lambda snapshot: snapshot.statistics, extra=True),
+    Column(
+        "properties", lambda snapshot: dict(snapshot.properties), for_people=_properties, extra=True
+    ),
 )
 """The columns of a snapshot, the same in all commands."""
 
 
-def named_columns(title: str) -> tuple[Column[tuple[str, Snapshot | None]], ...]:
-    """The columns of tags and branches: each has a name and a snapshot, a branch perhaps none."""
+NamedSnapshot: TypeAlias = "tuple[str, Snapshot | None]"
+"""The name of a tag or branch, with its snapshot. A branch may have none."""
 
-    def of(read: Callable[[Snapshot], Any]) -> Callable[[tuple[str, Snapshot | None]], Any]:
-        return lambda one: None if one[1] is None else read(one[1])
 
+def _of_snapshot(read: Callable[[Snapshot], Any]) -> Callable[[NamedSnapshot], Any]:
+    """What is read of the snapshot under a name; None without a snapshot."""
+
+    def read_if_any(named: NamedSnapshot) -> Any:
+        _, snapshot = named
+        return None if snapshot is None else read(snapshot)
+
+    return read_if_any
+
+
+def named_columns(title: str) -> tuple[Column[NamedSnapshot], ...]:
+    """The columns of tags or branches. `title` is the title of the column with their names."""
     return (
-        Column("name", lambda one: one[0], title),
+        Column("name", lambda named: named[0], title),
         Column(
             "snapshot",
-            of(lambda one: json_of(COLUMNS, one)),
-            text=of(lambda one: one.id),
+            _of_snapshot(lambda snapshot: json_of(COLUMNS, snapshot)),
+            for_people=_of_snapshot(lambda snapshot: snapshot.id),
             ident=True,
         ),
         Column(
             "time",
-            of(lambda one: iso(one.time_millis)),
-            text=of(lambda one: moment(one.time_millis)),
+            _of_snapshot(lambda snapshot: iso(snapshot.time_millis)),
+            for_people=_of_snapshot(lambda snapshot: moment(snapshot.time_millis)),
         ),
-        Column("rows", of(lambda one: one.total_record_count), number=True),
+        Column("rows", _of_snapshot(lambda snapshot: snapshot.total_record_count), number=True),
     )
 
 
@@ -125,14 +149,14 @@ _USER: Final = option(
     columns=COLUMNS,
     params=(option("--limit", "List at most this number of snapshots.", type=COUNT), _USER),
 )
-def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
+def snapshots(session: Session, limit: int | None, user: str | None) -> CommandAnswer:
     """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how
     much the number of rows in the table's files changed, and how long the write took. If a
     snapshot's file is damaged, its id is reported and the others are listed.
     """
     store = SnapshotStore(session.raw.storage)
     users: set[str] = set()
-    found: list[Snapshot] = []
+    rows: list[Snapshot] = []
     damaged: dict[int, str] = {}
     for snapshot_id in reversed(store.ids()):
         try:
@@ -144,22 +168,25 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
             continue
         users.add(snapshot.commit_user)
         if user in (None, snapshot.commit_user):
-            found.append(snapshot)
-            if len(found) == limit:
+            rows.append(snapshot)
+            if len(rows) == limit:
                 break
-    for wrong in damaged.values():
-        say(wrong)
-    empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
+    for message in damaged.values():
+        say(message)
+    empty = "There are no snapshots." if user is None else _nothing_of("snapshot", user, users)
     code = BROKEN if damaged else OK
-    return session.listing("snapshots", Listing(COLUMNS, found, empty), code, damaged=list(damaged))
+    return session.listing("snapshots", Listing(COLUMNS, rows, empty), code, damaged=list(damaged))
 
 
-def nobody(what: str, user: str, users: Iterable[str]) -> str:
-    """The answer if there is nothing of a commit user: it names the other commit users."""
+def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
+    """The answer if there is no such thing of a commit user. It names the other commit users."""
     others = sorted(set(users) - {user})
-    whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
-    whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
-    return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
+    hint = "Nobody has written here."
+    if len(others) == 1:
+        hint = f"The only commit user here is {others[0]}."
+    elif others:
+        hint = f"The commit users here are {listed(others)}."
+    return f"There is no {thing} of commit user {user!r}. {hint}"
 
 
 _OLDER: Final = (
@@ -179,121 +206,149 @@ _PROTECT: Final = "Keep the last snapshot of streams that were active within a d
         YES,
     ),
 )
-def expire(session: Session, older_than: str | None, yes: bool, **limits: Any) -> Answer:
+def expire(
+    session: Session,
+    retain_max: int | None,
+    retain_min: int | None,
+    older_than: str | None,
+    max_deletes: int | None,
+    protect_streams: bool,
+    yes: bool,
+) -> CommandAnswer:
     """Expires old snapshots, and deletes the files that only they need. For limits that are not
     given, the table's options apply. Tags, consumers and active streams keep what they need.
     Without --yes it only shows what would expire.
     """
-    limits["older_than"] = None if older_than is None else _moment(older_than)
+    since = None if older_than is None else _moment(older_than)
     with progress() as reporter:
-        report = session.table.expire_snapshots(**limits, dry_run=not yes, progress=reporter)
-    ids = report.snapshots
-    if not ids:
-        said = "No snapshot has to expire."
-    else:
-        files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
-        verb, files_verb = (
-            ("expired", "deleted") if yes else ("would expire", "that would be deleted")
+        report = session.table.expire_snapshots(
+            retain_max,
+            retain_min,
+            since,
+            max_deletes,
+            dry_run=not yes,
+            protect_streams=protect_streams,
+            progress=reporter,
         )
-        said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
+    something = bool(report.snapshots or report.changelogs)
+    parts = _expiry_parts(report, done=yes)
+    return changed_answer(report.to_json(), parts, done=yes, something=something)
+
+
+def _expiry_parts(report: ExpireReport, *, done: bool) -> list[str]:
+    """What an expiry has done, or would do."""
+    verb = "expired" if done else "would expire"
+    summary = "No snapshot has to expire."
+    if report.snapshots:
+        many = count(len(report.snapshots), "snapshot")
+        ids = f"{report.snapshots[0]} to {report.snapshots[-1]}"
+        kinds = [f"{kind} {number:,}" for kind, number in report.files.items()]
+        files_verb = "deleted" if done else "that would be deleted"
+        summary = f"{many} {verb}, {ids}; files {files_verb}: {', '.join(kinds) or 'none'}."
     if report.changelogs:
         many = count(len(report.changelogs), "changelog")
-        said += f" {many} that had outlived snapshots {'expired' if yes else 'would expire'}, too."
-    left = (
-        [f"{count(report.left, 'file')} could not be deleted and stay as orphans."]
-        if report.left
-        else []
-    )
+        summary += f" {many} that had outlived snapshots {verb}, too."
+    parts = [summary]
+    if report.left:
+        parts.append(f"{count(report.left, 'file')} could not be deleted and stay as orphans.")
     if report.impossible:
-        left.append(
+        parts.append(
             f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them."
         )
-    return changed_answer(
-        report.to_json(), [said, *left], done=yes, something=bool(ids or report.changelogs)
-    )
+    return parts
 
 
-def _moment(text: str) -> dt.timedelta | dt.datetime:
+def _moment(typed: str) -> dt.timedelta | dt.datetime:
     try:
-        return age_or_time(text)
+        return age_or_time(typed)
     except (ValueError, OverflowError):
-        what = f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
-        raise click.UsageError(what) from None
+        raise click.UsageError(
+            f"--older-than {typed!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
+        ) from None
 
 
-# -- who made them
-# --------------------------------------------------------------------------------------
-def _bytes(one: Writer) -> str | None:
-    return None if one.last_story.bytes is None else size(one.last_story.bytes)
+# -- those who made the snapshots ------------------------------------------------------------------
+def _bytes(writer: Writer) -> str | None:
+    return None if writer.last_story.bytes is None else size(writer.last_story.bytes)
 
 
-def _seconds(one: Writer) -> str | None:
-    millis = one.last_story.write_millis
+def _seconds(writer: Writer) -> str | None:
+    millis = writer.last_story.write_millis
     return None if millis is None else f"{millis / 1000:,.1f} s"
 
 
 _WRITERS: Final[tuple[Column[Writer], ...]] = (
-    Column("user", lambda one: one.user),
-    Column("stream", lambda one: one.registered),
-    Column("last_batch", lambda one: one.last_batch, ident=True),
+    Column("user", lambda writer: writer.user),
+    Column("stream", lambda writer: writer.registered),
+    Column("last_batch", lambda writer: writer.last_batch, ident=True),
     Column(
         "last_time",
-        lambda one: iso(one.last_millis),
+        lambda writer: iso(writer.last_millis),
         "time",
-        text=lambda one: moment(one.last_millis),
+        for_people=lambda writer: moment(writer.last_millis),
     ),
-    Column("last_time_millis", lambda one: one.last_millis, ident=True, extra=True),
-    Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
-    Column("last_rows", lambda one: one.last_story.rows, "rows", number=True),
-    Column("last_bytes", lambda one: one.last_story.bytes, "size", text=_bytes, number=True),
-    Column("last_files", lambda one: one.last_story.files, "files", number=True, extra=True),
+    Column("last_time_millis", lambda writer: writer.last_millis, ident=True, extra=True),
+    Column("last_snapshot", lambda writer: writer.last_snapshot, "snapshot", ident=True),
+    Column("last_rows", lambda writer: writer.last_story.rows, "rows", number=True),
+    Column(
+        "last_bytes", lambda writer: writer.last_story.bytes, "size", for_people=_bytes, number=True
+    ),
+    Column("last_files", lambda writer: writer.last_story.files, "files", number=True, extra=True),
     Column(
         "last_partitions",
-        lambda one: one.last_story.partitions,
+        lambda writer: writer.last_story.partitions,
         "partitions",
         number=True,
         extra=True,
     ),
-    Column("last_buckets", lambda one: one.last_story.buckets, "buckets", number=True, extra=True),
+    Column(
+        "last_buckets", lambda writer: writer.last_story.buckets, "buckets", number=True, extra=True
+    ),
     Column(
         "last_write_millis",
-        lambda one: one.last_story.write_millis,
+        lambda writer: writer.last_story.write_millis,
         "write",
-        text=_seconds,
+        for_people=_seconds,
         number=True,
     ),
-    Column("batches", lambda one: one.batches, number=True),
-    Column("gaps", lambda one: one.gaps, text=lambda one: ranges(one.gaps) or None),
+    Column("batches", lambda writer: writer.batches, number=True),
+    Column(
+        "gaps", lambda writer: writer.gaps, for_people=lambda writer: ranges(writer.gaps) or None
+    ),
     Column(
         "query_name",
-        lambda one: one.query_name,
+        lambda writer: writer.query_name,
         "query",
-        text=lambda one: one.query_name or one.query_id,
+        for_people=lambda writer: writer.query_name or writer.query_id,
     ),
-    Column("query_id", lambda one: one.query_id, extra=True),
-    Column("checkpoint", lambda one: one.checkpoint),
-    Column("runs", lambda one: one.runs, number=True, extra=True),
-    Column("snapshots", lambda one: one.snapshots, number=True, extra=True),
-    Column("first_batch", lambda one: one.first_batch, ident=True, extra=True),
+    Column("query_id", lambda writer: writer.query_id, extra=True),
+    Column("checkpoint", lambda writer: writer.checkpoint),
+    Column("runs", lambda writer: writer.runs, number=True, extra=True),
+    Column("snapshots", lambda writer: writer.snapshots, number=True, extra=True),
+    Column("first_batch", lambda writer: writer.first_batch, ident=True, extra=True),
     Column(
-        "watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True
+        "watermark",
+        lambda writer: writer.watermark,
+        for_people=lambda writer: moment(writer.watermark),
+        extra=True,
     ),
 )
 
 
 @table_command(example="query /data/shop.db/orders", columns=_WRITERS, params=(_USER,))
-def query(session: Session, user: str | None) -> Answer:
+def query(session: Session, user: str | None) -> CommandAnswer:
     """Lists the streams and other writers that commit to the table, from the snapshots that are
     left. For each it shows the last batch with its time, its rows, the size of its files and the
     time that writing took; the gaps, which are batches without a snapshot (a batch without rows
     creates none); and the checkpoint. A stream whose snapshots have all expired is listed without
     batches.
     """
-    everybody = writers_of(session.raw)
-    found = [one for one in everybody if user in (None, one.user)]
-    users = (one.user for one in everybody)
-    empty = "Nobody has written here." if user is None else nobody("batch", user, users)
-    return session.listing("writers", Listing(_WRITERS, found, empty))
+    writers = writers_of(session.raw)
+    rows = [writer for writer in writers if user in (None, writer.user)]
+    empty = "Nobody has written here."
+    if user is not None:
+        empty = _nothing_of("batch", user, (writer.user for writer in writers))
+    return session.listing("writers", Listing(_WRITERS, rows, empty))
 
 
 @table_command(
@@ -308,14 +363,24 @@ def query(session: Session, user: str | None) -> Answer:
         YES,
     ),
 )
-def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
+def recommit(
+    session: Session,
+    commit_user: str | None,
+    batch: int | None,
+    snapshot: int | None,
+    delta_list: str | None,
+    yes: bool,
+) -> CommandAnswer:
     """Commits the files of a batch again whose snapshot another engine replaced. The error
     CommitLost gives the whole command. Without --snapshot and --delta-list the journal of the
     stream names the files. It can be run twice: a batch that is in the table is left as it is. Then
     start the stream again. Without --yes it only shows what it would commit.
     """
-    report = session.table.recommit(**lost, dry_run=not yes)
-    files, rows = count(report.files, "file"), count(report.rows, "row")
+    report = session.table.recommit(
+        commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=not yes
+    )
+    files = count(report.files, "file")
+    rows = count(report.rows, "row")
     which = f"Batch {report.batch} of commit user {report.user}"
     if report.found:
         where = "" if report.snapshot is None else f", in snapshot {report.snapshot}"
@@ -328,6 +393,8 @@ def recommit(session: Session, yes: bool, **lost: Any) -> Answer:
         parts.append(f"{files} with {rows} are in the table again, in snapshot {report.snapshot}.")
     else:
         parts.append(f"{files} with {rows} would be committed again. All of them exist.")
-        who = "If somebody rolled the table back with another engine within the last hour"
-        parts.append(f"{who}, it can look like this. Then do not do it.")
+        parts.append(
+            "If somebody rolled the table back with another engine within the last hour, "
+            "it can look like this. Then do not do it."
+        )
     return changed_answer(report.to_json(), parts, done=yes, something=True)

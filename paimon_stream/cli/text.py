@@ -1,9 +1,9 @@
-"""Formats values: as text for people, as JSON for programs. Names commands instead of Python
-methods in messages.
+"""Values as text for people and as JSON for programs. Messages with commands in place of Python
+methods.
 
-A partition is `dt=2026-11-21, hour=7`. What is shown can be typed again, and no two partitions look
-the same. A text with other characters than letters, digits and some signs is in double quotes, as
-in JSON. NULL is the missing value; the text NULL is in quotes.
+A partition is written as `dt=2026-11-21, hour=7`. What is shown can be typed again, and no two
+partitions look the same. A text with other characters than letters, digits and some signs is in
+double quotes, as in JSON. NULL is the missing value; the text NULL is in quotes.
 """
 
 import base64
@@ -25,14 +25,14 @@ from paimon_stream.reports import size as size
 
 def moment(millis: int | None) -> str | None:
     """Epoch milliseconds for people, to the second: `2026-11-21T19:18:29Z`."""
-    text = iso(millis)
-    return None if text is None else f"{text.partition('.')[0]}Z"
+    time = iso(millis)
+    return None if time is None else f"{time.partition('.')[0]}Z"
 
 
 def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
     """The first `most` ranges, such as `3, 5-8`, and the number of the others."""
-    text = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs[:most])
-    return text + (f" and {len(pairs) - most} more" if len(pairs) > most else "")
+    first = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs[:most])
+    return f"{first} and {len(pairs) - most} more" if len(pairs) > most else first
 
 
 def listed(names: Iterable[str], most: int = 10) -> str:
@@ -40,10 +40,11 @@ def listed(names: Iterable[str], most: int = 10) -> str:
     others.
     """
     all_names = list(names)
-    shown = all_names[:most]
     if len(all_names) > most:
-        return f"{', '.join(shown)} and {len(all_names) - most:,} more"
-    return ", ".join(shown[:-1]) + f" and {shown[-1]}" if len(shown) > 1 else "".join(shown)
+        return f"{', '.join(all_names[:most])} and {len(all_names) - most:,} more"
+    if len(all_names) < 2:
+        return "".join(all_names)
+    return f"{', '.join(all_names[:-1])} and {all_names[-1]}"
 
 
 def plain(value: object) -> str:
@@ -72,13 +73,13 @@ def jsonable(value: Any) -> Any:
         case bytes():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {str(key): jsonable(one) for key, one in value.items()}
+            return {str(key): jsonable(item) for key, item in value.items()}
         case Decimal():
             return str(value)
         case dt.date() | dt.time():
             return value.isoformat()
         case list() | tuple() | set() | frozenset():
-            return [jsonable(one) for one in value]
+            return [jsonable(item) for item in value]
     return str(value)
 
 
@@ -140,10 +141,14 @@ def in_commands(text: str) -> str:
     text = _CREATE.sub(
         "Create the table with `paimon-stream create`, or correct the location", text
     )
-    text = _CALL.sub(
-        lambda found: f"`paimon-stream {COMMAND_OF[found[1] or found[2] or found[3]]}`", text
-    )
-    return _ARGUMENT.sub(lambda found: _OPTION_OF[found[1]], text)
+    text = _CALL.sub(_command_of_call, text)
+    return _ARGUMENT.sub(lambda argument: _OPTION_OF[argument[1]], text)
+
+
+def _command_of_call(call: re.Match[str]) -> str:
+    """The command in place of a call. Which group has the method depends on the form."""
+    method = call[1] or call[2] or call[3]
+    return f"`paimon-stream {COMMAND_OF[method]}`"
 
 
 _NULL: Final = "NULL"
@@ -156,29 +161,31 @@ _SYNTAX: Final = (
 
 def partition_text(values: Mapping[str, Any]) -> str:
     """The values of a partition, by column; `-` in a table without partitions."""
-    return ", ".join(f"{name}={_shown(value)}" for name, value in values.items()) or "-"
+    return ", ".join(f"{name}={_value_text(value)}" for name, value in values.items()) or "-"
 
 
-def partition_of(text: str) -> dict[str, str | None]:
+def partition_of(typed: str) -> dict[str, str | None]:
     """The typed values by column; None for NULL. Raises a usage error for other texts and for a
     repeated column.
     """
     values: dict[str, str | None] = {}
-    for name, value in _typed(text):
+    for name, value in _columns_and_values(typed):
         if name in values:
             raise click.UsageError(
-                f"{text!r} gives the column {name!r} twice. Name each partition alone. {_SYNTAX}"
+                f"{typed!r} gives the column {name!r} twice. Name each partition alone. {_SYNTAX}"
             )
         values[name] = value
     return values
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return _NULL
     if not isinstance(value, str):
         return str(jsonable(value))
-    return value if _is_simple(value) else f'"{"".join(_quoted(char) for char in value)}"'
+    if _is_simple(value):
+        return value
+    return f'"{"".join(map(_quoted, value))}"'
 
 
 def _is_simple(text: str) -> bool:
@@ -199,31 +206,31 @@ def _quoted(char: str) -> str:
     return json.dumps(char)[1:-1]
 
 
-def _typed(text: str) -> Iterator[tuple[str, str | None]]:
+def _columns_and_values(typed: str) -> Iterator[tuple[str, str | None]]:
     position = 0
-    while position <= len(text):
-        name, sign, _ = text[position:].partition("=")
+    while position <= len(typed):
+        name, sign, _ = typed[position:].partition("=")
         if not sign or not name.strip() or "," in name:
-            raise click.UsageError(f"{text!r} names no partition. {_SYNTAX}")
+            raise click.UsageError(f"{typed!r} names no partition. {_SYNTAX}")
         position += len(name) + 1
-        value, position = _value(text, position)
+        value, position = _value_at(typed, position)
         yield name.strip(), value
-        if position < len(text) and text[position] != ",":
+        if position < len(typed) and typed[position] != ",":
             raise click.UsageError(
-                f"{text!r} names no partition: text follows a closing quote. {_SYNTAX}"
+                f"{typed!r} names no partition: text follows a closing quote. {_SYNTAX}"
             )
         position += 1
 
 
-def _value(text: str, start: int) -> tuple[str | None, int]:
+def _value_at(typed: str, start: int) -> tuple[str | None, int]:
     """The value that begins at `start`, and the position of its end."""
-    if not text.startswith('"', start):
-        value = text[start:].partition(",")[0]
+    if not typed.startswith('"', start):
+        value = typed[start:].partition(",")[0]
         return (None if value == _NULL else value), start + len(value)
     try:
-        value, end = json.JSONDecoder().raw_decode(text, start)
+        value, end = json.JSONDecoder().raw_decode(typed, start)
     except ValueError:
         raise click.UsageError(
-            f"{text!r} names no partition: a quote is not closed. {_SYNTAX}"
+            f"{typed!r} names no partition: a quote is not closed. {_SYNTAX}"
         ) from None
     return str(value), end

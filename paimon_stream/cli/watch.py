@@ -5,13 +5,12 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count as endless
-from itertools import islice
 from typing import Any, Final
 
 import click
@@ -19,22 +18,23 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from paimon_stream.api.catalog import catalog
+from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
-from paimon_stream.cli import before_late_end
 from paimon_stream.cli.command import (
     COUNT,
     Session,
+    TableCommand,
     catalog_options,
     folders,
     option,
     table_command,
 )
 from paimon_stream.cli.doctor import doctor
+from paimon_stream.cli.exits import before_late_end
 from paimon_stream.cli.files import stats
 from paimon_stream.cli.output import (
-    Answer,
     Column,
+    CommandAnswer,
     Listing,
     Part,
     choose,
@@ -53,7 +53,6 @@ from paimon_stream.stream.batch_summary import phases_of
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
 _QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown, and not waited for
-_SORTS: Final = ("state", "table", "age", "rows")
 _STYLES: Final = {
     "unreadable": "red",
     "stuck": "red",
@@ -61,30 +60,31 @@ _STYLES: Final = {
     "silent": "yellow",
     "well": "green",
 }
-_DETAILS: Final[tuple[tuple[click.Command, dict[str, Any]], ...]] = (
+_DETAILS: Final[tuple[tuple[TableCommand, dict[str, Any]], ...]] = (
     (stats, {"snapshot": None}),
     (
         doctor,
         {
+            "checkpoint": None,
             "user": None,
             "names": (),
-            "sink_option": (),
-            "checkpoint": None,
             "mode": "append",
             "query_name": None,
+            "sink_option": (),
         },
     ),
     (query, {"user": None}),
 )
-"""What an opened table shows."""
+"""The commands whose answers an opened table shows, each with the values of its options."""
 _NAMES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\n": "enter", b"\r": "enter", b"\x1b": "esc"}
 _KEYS: Final = "↑ ↓ choose, Enter opens, Esc closes, s sorts, q ends"
 
 
-def _age(one: StreamState) -> int | None:
-    return (
-        None if one.last_millis is None else max(0, system().clock.now_millis() - one.last_millis)
-    )
+def _age(state: StreamState) -> int | None:
+    """The milliseconds since the stream's last batch; None if it has none."""
+    if state.last_millis is None:
+        return None
+    return max(0, system().clock.now_millis() - state.last_millis)
 
 
 def _span(millis: float) -> str:
@@ -98,49 +98,64 @@ def _span(millis: float) -> str:
 
 
 def _number(
-    key: str, value: Callable[[StreamState], Any], title: str = "", shown: Any = None, **how: bool
+    key: str,
+    value: Callable[[StreamState], Any],
+    title: str = "",
+    with_unit: Callable[[Any], str] | None = None,
+    *,
+    extra: bool = False,
 ) -> Column[StreamState]:
-    """A column of numbers, with their text for people."""
-    text = None if shown is None else lambda one: None if value(one) is None else shown(value(one))
-    return Column(key, value, title, text=text, number=True, **how)
+    """A column of numbers. `with_unit` makes of a number what people see."""
+    if with_unit is None:
+        return Column(key, value, title, number=True, extra=extra)
+    write = with_unit
+
+    def for_people(state: StreamState) -> str | None:
+        number = value(state)
+        return None if number is None else write(number)
+
+    return Column(key, value, title, for_people, number=True, extra=extra)
 
 
 COLUMNS: Final[tuple[Column[StreamState], ...]] = (
     Column(
         "table",
-        lambda one: one.location,
-        text=lambda one: "/".join(one.location.rsplit("/", 2)[-2:]),
+        lambda state: state.location,
+        for_people=lambda state: "/".join(state.location.rsplit("/", 2)[-2:]),
     ),
-    Column("state", lambda one: one.state),
-    Column("batch", lambda one: one.batch, ident=True),
-    _number("age", _age, shown=_span),
-    _number("interval", lambda one: one.interval, "every", _span),
-    _number("running", lambda one: one.running, shown=_span),
-    _number("rows", lambda one: one.story.rows),
-    _number("rows_per_second", lambda one: one.rows_per_second, "rows/s", "{:,.0f}".format),
-    _number("bytes", lambda one: one.story.bytes, "size", size, extra=True),
-    _number("files", lambda one: one.story.files, extra=True),
-    _number("write_millis", lambda one: one.story.write_millis, "write", _span),
-    _number("commit_millis", lambda one: one.commit_millis, "commit", _span),
-    _number("attempts", lambda one: one.previous.get("attempts"), "tries"),
-    Column("previous", lambda one: dict(one.previous), extra=True),
-    Column("time", lambda one: iso(one.last_millis), extra=True),
-    Column("snapshot", lambda one: one.snapshot, ident=True, extra=True),
-    Column("user", lambda one: one.user, extra=True),
-    Column("query", lambda one: one.query_name, extra=True),
-    Column("why", lambda one: one.why or None, prose=True, extra=True),
+    Column("state", lambda state: state.state),
+    Column("batch", lambda state: state.batch, ident=True),
+    _number("age", _age, with_unit=_span),
+    _number("interval", lambda state: state.interval, "every", _span),
+    _number("running", lambda state: state.running, with_unit=_span),
+    _number("rows", lambda state: state.story.rows),
+    _number("rows_per_second", lambda state: state.rows_per_second, "rows/s", "{:,.0f}".format),
+    _number("bytes", lambda state: state.story.bytes, "size", size, extra=True),
+    _number("files", lambda state: state.story.files, extra=True),
+    _number("write_millis", lambda state: state.story.write_millis, "write", _span),
+    _number("commit_millis", lambda state: state.commit_millis, "commit", _span),
+    _number("attempts", lambda state: state.previous.get("attempts"), "tries"),
+    Column("previous", lambda state: dict(state.previous), extra=True),
+    Column("time", lambda state: iso(state.last_millis), extra=True),
+    Column("snapshot", lambda state: state.snapshot, ident=True, extra=True),
+    Column("user", lambda state: state.user, extra=True),
+    Column("query", lambda state: state.query_name, extra=True),
+    Column("why", lambda state: state.why or None, prose=True, extra=True),
 )
+
+
+def _without_waiting(catalog_options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of a catalog whose outage is shown, and not waited for; {} for no catalog."""
+    return {**catalog_options, **_QUICK} if catalog_options else {}
 
 
 class Watched:
     """The tables of some places, with what was seen last. A place is the folder of a table or of a
-    warehouse, the name of a table in the catalog that was given, or None for all of that.
+    warehouse, the name of a table in the session's catalog, or None for the whole catalog.
     """
 
-    def __init__(self, given: Session, places: Sequence[str | None]) -> None:
-        self._given = replace(
-            given, catalog_options=given.catalog_options and {**given.catalog_options, **_QUICK}
-        )
+    def __init__(self, session: Session, places: Sequence[str | None]) -> None:
+        self._session = replace(session, catalog_options=_without_waiting(session.catalog_options))
         self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
@@ -151,67 +166,93 @@ class Watched:
         """
         if number % _LISTED_EVERY == 0:
             try:
-                self._tables = {key: one for place in self._places for key, one in self._at(place)}
+                self._tables = dict(
+                    table for place in self._places for table in self._tables_at(place)
+                )
             except PaimonStreamError:
                 if not self._tables:
                     raise
         with ThreadPoolExecutor(AT_ONCE) as threads:
             return list(threads.map(self._look, self._tables))
 
-    def session(self, name: str) -> Session:
-        """The table of that name as other commands take it. Raises what loading a table raises."""
-        return self._tables[name]()
+    def session(self, location: str) -> Session:
+        """The table at that location as other commands take it. Raises what loading a table
+        raises.
+        """
+        return self._tables[location]()
 
-    def _look(self, name: str) -> StreamState:
+    def _look(self, location: str) -> StreamState:
         try:
-            if name not in self._opened:
-                session = self.session(name)
-                self._opened[name] = session, StreamWatch(session.raw.storage, session.stores)
-        except PaimonStreamError as why:
-            return StreamState(location=name, state="unreadable", why=why.message)
-        return self._opened[name][1].look(system().clock.now_millis())
+            if location not in self._opened:
+                session = self.session(location)
+                watch = StreamWatch(session.raw.storage, session.stores)
+                self._opened[location] = session, watch
+        except PaimonStreamError as error:
+            return StreamState(location=location, state="unreadable", why=error.message)
+        _, watch = self._opened[location]
+        return watch.look(system().clock.now_millis())
 
-    def _at(self, place: str | None) -> Iterator[tuple[str, Callable[[], Session]]]:
+    def _tables_at(self, place: str | None) -> Iterator[tuple[str, Callable[[], Session]]]:
         """The tables of a place by their locations, each with what opens it. Raises `NotFound` if
         there are none.
         """
-        options, warehouse = self._given.storage_options, None
-        if place is not None:
-            is_name = "/" not in place and not os.path.exists(place)
-            known = (
-                catalog_options(click.get_current_context().params["named"], None)
-                if is_name
-                else {}
-            )
-            known = known and {**known, **_QUICK}
-            try:
-                where = Session(place, options, None, known).raw.location
-            except NotFound:
-                warehouse = catalog({"warehouse": place, **options})
-                if not warehouse.list_databases():
-                    raise
-            else:
-                yield where, partial(Session, place, options, None, known)
-                return
-        warehouse = warehouse or self._given.catalog
-        in_it = {"warehouse": place} if place else self._given.catalog_options
+        if place is None:
+            yield from self._tables_in(self._session.catalog, self._session.catalog_options)
+            return
+        storage_options = self._session.storage_options
+        open_table = partial(Session, place, storage_options, None, _catalog_options_for(place))
+        try:
+            location = open_table().raw.location
+        except NotFound:
+            warehouse = catalog({"warehouse": place, **storage_options})
+            if not warehouse.list_databases():
+                raise
+        else:
+            yield location, open_table
+            return
+        yield from self._tables_in(warehouse, {"warehouse": place})
+
+    def _tables_in(
+        self, warehouse: PaimonCatalog, catalog_options: Mapping[str, str]
+    ) -> Iterator[tuple[str, Callable[[], Session]]]:
+        """The tables of a warehouse, as `_tables_at` gives them. Each is opened with these options
+        of the catalog.
+        """
         for database in warehouse.list_databases():
             for table in warehouse.list_tables(database):
-                named = partial(Session, f"`{database}`.`{table}`", options, None, in_it)
-                yield warehouse.location((database, table)), named
+                open_table = partial(
+                    Session,
+                    f"`{database}`.`{table}`",
+                    self._session.storage_options,
+                    None,
+                    catalog_options,
+                )
+                yield warehouse.location((database, table)), open_table
+
+
+def _catalog_options_for(place: str) -> Mapping[str, str]:
+    """The options of the catalog that has a table of this name; {} if the place is a folder."""
+    is_name = "/" not in place and not os.path.exists(place)
+    if not is_name:
+        return {}
+    catalog_name = click.get_current_context().params["catalog_name"]
+    return _without_waiting(catalog_options(catalog_name, None))
+
+
+_SORT_KEYS: Final[Mapping[str, Callable[[StreamState], Any]]] = {
+    "state": lambda state: (STATES.index(state.state), state.location),
+    "table": lambda state: state.location,
+    "age": lambda state: -(_age(state) or 0),
+    "rows": lambda state: -(state.story.rows or 0),
+}
+_SORTS: Final = tuple(_SORT_KEYS)
 
 
 def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState]:
     """The states in the order in which an operator wants to see them, or sorted by something else
     (`_SORTS`).
     """
-    keys: dict[str, Callable[[StreamState], Any]] = {
-        "state": lambda one: (STATES.index(one.state), one.location),
-        "table": lambda one: one.location,
-        "age": lambda one: -(_age(one) or 0),
-        "rows": lambda one: -(one.story.rows or 0),
-    }
-    return sorted(states, key=keys[by])
+    return sorted(states, key=_SORT_KEYS[by])
 
 
 @table_command(
@@ -233,7 +274,9 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
         ),
     ),
 )
-def watch(session: Session, others: tuple[str, ...], interval: float, rounds: int | None) -> Answer:
+def watch(
+    session: Session, others: tuple[str, ...], interval: float, rounds: int | None
+) -> CommandAnswer:
     """Shows the streams of tables and warehouses, the sick ones first: the last batch and its age,
     the usual time between batches, how long Spark has been at a batch that is not done, rows, and
     the times of writing and of the commit before. On a terminal, keys choose, sort and open a
@@ -243,32 +286,51 @@ def watch(session: Session, others: tuple[str, ...], interval: float, rounds: in
     minutes. It is `contended` if its last commit was tried five times. The exit code is 0 whatever
     is shown.
     """
-    console, context = Console(highlight=False), click.get_current_context()
-    watched = Watched(session, [context.params["warehouse"], *others])
+    context = click.get_current_context()
+    console = Console(highlight=False)
     is_live = sys.stdout.isatty() and not console.is_dumb_terminal
-    numbers = range(rounds) if rounds is not None else endless() if is_live else range(1)
-    chosen = None if context.params["shown"] is None else context.params["shown"].split(",")
+    watched = Watched(session, [context.params["warehouse"], *others])
+    numbers = _round_numbers(rounds, endlessly=is_live)
+    shown = context.params["shown_columns"]
+    names = None if shown is None else shown.split(",")
+    if context.params["as_json"]:
+        return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, _json_lines))
+    if not is_live:
+        lines = partial(_table_lines, names=names)
+        return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, lines))
+    _Screen(watched, console, names).run(numbers, interval)
+    return CommandAnswer(document={}, pieces=())
 
-    def lines(states: list[StreamState]) -> list[str]:
-        if context.params["as_json"]:
-            return [json.dumps(json_of(COLUMNS, one), ensure_ascii=False) for one in states]
-        return [line.plain for line in listing_lines(_listing(states), None, chosen)]
 
-    if context.params["as_json"] or not is_live:
-        return Answer(document={}, text=_rounds(watched, numbers, interval, lines))
-    _Screen(watched, console, chosen).run(numbers, interval)
-    return Answer(document={}, text=())
+def _round_numbers(rounds: int | None, *, endlessly: bool) -> Iterable[int]:
+    """The numbers of the rounds, from 0. Where no number is asked for, it is one round, or
+    endlessly many.
+    """
+    if rounds is None and endlessly:
+        return endless()
+    return range(rounds or 1)
 
 
 def _rounds(
-    watched: Watched, numbers: Any, interval: float, shown: Callable[..., list[str]]
+    watched: Watched,
+    numbers: Iterable[int],
+    interval: float,
+    lines: Callable[[list[StreamState]], list[str]],
 ) -> Iterator[str]:
     """The text of each round, which is written before the next one begins."""
     for number in numbers:
         if number:
             system().clock.sleep(interval)
-        yield "".join(f"{line}\n" for line in shown(sick_first(watched.look(number))))
+        yield "".join(f"{line}\n" for line in lines(sick_first(watched.look(number))))
         sys.stdout.flush()
+
+
+def _json_lines(states: list[StreamState]) -> list[str]:
+    return [json.dumps(json_of(COLUMNS, state), ensure_ascii=False) for state in states]
+
+
+def _table_lines(states: list[StreamState], *, names: Sequence[str] | None) -> list[str]:
+    return [line.plain for line in listing_lines(_listing(states), None, names)]
 
 
 def _listing(states: Sequence[StreamState]) -> Listing[StreamState]:
@@ -278,43 +340,50 @@ def _listing(states: Sequence[StreamState]) -> Listing[StreamState]:
 class _Screen:
     """The live view of a terminal: all tables, or the one that is opened."""
 
-    def __init__(self, watched: Watched, console: Console, chosen: Sequence[str] | None) -> None:
-        self._watched, self._console, self._shown = watched, console, chosen
-        self._sort, self._place, self._top = 0, 0, 0
-        self._open: str | None = None
-        self._states: list[StreamState] = []
+    def __init__(self, watched: Watched, console: Console, names: Sequence[str] | None) -> None:
+        """`names` are the columns to show; None for those that have a value somewhere."""
+        self._watched = watched
+        self._console = console
+        self._names = names
+        self._states: list[StreamState] = []  # of the newest round
+        self._sort = 0  # the position in `_SORTS`
+        self._place = 0  # the position of the chosen table
+        self._open: str | None = None  # the location of the opened table
         self._inside: list[Text] = []  # the lines of the opened table; none if it is gone
+        self._top = 0  # the first of these lines that is shown
 
-    def run(self, numbers: Any, interval: float) -> None:
+    def run(self, numbers: Iterable[int], interval: float) -> None:
         """Shows the rounds until q is pressed."""
+        clock = system().clock
         with _keys() as key, Live(console=self._console, screen=True, auto_refresh=False) as live:
             for number in numbers:
                 self._states = self._watched.look(number)
                 self._look_into()
                 live.update(self._view(), refresh=True)
-                clock = system().clock
                 end = clock.monotonic() + interval
                 while (left := end - clock.monotonic()) > 0:
                     pressed = key(left)
                     if pressed == "q":
                         return
-                    live.update(self._view(), refresh=True) if self._take(pressed) else None
+                    if pressed is not None:
+                        self._take(pressed)
+                        live.update(self._view(), refresh=True)
 
-    def _take(self, key: str | None) -> bool:
-        """Acts on a key. Returns whether there is something else to show."""
-        step = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key or "")
+    def _take(self, key: str) -> None:
+        """Acts on a key."""
+        step = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key)
         if step is not None and self._open is not None:
             self._top = max(self._top + 5 * step, 0)
         elif step is not None:
-            self._place = min(max(self._place + step, 0), len(self._states) - 1)
+            self._place = max(min(self._place + step, len(self._states) - 1), 0)
         elif key == "s":
             self._sort = (self._sort + 1) % len(_SORTS)
         elif key == "enter" and self._states:
-            self._open, self._top = self._ordered()[self._place].location, 0
+            self._open = self._ordered()[self._place].location
+            self._top = 0
             self._look_into()
         elif key in ("esc", "b"):
             self._open = None
-        return key is not None
 
     def _ordered(self) -> list[StreamState]:
         self._place = min(self._place, max(len(self._states) - 1, 0))
@@ -322,56 +391,59 @@ class _Screen:
 
     def _look_into(self) -> None:
         """Reads the opened table, once in a round, because that may take long."""
-        opened = (self._of_one(one) for one in self._states if one.location == self._open)
-        self._inside = next(opened, [])
+        self._inside = []
+        for state in self._states:
+            if state.location == self._open:
+                self._inside = self._table_view(state)
+                return
 
     def _view(self) -> Group:
         is_inside = self._open is not None and bool(self._inside)
-        lines = self._inside[self._top :] if is_inside else self._of_all(self._ordered())
+        lines = self._inside[self._top :] if is_inside else self._overview(self._ordered())
         for line in lines:
-            line.no_wrap, line.overflow = True, "ellipsis"
+            line.no_wrap = True
+            line.overflow = "ellipsis"
         return Group(*lines[: self._console.height])
 
-    def _of_all(self, states: list[StreamState]) -> list[Text]:
+    def _overview(self, states: list[StreamState]) -> list[Text]:
         """The tables around the chosen one, as many as fit. On a narrow terminal, what does not fit
         is cut off.
         """
-        known = [
-            one.key
-            for one in choose(COLUMNS)
-            if any(one.value(state) is not None for state in states)
+        names = self._names or [
+            column.key
+            for column in choose(COLUMNS)
+            if any(column.value(state) is not None for state in states)
         ]
-        header, *rows = list(listing_lines(_listing(states), None, self._shown or known))
-        for number, (row, one) in enumerate(zip(rows, states, strict=False)):
-            row.stylize("reverse" if number == self._place else _STYLES.get(one.state, ""))
+        titles, *rows = listing_lines(_listing(states), None, names)
+        # Without tables there are no rows, and the title says so.
+        for place, (row, state) in enumerate(zip(rows, states, strict=False)):
+            row.stylize("reverse" if place == self._place else _STYLES.get(state.state, ""))
         room = max(self._console.height - 3, 1)
         first = min(max(self._place - room // 2, 0), max(len(rows) - room, 0))
-        sick = sum(one.state not in ("well", "no stream") for one in states)
-        head = Text(
-            f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}",
-            style="bold",
-        )
-        why = next((one.why for one in states[self._place : self._place + 1]), "")
+        sick = sum(state.state not in ("well", "no stream") for state in states)
+        summary = f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}"
+        reason = states[self._place].why if states else ""
         return [
-            head,
-            header,
-            *islice(rows, first, first + room),
-            Text(plain(why or _KEYS), style="dim"),
+            Text(summary, style="bold"),
+            titles,
+            *rows[first : first + room],
+            Text(plain(reason or _KEYS), style="dim"),
         ]
 
-    def _of_one(self, state: StreamState) -> list[Text]:
+    def _table_view(self, state: StreamState) -> list[Text]:
         """What the commands `query`, `stats` and `doctor` say of the table, below its state."""
-        before = ", ".join(
-            f"{name} {_span(one)}" for name, one in phases_of(state.previous).items()
+        phases = ", ".join(
+            f"{phase} {_span(millis)}" for phase, millis in phases_of(state.previous).items()
         )
         parts: list[Part] = [f"{state.location}: {state.state}. {state.why}".strip(), _KEYS]
-        parts += [f"The commit before: {before}."] if before else []
+        if phases:
+            parts.append(f"The commit before: {phases}.")
         try:
             session = self._watched.session(state.location)
-            for command, asked in _DETAILS:
-                parts += ["", *command.ask(session, **asked).parts]  # type: ignore[attr-defined]
-        except PaimonStreamError as why:
-            parts.append(in_commands(why.message))
+            for command, arguments in _DETAILS:
+                parts += ["", *command.ask(session, **arguments).parts]
+        except PaimonStreamError as error:
+            parts.append(in_commands(error.message))
         return [line for part in parts for line in part_lines(part, self._console.width)]
 
 
@@ -380,9 +452,8 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
     """A function that waits for a key for some seconds, and returns its name; None if none was
     pressed. While it is used, the terminal hands over each key at once, and does not show it.
     """
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-    )  # so the terminal is given back
+    # SIGTERM ends the program as an error does, so the terminal is given back.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if sys.stdin is None or not sys.stdin.isatty():
         yield lambda seconds: system().clock.sleep(seconds)
         return
@@ -390,16 +461,17 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
     import termios
     import tty
 
-    stream, waiting = sys.stdin.fileno(), list[bytes]()
-    before = termios.tcgetattr(stream)
-    give_back = partial(termios.tcsetattr, stream, termios.TCSADRAIN, before)
-    shown_on = sys.stderr  # rich puts another object in its place while its screen is shown
+    stream = sys.stdin.fileno()
+    waiting: list[bytes] = []  # keys that were read and not yet returned
+    settings = termios.tcgetattr(stream)
+    give_back = partial(termios.tcsetattr, stream, termios.TCSADRAIN, settings)
+    screen = sys.stderr  # rich puts another object in its place while its screen is shown
 
     def leave_screen() -> None:
-        shown_on.write("\x1b[?1049l")
-        shown_on.flush()
+        screen.write("\x1b[?1049l")
+        screen.flush()
 
-    before_late_end[:] = give_back, leave_screen
+    before_late_end[:] = [give_back, leave_screen]
 
     def key(seconds: float) -> str | None:
         if not waiting and not select.select([stream], [], [], seconds)[0]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from paimon_stream import options as opt
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
-from paimon_stream.commit.stage import Staged
+from paimon_stream.commit.staged import Staged
 from paimon_stream.errors import (
     CommitContended,
     CommitUnknown,

@@ -36,7 +36,6 @@ from paimon_stream.commit.checks import (
     adds_old_files,
     missing_files,
 )
-from paimon_stream.commit.lineage import check_lineage, published_since
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
@@ -50,9 +49,11 @@ from paimon_stream.commit.request import (
     Superseded,
 )
 from paimon_stream.commit.sequence import Numbering, Sequences
-from paimon_stream.commit.stage import Staged, Stager
+from paimon_stream.commit.stage import Stager
+from paimon_stream.commit.staged import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.watched_files import WatchedFiles
+from paimon_stream.commit.window import check_lineage, published_since
 from paimon_stream.errors import (
     CommitUnknown,
     CorruptMetadata,

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Final
 
 from paimon_stream import errors
-from paimon_stream.format.snapshot_json import Snapshot, is_ours
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import is_ours
 from paimon_stream.options import COMMIT_GUARD
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.branch import is_served

@@ -23,7 +23,7 @@ from functools import partial
 
 from paimon_stream import errors
 from paimon_stream.commit.attempts import Patience
-from paimon_stream.commit.stage import Staged
+from paimon_stream.commit.staged import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import (
     CommitContended,

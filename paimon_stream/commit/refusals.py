@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paimon_stream import errors
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
+class CommitRefusals:
     """The refusals for one batch of one commit user, as the options say."""
 
     location: str

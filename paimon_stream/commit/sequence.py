@@ -33,20 +33,14 @@ _Bucket = tuple[bytes, int]
 class Numbering:
     """The numbers of one batch. They begin at `first`, which is above all numbers of the table at
     `base`. `base` is None if the table was empty then. `index` is its index manifest, by which keys
-    get dynamic buckets.
+    get dynamic buckets. If they `may_be_shared`, the commit is made although others have used these
+    numbers: an operator has decided that it does not matter which of two rows of a key wins.
     """
 
     base: SnapshotRef | None
     first: int = 0
     index: str | None = None
-
-
-def rewrites(table: Table, conflict: SequenceConflict) -> bool:
-    """Whether a batch is written again after that conflict."""
-    return (
-        isinstance(conflict, IndexConflict)
-        or table.options.value(ON_SEQUENCE_CONFLICT) == "rewrite"
-    )
+    may_be_shared: bool = False
 
 
 class Sequences:
@@ -58,8 +52,8 @@ class Sequences:
         self._cache = cache
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
-        ordered = ordered_by_user or table.is_postponed  # rows that wait have no numbers yet
-        self._checks = not ordered and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
+        # rows that wait have no numbers yet
+        self._checks = not (ordered_by_user or table.is_postponed)
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._partition_of = table.layout.partition
         self._is_dynamic = table.has_dynamic_buckets
@@ -128,7 +122,7 @@ class Sequences:
             return
         if self._is_dynamic:
             self._check_index(numbering, changes, base)
-        if not self._checks:
+        if not self._checks or numbering.may_be_shared:
             return
         lowest: dict[_Bucket, int] = {}
         for entry in changes.entries:

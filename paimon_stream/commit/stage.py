@@ -10,74 +10,27 @@ writing the journal, is done in the same trip. The put comes after all of them.
 """
 
 import logging
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from paimon_stream.commit.plan import Base, Changes, IndexChange, with_row_ids
+from paimon_stream.commit.attempts import Attempts
+from paimon_stream.commit.index_changes import apply_index_changes
+from paimon_stream.commit.plan import Base, Changes, with_row_ids
 from paimon_stream.commit.request import CommitRequest
-from paimon_stream.errors import CorruptMetadata, DeletedFiles, NotFound
-from paimon_stream.format.entries import (
-    HASH,
-    FileIdentity,
-    FileKind,
-    IndexManifestEntry,
-    ManifestFileMeta,
-)
-from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.commit.staged import Staged
+from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot, marked
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
+from paimon_stream.format.snapshot_marks import marked
 from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Bundle
 from paimon_stream.table.layout import NameSource, statistics_path
-from paimon_stream.table.manifest_merge import ManifestJoiner, Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import ManifestJoiner, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
-if TYPE_CHECKING:
-    from paimon_stream.commit.attempts import Attempts
-
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """A snapshot that is ready to be published: its value and bytes, its base and changes, its
-    manifests (base list before delta list), the names of its delta manifests, the manifests of its
-    changelog, the merge in its base list, and the time at which its staging began (epoch
-    milliseconds).
-    """
-
-    snapshot: Snapshot
-    content: bytes
-    base: Base
-    changes: Changes
-    metas: tuple[ManifestFileMeta, ...]
-    delta_names: frozenset[str]
-    changelog_metas: tuple[ManifestFileMeta, ...]
-    merged: Merged
-    since_millis: int
-
-    @property
-    def added(self) -> frozenset[FileIdentity]:
-        """The files the snapshot adds."""
-        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.ADD)
-
-    @property
-    def removed(self) -> frozenset[FileIdentity]:
-        """The files the snapshot removes."""
-        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.DELETE)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The metadata files that the snapshot refers to, including its lists."""
-        lists = (name for name, _ in self.snapshot.manifest_lists)
-        metas = (meta.file_name for meta in (*self.metas, *self.changelog_metas))
-        index = self.snapshot.index_manifest
-        return frozenset((*metas, *lists, *(() if index is None else (index,))))
 
 
 class Stager:
@@ -97,7 +50,7 @@ class Stager:
         )
 
     def stage(
-        self, base: Base, changes: Changes, request: CommitRequest, attempts: "Attempts"
+        self, base: Base, changes: Changes, request: CommitRequest, attempts: Attempts
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`. None if the
         request is only to merge manifests and no merge was due. The merge of an earlier attempt is
@@ -181,7 +134,7 @@ class Stager:
         if not changes.index:
             return old
         present = self._manifests.index_entries(old)
-        live = _applied(
+        live = apply_index_changes(
             present, changes.index, bucketed=self._bucketed, location=self._storage.location
         )
         name = names.next("index-manifest")
@@ -199,78 +152,3 @@ class Stager:
             _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, why)
             return None
         return before.statistics if of_schema == schema_id else None
-
-
-# -- the index files ------------------------------------------------------------------------------
-#
-# The rules are Java's. HASH indexes, and deletion vectors of tables with buckets, have at most one
-# file per bucket: a new file replaces the old one. All other indexes, and deletion vectors of
-# tables without buckets, are identified by file name. In the latter, no data file has two deletion
-# vectors.
-
-
-def _applied(
-    present: Iterable[IndexManifestEntry],
-    changes: Sequence[IndexChange],
-    *,
-    bucketed: bool,
-    location: str,
-) -> tuple[IndexManifestEntry, ...]:
-    """The live index files after the changes. `bucketed` says whether the table has buckets. Raises
-    `DeletedFiles` if deletion vectors of a table without buckets contradict those present: another
-    writer has changed them meanwhile.
-    """
-    _check_deletion_vectors(present := tuple(present), changes, bucketed, location)
-    live = {_key(entry, bucketed): entry for entry in present}
-    for change in changes:
-        if change.kind is FileKind.DELETE:
-            live.pop(_key(change.entry, bucketed), None)
-    for change in changes:
-        if change.kind is FileKind.ADD:
-            live[_key(change.entry, bucketed)] = change.entry
-    return tuple(live.values())
-
-
-def _key(entry: IndexManifestEntry, bucketed: bool) -> Hashable:
-    type_ = entry.file.index_type
-    if type_ == HASH or (type_ == DELETION_VECTORS and bucketed):
-        return type_, entry.partition, entry.bucket
-    return type_, entry.file.file_name
-
-
-def _check_deletion_vectors(
-    present: Iterable[IndexManifestEntry],
-    changes: Sequence[IndexChange],
-    bucketed: bool,
-    location: str,
-) -> None:
-    """Java's rule for tables without buckets, in the order of the changes."""
-    if bucketed or not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):
-        return
-    vectors = [entry for entry in present if entry.file.index_type == DELETION_VECTORS]
-    files = {entry.file.file_name for entry in vectors}
-    covered = {name for entry in vectors for name in _covered(entry)}
-    for change in changes:
-        if change.entry.file.index_type != DELETION_VECTORS:
-            continue
-        name, data_files = change.entry.file.file_name, _covered(change.entry)
-        if change.kind is FileKind.ADD:
-            if name in files or covered & data_files:
-                raise _contradiction(location, name, "adds deletion vectors that already exist")
-            files.add(name)
-            covered |= data_files
-        else:
-            if name not in files or not covered >= data_files:
-                raise _contradiction(location, name, "removes deletion vectors that do not exist")
-            files.remove(name)
-            covered -= data_files
-
-
-def _covered(entry: IndexManifestEntry) -> set[str]:
-    return {one.data_file for one in entry.file.deletions or ()}
-
-
-def _contradiction(location: str, name: str, what: str) -> DeletedFiles:
-    cure = "Nothing was published. Run the job again on the current state."
-    text = f"the index file {name} {what}: another writer has deleted rows of the same data files meanwhile. {cure}"
-    return DeletedFiles(text, files=(name,)).of_table(location)

@@ -15,7 +15,8 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.commit.watched_files import KnownFiles, WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.options import CONFLICT_DETECTION
 from paimon_stream.table.layout import id_in_name
 from paimon_stream.table.live import BucketIndex, live_files

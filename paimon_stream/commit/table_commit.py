@@ -13,22 +13,17 @@ from paimon_stream.commit import conflicts
 from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_commit
-from paimon_stream.commit.lineage import require_last
 from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
-from paimon_stream.commit.refusals import Refusals
+from paimon_stream.commit.refusals import CommitRefusals
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.commit.request import CommitRequest, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
+from paimon_stream.commit.window import require_last
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of
@@ -427,9 +422,9 @@ class TableCommit:
             self._refusals(smallest).history_unknown(why)
         return None if found is None else found.commit_identifier
 
-    def _refusals(self, identifier: int) -> Refusals:
+    def _refusals(self, identifier: int) -> CommitRefusals:
         where, options = self._storage.location, self._table.options
-        return Refusals(location=where, user=self._user, batch_id=identifier, options=options)
+        return CommitRefusals(location=where, user=self._user, batch_id=identifier, options=options)
 
 
 def batch_user(

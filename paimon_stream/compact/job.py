@@ -80,7 +80,9 @@ def compact(
     `TableRolledBack`, and the errors of reading, writing and committing. Of damaged files the first
     error is raised when all others have been published.
     """
-    run = _Run(load, full, partitions, runtime or system(), progress or silent, elsewhere)
+    run = _CompactionCall(
+        load, full, partitions, runtime or system(), progress or silent, elsewhere
+    )
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
         for _ in range(_PLANS):
@@ -115,7 +117,7 @@ def _little_memory() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _CompactionPlan:
     """What one look at the table asks for. `stale` are units with files of a schema that is newer
     than the table that was loaded: their rows would lose what is new in it. With `distributes`,
     rows that wait get their buckets, which are then planned.
@@ -129,7 +131,7 @@ class _Plan:
 
 
 @dataclass(slots=True)
-class _Run:
+class _CompactionCall:
     """One call: what it has done so far."""
 
     load: Callable[[], Table]
@@ -149,7 +151,7 @@ class _Run:
     target: int = 1
     distributed: bool = False
 
-    def plan(self, only: Collection[Bucket] | None) -> _Plan:
+    def plan(self, only: Collection[Bucket] | None) -> _CompactionPlan:
         """Plans on the newest snapshot and schema; with `only`, just these buckets."""
         table = self.load()
         check_compactable(table)
@@ -166,7 +168,9 @@ class _Run:
         stale = [one for one in found if one.newest_schema > scan.schema.id]
         self.target = limits.target
         waits = any(isinstance(one, WaitingUnit) for one in found)
-        return _Plan(scan=scan, limits=limits, units=units, stale=stale, distributes=waits)
+        return _CompactionPlan(
+            scan=scan, limits=limits, units=units, stale=stale, distributes=waits
+        )
 
     def _wrong(self, why: errors.PaimonStreamError, file: ManifestEntry) -> None:
         """Makes the run fail at its end."""
@@ -181,13 +185,13 @@ class _Run:
         text = f"{self.location}/{folder} was not compacted: {why.message}"
         return type(why)(text, **{**why.context, "path": folder})
 
-    def carry_out(self, plan: _Plan) -> dict[Bucket, Unit]:
+    def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""
         changed = plan.stale
         if plan.units:
             table = plan.scan.table
             self.user = self.user or batch_user(table.options, self.runtime.ids)
-            part = _Part(self, plan)
+            part = _UnitsOfPlan(self, plan)
             changed = changed + part.carry_out(*self._rewriter(plan))
             self.done += part.landed
             self.counted += _counted(table.layout, [one.unit for one in part.landed], self.target)
@@ -195,7 +199,7 @@ class _Run:
         self.distributed |= not changed
         return {unit.bucket: unit for unit in changed}
 
-    def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
+    def _rewriter(self, plan: _CompactionPlan) -> tuple[Rewriter, int]:
         there = (
             0 if self.elsewhere is None or plan.distributes else self.elsewhere.at_once(plan.units)
         )
@@ -209,7 +213,7 @@ class _Run:
         task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
         return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
 
-    def expected(self, plan: _Plan) -> CompactReport:
+    def expected(self, plan: _CompactionPlan) -> CompactReport:
         """What a run would do with these units. New files are about as large as the target. Raises
         the first error of the plan, and what keeps the new files from being written.
         """
@@ -283,10 +287,10 @@ def _counted(
     ]
 
 
-class _Part:
+class _UnitsOfPlan:
     """Rewrites the units of one plan in threads, and publishes what is done."""
 
-    def __init__(self, run: _Run, plan: _Plan) -> None:
+    def __init__(self, run: _CompactionCall, plan: _CompactionPlan) -> None:
         assert plan.scan.snapshot is not None
         self.landed: list[Rewritten] = []
         self._run = run

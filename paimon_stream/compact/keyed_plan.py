@@ -27,7 +27,7 @@ _EXACT: Final = ("key", "of_group", "sum", "last_value")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SortedRun:
     """A sorted run: files with disjoint keys, in the order of their keys. `size` is bytes."""
 
     level: int
@@ -176,7 +176,7 @@ def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
 
 # -- runs
 # -------------------------------------------------------------------------------------------
-def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[Run]:
+def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[SortedRun]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
     runs, order = _runs(files), row_order(types)
     for i, run in enumerate(runs):
@@ -194,14 +194,16 @@ def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[R
     return runs
 
 
-def _runs(files: Iterable[ManifestEntry]) -> list[Run]:
+def _runs(files: Iterable[ManifestEntry]) -> list[SortedRun]:
     """The same, without a look at the keys: the files of a run come in any order."""
     levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
     for one in files:
         levels[one.file.level].append(one)
-    newest = [Run(0, one.file.file_size, (one,)) for one in sorted(levels.pop(0, ()), key=_age)]
+    newest = [
+        SortedRun(0, one.file.file_size, (one,)) for one in sorted(levels.pop(0, ()), key=_age)
+    ]
     return newest + [
-        Run(level, size_of(found), tuple(found)) for level, found in sorted(levels.items())
+        SortedRun(level, size_of(found), tuple(found)) for level, found in sorted(levels.items())
     ]
 
 
@@ -224,7 +226,7 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
 
 # -- picks
 # ------------------------------------------------------------------------------------------
-def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
+def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
     """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to
     do.
     """
@@ -244,7 +246,7 @@ def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
 
 
 def pick_full(
-    runs: Sequence[Run], limits: KeyedThresholds, vectors: Collection[str] = ()
+    runs: Sequence[SortedRun], limits: KeyedThresholds, vectors: Collection[str] = ()
 ) -> Pick | None:
     """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or
     deleted rows are.
@@ -259,7 +261,7 @@ def pick_full(
     return Pick(len(runs), limits.top)
 
 
-def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
+def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
     """Whether all runs are merged before they are many. When the last full compaction was is not
     known, so an interval between these has always passed (RC4.1).
     """
@@ -272,7 +274,7 @@ def _is_early(runs: Sequence[Run], limits: KeyedThresholds) -> bool:
     )
 
 
-def _grown(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> int:
+def _grown(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> int:
     """How many runs are taken if at least `taken` are: more as long as the next is not much
     larger.
     """
@@ -285,7 +287,7 @@ def _grown(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> int:
     return taken
 
 
-def _onto(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> Pick:
+def _onto(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> Pick:
     """The level is below that of the first run that stays. Level 0 is taken as a whole."""
     level = limits.top if taken == len(runs) else max(0, runs[taken].level - 1)
     while level == 0 and taken < len(runs):
@@ -294,7 +296,7 @@ def _onto(runs: Sequence[Run], taken: int, limits: KeyedThresholds) -> Pick:
     return Pick(taken, limits.top if taken == len(runs) else level)
 
 
-def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
+def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
     """Whether rows could change if the first `count` runs are merged without the older ones
     (RC5.6). A merged row of these engines cannot say what a delete took away, nor between which
     older rows its parts belong. Products are rounded, and a long delimiter can be found across two

@@ -17,13 +17,8 @@ from paimon_stream.compact.units import Bucket, KeyedUnit, WaitingUnit, bucket_o
 from paimon_stream.errors import NotFound
 from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.reports import Report
 from paimon_stream.table.live import live_files

@@ -3,7 +3,8 @@
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ TWELVE_BYTES: Final = pa.binary(12)
 
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """How many of a timestamp's units make up a second."""
+
+_DIGITS_OF_SECOND: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""The precision of timestamps, by their Arrow unit."""
 
 INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 JULIAN_EPOCH: Final = 2_440_588
@@ -34,54 +38,67 @@ _PLAIN: Final = {arrow: root for root, arrow in PLAIN.items() if root not in _WI
 def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
     """The Arrow schema of rows with these columns."""
     return pa.schema(
-        [pa.field(one.name, arrow_type(one.type), nullable=one.type.nullable) for one in fields]
+        [
+            pa.field(field.name, arrow_type(field.type), nullable=field.type.nullable)
+            for field in fields
+        ]
     )
 
 
 def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
-    """The Paimon type that a new table gets for an Arrow column (format.md §2.5). Raises
-    `UnsupportedFeature` for Arrow types without a counterpart (unsigned integers, intervals, …).
+    """The Paimon type that a new table gets for an Arrow column (format.md §2.5).
+
+    Args:
+        type_: the Arrow type of the column.
+        nullable: whether the column may have NULLs.
+
+    Raises:
+        UnsupportedFeature: the Arrow type has no counterpart (unsigned integers, intervals, …).
     """
-
-    def made(root: TypeRoot, **facts: Any) -> DataType:
-        return DataType(root=root, nullable=nullable, **facts)
-
+    paimon_type = partial(DataType, nullable=nullable)
     if type_ in _PLAIN:
-        return made(_PLAIN[type_])
+        return paimon_type(root=_PLAIN[type_])
     if pa.types.is_decimal128(type_) and type_.scale >= 0:
-        return made(TypeRoot.DECIMAL, precision=type_.precision, scale=type_.scale)
+        return paimon_type(root=TypeRoot.DECIMAL, precision=type_.precision, scale=type_.scale)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return made(TypeRoot.VARCHAR, precision=MAX_LENGTH)
+        return paimon_type(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
     if pa.types.is_fixed_size_binary(type_):
-        return made(TypeRoot.BINARY, precision=type_.byte_width)
+        return paimon_type(root=TypeRoot.BINARY, precision=type_.byte_width)
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        return made(TypeRoot.VARBINARY, precision=MAX_LENGTH)
+        return paimon_type(root=TypeRoot.VARBINARY, precision=MAX_LENGTH)
     if pa.types.is_time(type_):
-        return made(TypeRoot.TIME)
+        return paimon_type(root=TypeRoot.TIME)
     if pa.types.is_timestamp(type_):
-        precision = {"s": 0, "ms": 3, "us": 6, "ns": 9}[type_.unit]
-        return made(TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP, precision=precision)
+        root = TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP
+        return paimon_type(root=root, precision=_DIGITS_OF_SECOND[type_.unit])
     if pa.types.is_dictionary(type_):
         return from_arrow(type_.value_type, nullable)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return made(
-            TypeRoot.ARRAY, element=from_arrow(type_.value_field.type, type_.value_field.nullable)
-        )
+        return paimon_type(root=TypeRoot.ARRAY, element=_of_arrow_field(type_.value_field))
     if pa.types.is_map(type_):
-        element = from_arrow(type_.item_type, type_.item_field.nullable)
-        return made(TypeRoot.MAP, key=from_arrow(type_.key_type, False), element=element)
+        element = _of_arrow_field(type_.item_field)
+        key = from_arrow(type_.key_type, nullable=False)
+        return paimon_type(root=TypeRoot.MAP, key=key, element=element)
     if pa.types.is_struct(type_):
-        members = ((one.name, from_arrow(one.type, one.nullable)) for one in type_)
-        fields = tuple(
-            DataField(id=i, name=name, type=member) for i, (name, member) in enumerate(members)
+        members = tuple(
+            DataField(id=i, name=member.name, type=_of_arrow_field(member))
+            for i, member in enumerate(type_)
         )
-        return made(TypeRoot.ROW, fields=fields)
+        return paimon_type(root=TypeRoot.ROW, fields=members)
     raise UnsupportedFeature(f"Arrow type {type_} has no Paimon type.", type=str(type_))
 
 
+def _of_arrow_field(field: pa.Field) -> DataType:
+    return from_arrow(field.type, field.nullable)
+
+
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
-    """The same lists, as `wanted`, over other elements. Offsets and NULLs are shared, not
-    copied.
+    """The same lists over other elements. Offsets and NULLs are shared, not copied.
+
+    Args:
+        array: the lists.
+        wanted: the type of the result.
+        elements: the elements of all lists, one list after the other.
     """
     return pa.Array.from_buffers(
         wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements]
@@ -89,7 +106,9 @@ def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> p
 
 
 def with_entries(array: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
-    """The same maps, as `wanted`, over other keys and values; see `with_elements`."""
+    """The same maps over other keys and values (`items`), as type `wanted`; see
+    `with_elements`.
+    """
     entries = pa.StructArray.from_arrays(
         [keys, items], fields=[wanted.key_field, wanted.item_field]
     )

@@ -21,11 +21,11 @@ MOST_PLAIN: Final = 16 << 20
 package after 8 MiB at the latest; only the last record can be beyond that.
 """
 
-_MOST_WHOLE: Final = 256 << 20
-_RATIO: Final = 2048
-"""The most plain bytes in all blocks of a metadata file are `_MOST_WHOLE`, and `_RATIO` for each of
-its own bytes. Statistics of 5,000 columns compress 300 to 1 if 20 have values, and 2,600 to 1 if
-none has.
+_MOST_PLAIN_IN_FILE: Final = 256 << 20
+_PLAIN_PER_BYTE: Final = 2048
+"""The most plain bytes in all blocks of a metadata file are `_MOST_PLAIN_IN_FILE`, and
+`_PLAIN_PER_BYTE` for each of its own bytes. Statistics of 5,000 columns compress 300 to 1 if 20
+have values, and 2,600 to 1 if none has.
 """
 
 _MOST_DATA: Final = 1 << 30
@@ -35,7 +35,7 @@ Arrow.
 
 _MOST_RECORDS: Final = 100_000
 """The most records in a metadata file, and one more for each of its bytes. Java writes some hundred
-in a block; the names in them make each take several bytes, however well they compress.
+in a block. Each takes several bytes, however well it compresses, because of the names in it.
 """
 
 _MAGIC: Final = b"Obj\x01"
@@ -43,14 +43,17 @@ SYNC_SIZE: Final = 16
 
 # Numbers of 14 bits: the two bytes in the middle of a number, and the one or two bytes at its end.
 _PAIR: Final = 1 << 14
-_ONES: Final = [bytes((n,)) for n in range(256)]
-_MORE: Final = [low + high for high in _ONES[128:] for low in _ONES[128:]]
-_LAST: Final = _ONES[:128] + [low + high for high in _ONES[1:128] for low in _ONES[128:]]
+_BYTES: Final = [bytes((byte,)) for byte in range(256)]
+_MIDDLE: Final = [low + high for high in _BYTES[128:] for low in _BYTES[128:]]
+_END: Final = _BYTES[:128] + [low + high for high in _BYTES[1:128] for low in _BYTES[128:]]
 
 
 class AvroBlock(NamedTuple):
-    """A block: the number of its records, and their bytes (compressed in a file, plain once
-    read).
+    """A block.
+
+    Attributes:
+        records: how many records it has.
+        data: their bytes: compressed in a file, plain once read.
     """
 
     records: int
@@ -58,16 +61,27 @@ class AvroBlock(NamedTuple):
 
 
 class Compressor(NamedTuple):
-    """The function that compresses blocks, and the codec's name in the header."""
+    """A way to compress blocks.
+
+    Attributes:
+        codec: its name in the header of a file.
+        compress: compresses the bytes of a block.
+    """
 
     codec: str
     compress: Callable[[bytes], bytes]
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`: `zstd` (Avro's `zstandard`, of this
-    `level`) or Avro's own name. Raises `InvalidOption` for names that Java cannot read, among them
-    `none` and `lz4` (format.md §4.1).
+    """The compressor for a value of `manifest.compression`.
+
+    Args:
+        compression: `zstd` (Avro's `zstandard`) or the name of another codec of Avro.
+        level: the level of zstd.
+
+    Raises:
+        InvalidOption: Java cannot read files of such a name, as of `none` and `lz4` (format.md
+            §4.1).
     """
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
@@ -75,9 +89,9 @@ def compressor(compression: str, level: int) -> Compressor:
         return Compressor(codec="zstandard", compress=partial(zstd.compress, asbytes=True))
     if word in _COMPRESS:
         return Compressor(codec=word, compress=_COMPRESS[word])
-    text = f"Option 'manifest.compression' is {compression!r}, which no engine could read back. Set it to one of zstd,"
     raise InvalidOption(
-        f"{text} snappy, deflate, bzip2, xz, null.",
+        f"Option 'manifest.compression' is {compression!r}, which no engine could read back. "
+        "Set it to one of zstd, snappy, deflate, bzip2, xz, null.",
         option="manifest.compression",
         value=compression,
     )
@@ -106,28 +120,33 @@ def zigzag(number: int) -> bytes:
     """A number as Avro writes an int or long: zig-zag, then seven bits per byte, lowest bits
     first.
     """
-    left = (number << 1) ^ (number >> 63)
-    if left < _PAIR:
-        return _LAST[left]
-    made = _MORE[left % _PAIR]
-    left //= _PAIR
-    while left >= _PAIR:
-        made += _MORE[left % _PAIR]
-        left //= _PAIR
-    return made + _LAST[left]
+    bits = (number << 1) ^ (number >> 63)
+    if bits < _PAIR:
+        return _END[bits]
+    encoded = _MIDDLE[bits % _PAIR]
+    bits //= _PAIR
+    while bits >= _PAIR:
+        encoded += _MIDDLE[bits % _PAIR]
+        bits //= _PAIR
+    return encoded + _END[bits]
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file from compressed blocks. The sync marker is a hash of the content: same content,
-    same bytes.
+    """A whole file. Its sync marker is a hash of the content, so the same content has the same
+    bytes.
+
+    Args:
+        schema: the schema of the records, in JSON.
+        codec: the name of the codec, as the header has it.
+        blocks: the blocks, compressed. Those without records are left out.
     """
-    kept = [block for block in blocks if block.records]
+    filled = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
-    for block in kept:
+    for block in filled:
         digest.update(block.data)
     sync = digest.digest()
     return b"".join(
-        [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in kept)]
+        [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in filled)]
     )
 
 
@@ -145,40 +164,63 @@ def encode_block(block: AvroBlock, sync: bytes) -> bytes:
 
 
 def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a metadata file given as bytes, in any of Avro's codecs, and its blocks,
-    decompressed one at a time. `path` is for messages. Raises `CorruptMetadata` if the bytes are
-    not a whole Avro file or would hold far more than their size allows, `UnsupportedFeature` for an
-    unknown codec, also while the blocks are iterated.
+    """The schema of a metadata file in any of Avro's codecs, and its blocks, decompressed one at a
+    time.
+
+    Args:
+        data: the bytes of the file.
+        path: the file, for messages.
+
+    Raises, also while the blocks are iterated:
+        CorruptMetadata: the bytes are not a whole Avro file, or would hold far more than their size
+            allows.
+        UnsupportedFeature: the codec is unknown.
     """
-    schema, codec, cursor, sync = _opened(pa.BufferReader(data), path)
-    return schema, _metadata_blocks(cursor, codec, sync)
+    opened = _opened(pa.BufferReader(data), path)
+    return opened.schema, _metadata_blocks(opened)
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
-    """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises
-    `CorruptMetadata`.
+    """The schema and the codec of a file, and its blocks, still compressed. `data` is the bytes of
+    the file, `path` is for messages. Raises `CorruptMetadata`.
     """
-    schema, codec, cursor, sync = _opened(pa.BufferReader(data), path)
-    return schema, codec, list(_packed(cursor, sync))
+    opened = _opened(pa.BufferReader(data), path)
+    return opened.schema, opened.codec, list(_packed(opened))
 
 
 def decompress(codec: str, data: bytes, path: str) -> bytes:
-    """The plain bytes of a block. Raises `CorruptMetadata`, and `UnsupportedFeature` for an unknown
-    codec.
+    """The plain bytes of a block of a metadata file. `path` is for messages. Raises
+    `CorruptMetadata`, and `UnsupportedFeature` for an unknown codec.
     """
     return _plain(codec, data, _Cursor(pa.BufferReader(data), path), MOST_PLAIN)
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow
-    file. Raises what `blocks_of` raises, also while the blocks are iterated.
+    file, `path` is for messages. Raises what `blocks_of` raises, also while the blocks are
+    iterated.
     """
-    schema, codec, cursor, sync = _opened(source, path)
-    return schema, _data_blocks(cursor, codec, sync)
+    opened = _opened(source, path)
+    return opened.schema, _data_blocks(opened)
 
 
-def _opened(source: Any, path: str) -> "tuple[str, str, _Cursor, bytes]":
-    """The schema, the codec, the place of the first block, and the sync marker."""
+class _OpenedFile(NamedTuple):
+    """A file whose header has been read.
+
+    Attributes:
+        schema: the schema of its records, in JSON.
+        codec: the codec of its blocks.
+        cursor: the position of the first block.
+        sync: the marker that ends each block.
+    """
+
+    schema: str
+    codec: str
+    cursor: "_Cursor"
+    sync: bytes
+
+
+def _opened(source: Any, path: str) -> _OpenedFile:
     cursor = _Cursor(source, path)
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
@@ -186,34 +228,44 @@ def _opened(source: Any, path: str) -> "tuple[str, str, _Cursor, bytes]":
     sync = cursor.take(SYNC_SIZE)
     codec = header.get(b"avro.codec", b"null").decode("utf-8", "replace")
     try:
-        return header[b"avro.schema"].decode(), codec, cursor, sync
+        schema = header[b"avro.schema"].decode()
     except (KeyError, UnicodeDecodeError):
         raise cursor.corrupt("its header holds no schema") from None
+    return _OpenedFile(schema=schema, codec=codec, cursor=cursor, sync=sync)
 
 
-def _metadata_blocks(cursor: "_Cursor", codec: str, sync: bytes) -> Iterator[AvroBlock]:
-    left, records = _MOST_WHOLE + _RATIO * cursor.size, _MOST_RECORDS + cursor.size
-    for block in _packed(cursor, sync):
-        records -= block.records
-        if records < 0:
+def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
+    """The plain blocks of a metadata file, within the limits above."""
+    cursor = file.cursor
+    remaining_bytes = _MOST_PLAIN_IN_FILE + _PLAIN_PER_BYTE * cursor.size
+    remaining_records = _MOST_RECORDS + cursor.size
+    for block in _packed(file):
+        remaining_records -= block.records
+        if remaining_records < 0:
             raise cursor.corrupt("it claims more records than a file of its size can hold")
-        plain = _plain(codec, block.data, cursor, min(left, MOST_PLAIN))
-        left -= len(plain)
+        plain = _plain(file.codec, block.data, cursor, min(remaining_bytes, MOST_PLAIN))
+        remaining_bytes -= len(plain)
         yield AvroBlock(block.records, plain)
 
 
-def _data_blocks(cursor: "_Cursor", codec: str, sync: bytes) -> Iterator[AvroBlock]:
-    for block in _packed(cursor, sync):
-        plain = _plain(codec, block.data, cursor, _MOST_DATA)
+def _data_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
+    """The plain blocks of a data file, within the limits above."""
+    for block in _packed(file):
+        plain = _plain(file.codec, block.data, file.cursor, _MOST_DATA)
         if block.records > max(len(plain), _MOST_RECORDS):
-            raise cursor.corrupt(f"a block of {len(plain)} bytes claims {block.records} records")
+            raise file.cursor.corrupt(
+                f"a block of {len(plain)} bytes claims {block.records} records"
+            )
         yield AvroBlock(block.records, plain)
 
 
-def _packed(cursor: "_Cursor", sync: bytes) -> Iterator[AvroBlock]:
+def _packed(file: _OpenedFile) -> Iterator[AvroBlock]:
+    """The compressed blocks."""
+    cursor = file.cursor
     while cursor.at < cursor.size:
-        count, packed = cursor.long(), cursor.take(cursor.long())
-        if cursor.take(SYNC_SIZE) != sync:
+        count = cursor.long()
+        packed = cursor.take(cursor.long())
+        if cursor.take(SYNC_SIZE) != file.sync:
             raise cursor.corrupt(f"the block that ends at byte {cursor.at} is damaged")
         if count < 0:
             raise cursor.corrupt(f"a block claims {count} records")
@@ -242,10 +294,11 @@ class _Cursor(ByteCursor):
         return taken
 
     def long(self) -> int:
+        """The next number."""
         return unzigzag(self.varint())
 
-    def corrupt(self, why: str) -> CorruptMetadata:
-        return corrupt(self.path, self.size, why)
+    def corrupt(self, reason: str) -> CorruptMetadata:
+        return corrupt(self.path, self.size, reason)
 
     _error = corrupt
 
@@ -262,23 +315,34 @@ def _read_header(cursor: "_Cursor") -> dict[bytes, bytes]:
 
 
 def _plain(codec: str, packed: bytes, cursor: "_Cursor", limit: int) -> bytes:
+    """The plain bytes of a block, up to `limit` bytes."""
     if codec not in CODECS:
-        cure = "Set manifest.compression to zstd and rewrite the manifests with the engine that wrote it."
-        text = f"{cursor.path} is compressed with {codec!r:.80}, which is not an Avro codec. {cure}"
-        raise UnsupportedFeature(text, path=cursor.path, codec=codec)
+        raise UnsupportedFeature(
+            f"{cursor.path} is compressed with {codec!r:.80}, which is not an Avro codec. "
+            "Set manifest.compression to zstd "
+            "and rewrite the manifests with the engine that wrote it.",
+            path=cursor.path,
+            codec=codec,
+        )
     try:
         if codec != "snappy":
             return decompressed(codec, packed, limit)
         # A CRC-32 of the plain bytes follows, big endian.
         plain = decompressed(codec, packed[:-4], limit)
-    except ValueError as why:
-        raise cursor.corrupt(f"the block that ends at byte {cursor.at} {why}") from None
+    except ValueError as error:
+        raise cursor.corrupt(f"the block that ends at byte {cursor.at} {error}") from None
     if zlib.crc32(plain).to_bytes(4, "big") != packed[-4:]:
         raise cursor.corrupt("the checksum of a block is wrong")
     return plain
 
 
-def corrupt(path: str, size: int, why: str) -> CorruptMetadata:
-    """The error for a metadata file of `size` bytes that cannot be read."""
-    text = f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table back to a"
-    return CorruptMetadata(f"{text} snapshot that does not use it.", path=path)
+def corrupt(path: str, size: int, reason: str) -> CorruptMetadata:
+    """The error for a metadata file of `size` bytes that cannot be read. `reason` is a clause, such
+    as "it is not an Avro file".
+    """
+    return CorruptMetadata(
+        f"{path} cannot be read: {reason} ({size} bytes). "
+        "Restore the file from a backup, "
+        "or roll the table back to a snapshot that does not use it.",
+        path=path,
+    )

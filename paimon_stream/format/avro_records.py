@@ -31,10 +31,15 @@ _MOST_EMPTY: Final = 1
 
 Holds: TypeAlias = Callable[[bytes], bool] | None
 Blocks: TypeAlias = Callable[[AvroBlock], bool] | None
-_STEPS: Final = [one.split(".") for one in PATHS]
+_FIELD_NAMES: Final = [path.split(".") for path in PATHS]
+"""For each path, the names of the fields from the record down to the value."""
+
 _END: Final = zigzag(0)
-_MOST_TEXT: Final = 1 << 20
+_BLOCK: Final = "paimon_stream_block"
+_RECORDS: Final = "records"
+_MOST_CHARACTERS: Final = 1 << 20
 """The most characters in the schema of a metadata file. Java's schema of manifests has 2,300."""
+
 # What fastavro raises on bytes that do not fit their schema.
 _BROKEN: Final = (
     EOFError,
@@ -50,12 +55,21 @@ _BROKEN: Final = (
 def read_records(
     data: bytes, path: str, wanted: bytes, version: int
 ) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts. `wanted` is the schema to read them as (JSON), `version`
-    the value that `_VERSION` must have, `path` is for messages. Only one block is in memory at a
-    time. Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
+    """The records of all blocks as dicts. Only one block is in memory at a time.
+
+    Args:
+        data: the bytes of the file.
+        path: the file, for messages.
+        wanted: the schema to read the records as, in JSON.
+        version: the value that `_VERSION` must have.
+
+    Raises:
+        CorruptMetadata: the file cannot be read.
+        UnknownVersion: a record has another version.
+        UnsupportedFeature: the codec is unknown.
     """
-    text, blocks = blocks_of(data, path)
-    schemas = _checked_schemas(text, wanted, len(data), path)
+    schema, blocks = blocks_of(data, path)
+    schemas = _checked_schemas(schema, wanted, len(data), path)
     budget = _Budget(len(data), path)
     for block in blocks:
         budget.spend(_SMALL_PER_RECORD * block.records)
@@ -73,11 +87,19 @@ def read_rows(
 ) -> Iterator[tuple[Any, ...]]:
     """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for
     a field that the writer did not have. `read_entries` reads blocks whose schema is `wanted`.
-    `wants` chooses records by their first value, `of_interest` blocks. Raises what `read_records`
-    raises.
+
+    Args:
+        data: the bytes of the manifest.
+        path: the manifest, for messages.
+        wanted: the schema to read the entries as, in JSON.
+        version: the value that `_VERSION` must have.
+        wants: chooses entries by their first value, the partition; None for all.
+        of_interest: chooses blocks; None for all.
+
+    Raises what `read_records` raises.
     """
-    text, blocks = blocks_of(data, path)
-    schemas = _checked_schemas(text, wanted, len(data), path)
+    schema, blocks = blocks_of(data, path)
+    schemas = _checked_schemas(schema, wanted, len(data), path)
     budget = _Budget(len(data), path)
     for block in blocks:
         if not block.records or (of_interest is not None and not of_interest(block)):
@@ -88,40 +110,53 @@ def read_rows(
             with suppress(ValueError, IndexError):
                 rows = read_entries(block.data, block.records, version, wants, budget.spend)
         if rows is None:
-            records = _records(block, schemas, version, budget)
-            rows = (tuple([_at(record, names) for names in _STEPS]) for record in records)
-            rows = rows if wants is None else (row for row in rows if wants(row[0]))
+            rows = _generic_rows(_records(block, schemas, version, budget), wants)
         yield from rows
 
 
+def _generic_rows(records: Iterable[Mapping[str, Any]], wants: Holds) -> Iterator[tuple[Any, ...]]:
+    """The values at `PATHS` of the records that are wanted."""
+    for record in records:
+        row = tuple([_value_at(record, names) for names in _FIELD_NAMES])
+        if wants is None or wants(row[0]):
+            yield row
+
+
 class _Budget:
-    """The bytes of small values that are left to a file. They bound the time and the memory to read
-    it.
+    """How many bytes of small values a file may still have. They bound the time and the memory to
+    read it.
     """
 
     def __init__(self, size: int, path: str) -> None:
-        self.size, self.path = size, path
-        self._left = _MOST_SMALL + _SMALL_PER_BYTE * size
+        self.size = size
+        self.path = path
+        self._remaining = _MOST_SMALL + _SMALL_PER_BYTE * size
 
     def spend(self, amount: int) -> None:
         """Raises `CorruptMetadata` if the file has more than a file of its size may have."""
-        self._left -= amount
-        if self._left < 0:
+        self._remaining -= amount
+        if self._remaining < 0:
             raise self.corrupt("it has more small values than a file of its size can hold")
 
-    def corrupt(self, why: str) -> CorruptMetadata:
-        return corrupt(self.path, self.size, why)
+    def corrupt(self, reason: str) -> CorruptMetadata:
+        return corrupt(self.path, self.size, reason)
 
 
-def _at(record: Any, names: Sequence[str]) -> Any:
+def _value_at(record: Any, names: Sequence[str]) -> Any:
+    """The value inside a record that these names of fields lead to."""
+    value = record
     for name in names:
-        record = record.get(name)
-    return record
+        value = value.get(name)
+    return value
 
 
 class _Schemas(NamedTuple):
-    """The schemas of an array of a file's records: as they were written, and as they are read (None
-    if every field is wanted). `exact` means that the records have the wanted schema and no other.
+    """The schemas of an array of a file's records, each in the form that `_record_of_array` gives.
+
+    Attributes:
+        written: as the writer has put it into the file.
+        read: without the fields that are not wanted; None if every field is wanted.
+        exact: whether the records have exactly the wanted schema.
     """
 
     written: Any
@@ -129,131 +164,160 @@ class _Schemas(NamedTuple):
     exact: bool
 
 
-def _checked_schemas(text: str, wanted: bytes, size: int, path: str) -> _Schemas:
+def _checked_schemas(schema: str, wanted: bytes, size: int, path: str) -> _Schemas:
     """The schemas of a file. Raises `CorruptMetadata` if the records cannot be read as `wanted`."""
-    if len(text) > _MOST_TEXT:
-        raise corrupt(path, size, f"the Avro schema in its header has {len(text):,} characters")
+    if len(schema) > _MOST_CHARACTERS:
+        raise corrupt(path, size, f"the Avro schema in its header has {len(schema):,} characters")
     try:
-        found = _schemas_of(text, wanted)
-    except (*_BROKEN, *SCHEMA_ERRORS) as why:
-        reason = f": {in_words(why)}" if isinstance(why, ValueError) else ""
-        raise corrupt(path, size, f"the Avro schema in its header is not valid{reason}") from None
-    if isinstance(found, str):
-        raise corrupt(path, size, found)
-    return found
+        schemas = _schemas_of(schema, wanted)
+    except ValueError as error:
+        raise corrupt(
+            path, size, f"the Avro schema in its header is not valid: {in_words(error)}"
+        ) from None
+    except (*_BROKEN, *SCHEMA_ERRORS):
+        raise corrupt(path, size, "the Avro schema in its header is not valid") from None
+    if isinstance(schemas, str):
+        raise corrupt(path, size, schemas)
+    return schemas
 
 
 @lru_cache(maxsize=32)
-def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
+def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
     """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files
     of a table have few different schemas, and checking one takes longer than reading a small file.
     """
-    items, meant = _without(parse_json(text)), json.loads(wanted)
-    written = parsed_array(items, _MOST_EMPTY)
-    problem = _misfit(meant, written["items"])
+    written_record = _without_logical_types(parse_json(schema))
+    wanted_record = json.loads(wanted)
+    written = parsed_array(written_record, _MOST_EMPTY)
+    problem = _misfit(wanted_record, written["items"])
     if problem:
         return problem
-    fewer = _projected(items, meant)  # no memory is spent on fields that are not wanted
-    read = None if fewer == items else parsed_array(fewer, _MOST_EMPTY)
-    return _Schemas(written, read, written == parsed_array(_without(meant), _MOST_EMPTY))
+    # No memory is spent on fields that are not wanted.
+    projected = _projected(written_record, wanted_record)
+    read = None if projected == written_record else _record_of_array(projected)
+    exact = parsed_array(_without_logical_types(wanted_record), _MOST_EMPTY)
+    return _Schemas(written=_record_of_array(written_record), read=read, exact=written == exact)
+
+
+def _record_of_array(record: Any) -> Any:
+    """The parsed schema of a record whose only field is an array of such records. It has the bytes
+    of that array. fastavro parses the schema of an array again in each call, which takes as long as
+    reading a small manifest list, and that of a record only once.
+    """
+    parsed_array(record, _MOST_EMPTY)
+    field = {"name": _RECORDS, "type": {"type": "array", "items": record}}
+    return fastavro.parse_schema({"type": "record", "name": _BLOCK, "fields": [field]})
 
 
 def _records(
     block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
 ) -> Iterator[Mapping[str, Any]]:
-    """Reads a block in one call, as an Avro array: it only lacks the count before the items and the
-    end mark. How many of its bytes are small values is known only afterwards, so the last block may
-    have more than are left.
+    """Reads a block in one call, as an Avro array. A block only lacks the count before the items
+    and the mark at the end. How many of its bytes are small values is known only afterwards, so the
+    last block may have more of them than the budget allows.
     """
     count, packed = block
     if not count:
         return
     source = BytesIO(b"".join((zigzag(count), packed, _END)))
     try:
-        records = fastavro.schemaless_reader(source, schemas.written, schemas.read)
+        block_record: Any = fastavro.schemaless_reader(source, schemas.written, schemas.read)
+        records = block_record[_RECORDS]
     except _BROKEN:
         raise budget.corrupt("its records do not fit the schema in its header") from None
     if not isinstance(records, list) or len(records) != count or source.read(1):
         raise budget.corrupt(f"a block does not hold the {count} records it claims")
-    budget.spend(max(0, len(packed) - sum(_at_once(one, budget) for one in records)))
+    read_at_once = sum(_read_at_once(record, budget) for record in records)
+    budget.spend(max(0, len(packed) - read_at_once))
     for record in records:
         if not isinstance(record, dict):
             raise budget.corrupt("it does not hold records")
         if record["_VERSION"] != version:
-            text = f"{budget.path} is of version {record['_VERSION']}; this release reads version {version}. Rewrite"
             raise UnknownVersion(
-                f"{text} the table with a newer Paimon, or upgrade this package.", path=budget.path
+                f"{budget.path} is of version {record['_VERSION']}; "
+                f"this release reads version {version}. "
+                "Rewrite the table with a newer Paimon, or upgrade this package.",
+                path=budget.path,
             )
         yield record
 
 
-def _at_once(value: Any, budget: _Budget) -> int:
-    """How many bytes of a value are texts and bytes. Records in it are spent as such."""
+def _read_at_once(value: Any, budget: _Budget) -> int:
+    """How many bytes of a value are texts and bytes, each of which is read at once. Records in
+    arrays inside the value are spent from the budget.
+    """
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, dict):
-        return sum([_at_once(one, budget) for one in value.values()])
+        return sum([_read_at_once(member, budget) for member in value.values()])
     if isinstance(value, list) and value and not isinstance(value[0], (int, type(None))):
         if isinstance(value[0], dict):
             budget.spend(_SMALL_PER_INNER * len(value))
-        return sum([_at_once(one, budget) for one in value])
+        return sum([_read_at_once(item, budget) for item in value])
     return 0
 
 
 def _projected(node: Any, wanted: Any) -> Any:
     """The schema without the fields that are not wanted."""
-    wanted = wanted[1] if isinstance(wanted, list) else wanted
+    if isinstance(wanted, list):
+        wanted = wanted[1]  # of ["null", type]
     if isinstance(node, list):
-        return [one if one == "null" else _projected(one, wanted) for one in node]
+        return [branch if branch == "null" else _projected(branch, wanted) for branch in node]
     if not isinstance(node, dict) or not isinstance(wanted, dict):
         return node
     if "items" in node and "items" in wanted:
         return {**node, "items": _projected(node["items"], wanted["items"])}
     if "fields" not in node or "fields" not in wanted:
         return node
-    types = {one["name"]: one["type"] for one in wanted["fields"]}
-    kept = [one for one in node["fields"] if one["name"] in types]
-    return {
-        **node,
-        "fields": [{**one, "type": _projected(one["type"], types[one["name"]])} for one in kept],
-    }
+    wanted_types = {field["name"]: field["type"] for field in wanted["fields"]}
+    fields = [
+        {**field, "type": _projected(field["type"], wanted_types[field["name"]])}
+        for field in node["fields"]
+        if field["name"] in wanted_types
+    ]
+    return {**node, "fields": fields}
 
 
-def _misfit(wanted: Any, found: Any) -> str | None:
-    """What is wrong with a writer schema; None if its records can be read as `wanted`."""
-    if not isinstance(found, dict) or found.get("type") != "record":
+def _misfit(wanted: Any, written: Any) -> str | None:
+    """What is wrong with a writer's schema; None if its records can be read as `wanted`."""
+    if not isinstance(written, dict) or written.get("type") != "record":
         return "it does not hold records"
-    present = {one["name"]: one["type"] for one in found["fields"]}
-    if len(present) < len(found["fields"]):
+    written_types = {field["name"]: field["type"] for field in written["fields"]}
+    if len(written_types) < len(written["fields"]):
         return "one of its fields comes twice"
-    for one in wanted["fields"]:
-        name, type_ = one["name"], one["type"]
-        nullable = isinstance(type_, list)
-        if name not in present:
+    for field in wanted["fields"]:
+        name = field["name"]
+        wanted_type = field["type"]
+        nullable = isinstance(wanted_type, list)
+        if name not in written_types:
             if nullable:
                 continue
             return f"its records have no {name}"
-        branches = present[name] if isinstance(present[name], list) else [present[name]]
-        values = [branch for branch in branches if branch != "null"]
-        if len(values) != 1 or (len(branches) > 1 and not nullable):
+        branches = _branches(written_types[name])
+        value_types = [branch for branch in branches if branch != "null"]
+        if len(value_types) != 1 or (len(branches) > 1 and not nullable):
             return f"its field {name} is of another type"
-        core = type_[1] if nullable else type_
-        if isinstance(core, dict) and core["type"] == "record":
-            inner = _misfit(core, values[0])
-            if inner:
-                return f"in {name}, {inner}"
-        elif _family(core) != _family(values[0]):
+        value_type = wanted_type[1] if nullable else wanted_type
+        if isinstance(value_type, dict) and value_type["type"] == "record":
+            inner_problem = _misfit(value_type, value_types[0])
+            if inner_problem:
+                return f"in {name}, {inner_problem}"
+        elif _family(value_type) != _family(value_types[0]):
             return f"its field {name} is of another type"
     return None
+
+
+def _branches(type_: Any) -> list[Any]:
+    """The types of a union; a type that is no union is the only one."""
+    return type_ if isinstance(type_, list) else [type_]
 
 
 def _family(type_: Any) -> Any:
     """One name for all types that read as the same Python values."""
     if isinstance(type_, dict):
         if type_["type"] == "array":
-            items = type_["items"]
-            branches = items if isinstance(items, list) else [items]
-            return "array", tuple(sorted({str(_family(one)) for one in branches if one != "null"}))
+            item_types = [branch for branch in _branches(type_["items"]) if branch != "null"]
+            return "array", tuple(sorted({str(_family(item)) for item in item_types}))
         return _family(type_["type"])
     return "long" if type_ == "int" else type_
 
@@ -276,51 +340,92 @@ _NAMED: Final = ("record", "error", "fixed", "enum")
 
 
 def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
-    """The parsed schema of an array of such records. `most_empty` is the most values without bytes
-    in one. Raises `ValueError` for a type that holds itself (its values could nest without end),
-    and for an array of values or many members without bytes (nothing but their number says how many
-    there are). Raises one of `SCHEMA_ERRORS`, or an error of Python, for an invalid schema.
+    """The parsed schema of an array of such records.
+
+    Args:
+        items: the schema of a record, as JSON values.
+        most_empty: how many values without bytes a record may have.
+
+    Raises:
+        ValueError: a type holds itself, so its values could nest without end; or an array has
+            values without bytes, or a record has many members without bytes, so nothing but their
+            number says how many there are.
+        Exception: one of `SCHEMA_ERRORS`, or an error of Python, for an invalid schema.
     """
     parsed = fastavro.parse_schema({"type": "array", "items": items})
-    _weigh(parsed["items"], {"null": (True, 1)}, most_empty)
+    _weigh(parsed["items"], {"null": _Weight(is_empty=True, empty_values=1)}, most_empty)
     return parsed
 
 
-def _without(node: Any) -> Any:
+def _without_logical_types(node: Any) -> Any:
     """The schema without logical types: values are wanted as they are stored."""
     if isinstance(node, dict):
-        return {key: _without(value) for key, value in node.items() if key != "logicalType"}
-    return [_without(one) for one in node] if isinstance(node, list) else node
+        return {
+            key: _without_logical_types(value)
+            for key, value in node.items()
+            if key != "logicalType"
+        }
+    if isinstance(node, list):
+        return [_without_logical_types(item) for item in node]
+    return node
 
 
-def _weigh(
-    node: Any, known: dict[str, tuple[bool, int] | None], most_empty: int
-) -> tuple[bool, int]:
-    """Whether all values of a type have no bytes, and how many values without bytes one value of it
-    holds. `known` says so of named types; None for those that are not finished.
+class _Weight(NamedTuple):
+    """What a type costs in bytes.
+
+    Attributes:
+        is_empty: whether none of its values has bytes.
+        empty_values: how many values without bytes a value of it holds, itself included.
+    """
+
+    is_empty: bool
+    empty_values: int
+
+
+def _weigh(node: Any, known: dict[str, _Weight | None], most_empty: int) -> _Weight:
+    """The weight of a type. `known` has the weights of named types; None for those that are not
+    finished.
     """
     if isinstance(node, str):
-        found = known.get(node, (False, 0))
-        if found is None:
+        weight = known.get(node, _Weight(is_empty=False, empty_values=0))
+        if weight is None:
             raise ValueError(f"the type {node[:80]!r} holds itself")
-        return found
+        return weight
     if isinstance(node, list):  # a union has a byte that says which of its types comes
-        return False, sum(_weigh(one, known, most_empty)[1] for one in node if one != "null")
+        branches = [_weigh(branch, known, most_empty) for branch in node if branch != "null"]
+        return _Weight(is_empty=False, empty_values=_empty_values(branches))
     kind = node["type"]
-    if kind in ("array", "map"):
-        empty, inside = _weigh(node["items" if kind == "array" else "values"], known, most_empty)
-        if empty and kind == "array":
+    if kind == "array":
+        item = _weigh(node["items"], known, most_empty)
+        if item.is_empty:
             raise ValueError("an array in it has values without bytes")
-        return False, inside
+        return _Weight(is_empty=False, empty_values=item.empty_values)
+    if kind == "map":
+        value = _weigh(node["values"], known, most_empty)
+        return _Weight(is_empty=False, empty_values=value.empty_values)
     if kind not in _NAMED:
         return _weigh(kind, known, most_empty)
     known[node["name"]] = None
-    parts = [_weigh(one["type"], known, most_empty) for one in node.get("fields", ())]
-    empty = (
-        node["size"] == 0 if kind == "fixed" else kind != "enum" and all(one for one, _ in parts)
-    )
-    inside = sum(count for _, count in parts) + empty
-    if inside > most_empty:
+    members = [_weigh(field["type"], known, most_empty) for field in node.get("fields", ())]
+    is_empty = _is_empty(node, members)
+    empty_values = _empty_values(members)
+    if is_empty:
+        empty_values += 1
+    if empty_values > most_empty:
         raise ValueError(f"more than {most_empty} of its values have no bytes")
-    known[node["name"]] = empty, inside
-    return empty, inside
+    named = _Weight(is_empty=is_empty, empty_values=empty_values)
+    known[node["name"]] = named
+    return named
+
+
+def _empty_values(weights: Iterable[_Weight]) -> int:
+    return sum(weight.empty_values for weight in weights)
+
+
+def _is_empty(node: Any, members: Sequence[_Weight]) -> bool:
+    """Whether no value of a named type has bytes."""
+    if node["type"] == "fixed":
+        return bool(node["size"] == 0)
+    if node["type"] == "enum":
+        return False
+    return all(member.is_empty for member in members)

@@ -22,8 +22,8 @@ _WordColumn = int | Words
 """One word of every row: a single number if it is the same in all rows, else one number per row."""
 
 FEW_ROWS: Final = 16
-"""Below this many rows a numpy call per word does not pay: the longest rows are finished one by
-one.
+"""Below this many rows a numpy call per word does not pay. So few rows, the longest, are finished
+one by one.
 """
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -77,9 +77,14 @@ def is_reserved(type_: DataType) -> bool:
     return type_.is_timestamp and type_.precision > COMPACT_TIMESTAMP
 
 
-class _Text(NamedTuple):
-    """Where the bytes of each row are. `near` has the 8 bytes from each position on, zeros after
-    the last text.
+class _Texts(NamedTuple):
+    """The texts of a column.
+
+    Attributes:
+        raw: the bytes of all texts, then 8 zeros.
+        near: for each position in `raw`, the 8 bytes from there on, as one word.
+        starts: where the text of each row begins in `raw`.
+        lengths: the bytes of each row's text; 0 for NULL.
     """
 
     raw: npt.NDArray[np.uint8]
@@ -89,55 +94,101 @@ class _Text(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One column: its slots (without offsets), its NULLs, and its variable part: words that every
-    row has, or text.
+    """One column in words.
+
+    Attributes:
+        slot: the slot of each row. Offsets into the variable part are still missing.
+        null: which rows are NULL; None if none is.
+        tail: the words that every row has in the variable part.
+        texts: what rows have in the variable part if the column is text or bytes.
     """
 
     slot: Words
     null: Flags | None
     tail: tuple[Words, ...] = ()
-    text: _Text | None = None
+    texts: _Texts | None = None
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
-    """The rows of these columns, which have equal lengths and atomic types. A column is cast to the
-    in-memory type of its Paimon type if needed. Raises `InvalidData` if that loses something,
-    `UnsupportedFeature` for nested types.
+    """The rows of these columns. A column is cast to the in-memory type of its Paimon type if
+    needed.
+
+    Args:
+        columns: the columns, of equal lengths.
+        types: their types, which are atomic.
+
+    Raises:
+        InvalidData: a cast loses something.
+        UnsupportedFeature: a type is nested.
     """
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
-    header, rows = _header(parts), len(columns[0]) if columns else 0
-    end: int | Ints = 8 * (len(header) + len(parts))
-    placed: list[int | Ints] = []
+    header = _header(parts)
+    offsets_in_row, size = _offsets_in_row(parts, 8 * (len(header) + len(parts)))
+    rows = _RowWords(len(columns[0]) if columns else 0, size)
+    for i, word in enumerate(header):
+        rows.put(i, word)
+    for i, (part, offset) in enumerate(zip(parts, offsets_in_row, strict=True), start=len(header)):
+        pointer = np.asarray(offset, np.uint64) << np.uint64(32)
+        if part.texts is not None:
+            rows.put(i, np.where(part.texts.lengths > INLINE, part.slot | pointer, part.slot))
+            rows.put_texts(offset // 8, part.texts)
+        elif part.tail:
+            rows.put(i, part.slot | pointer)
+            for k, tail in enumerate(part.tail):
+                rows.put(offset // 8 + k, tail)
+        else:
+            rows.put(i, part.slot)
+    return EncodedRows(data=rows.words.view(np.uint8), offsets=rows.offsets)
+
+
+def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints], int | Ints]:
+    """Where the variable part of each column begins in a row, and the size of a row, in bytes: a
+    number if it is the same for all rows, else one per row. The first variable part begins at
+    `start`.
+    """
+    offsets: list[int | Ints] = []
+    end: int | Ints = start
     for part in parts:
-        placed.append(end)
-        if part.text is None:
+        offsets.append(end)
+        if part.texts is None:
             end = end + 8 * len(part.tail)
         else:
-            end = end + np.where(part.text.lengths > INLINE, part.text.lengths + 7 & -8, 0)
-    if isinstance(end, int):  # all rows have this size
-        offsets = np.arange(rows + 1, dtype=np.int64) * end
-        words = np.empty(offsets[-1] // 8, np.uint64)
-    else:
-        offsets = np.append(0, np.cumsum(end))
-        words, first = np.zeros(offsets[-1] // 8, np.uint64), offsets[:-1] // 8
+            end = end + np.where(part.texts.lengths > INLINE, part.texts.lengths + 7 & -8, 0)
+    return offsets, end
 
-    def put(at: int | Ints, column: _WordColumn) -> None:
-        """Writes one word of every row."""
-        words[slice(at, None, end // 8) if isinstance(end, int) else first + at] = column
 
-    for i, word in enumerate(header):
-        put(i, word)
-    for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
-        slot, pointer = part.slot, np.asarray(place, np.uint64) << np.uint64(32)
-        if part.text is not None:
-            slot = np.where(part.text.lengths > INLINE, slot | pointer, slot)
-            _scatter(words, first + place // 8, part.text)
-        elif part.tail:
-            slot = slot | pointer
-            for k, tail in enumerate(part.tail):
-                put(place // 8 + k, tail)
-        put(i, slot)
-    return EncodedRows(data=words.view(np.uint8), offsets=offsets)
+class _RowWords:
+    """Rows back to back, filled word by word, for all rows at once.
+
+    Attributes:
+        words: the words of all rows.
+        offsets: where each row begins, in bytes, and where the last one ends.
+    """
+
+    def __init__(self, rows: int, size: int | Ints) -> None:
+        """`size` is the bytes of a row: a number for all rows, or one per row, as with text."""
+        self._size = size
+        if isinstance(size, int):
+            self.offsets = np.arange(rows + 1, dtype=np.int64) * size
+            self.words = np.empty(self.offsets[-1] // 8, np.uint64)
+            self._starts = np.empty(0, np.int64)  # of rows that differ in size
+        else:
+            self.offsets = np.append(0, np.cumsum(size))
+            self.words = np.zeros(self.offsets[-1] // 8, np.uint64)
+            self._starts = self.offsets[:-1] // 8
+
+    def put(self, position: int | Ints, column: _WordColumn) -> None:
+        """Writes the word at this position, counted in words, of every row."""
+        if isinstance(self._size, int):
+            self.words[slice(position, None, self._size // 8)] = column
+        else:
+            self.words[self._starts + position] = column
+
+    def put_texts(self, position: int | Ints, texts: _Texts) -> None:
+        """Writes the texts that do not fit into a slot, from this position on. Rows with text
+        differ in size.
+        """
+        _scatter(self.words, self._starts + position, texts)
 
 
 def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
@@ -151,23 +202,29 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
     return header
 
 
-def _scatter(words: Words, targets: Ints, text: _Text) -> None:
+def _scatter(words: Words, targets: Ints, texts: _Texts) -> None:
     """Writes the texts that do not fit into a slot, word by word, for all rows that have such a
     word.
     """
-    rows = np.flatnonzero(text.lengths > INLINE)
-    sources, targets, left = text.starts[rows], targets[rows], text.lengths[rows]
-    while len(left) >= FEW_ROWS:
-        words[targets] = text.near[sources] & _LOW_BYTES[np.minimum(left, 8)]
-        sources, targets, left = sources + 8, targets + 1, left - 8
-        if left.min() <= 0:
-            going_on = left > 0
-            sources, targets, left = sources[going_on], targets[going_on], left[going_on]
+    rows = np.flatnonzero(texts.lengths > INLINE)
+    sources = texts.starts[rows]
+    targets = targets[rows]
+    remaining = texts.lengths[rows]
+    while len(remaining) >= FEW_ROWS:
+        words[targets] = texts.near[sources] & _LOW_BYTES[np.minimum(remaining, 8)]
+        sources = sources + 8
+        targets = targets + 1
+        remaining = remaining - 8
+        if remaining.min() <= 0:
+            unfinished = remaining > 0
+            sources = sources[unfinished]
+            targets = targets[unfinished]
+            remaining = remaining[unfinished]
     data = words.view(np.uint8)
     for source, target, length in zip(
-        sources.tolist(), targets.tolist(), left.tolist(), strict=True
+        sources.tolist(), targets.tolist(), remaining.tolist(), strict=True
     ):
-        data[8 * target : 8 * target + length] = text.raw[source : source + length]
+        data[8 * target : 8 * target + length] = texts.raw[source : source + length]
 
 
 # -- columns to words
@@ -179,9 +236,9 @@ def _cast(column: pa.Array, type_: DataType) -> pa.Array:
         return column
     try:
         return column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidData(
-            f"Arrow {column.type} does not fit into {type_}: {why}", type=str(type_)
+            f"Arrow {column.type} does not fit into {type_}: {error}", type=str(type_)
         ) from None
 
 
@@ -207,10 +264,13 @@ def _part(column: pa.Array, type_: DataType) -> _Part:
 
 
 def _raw(column: pa.Array, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
-    """The values as they lie in memory; those of NULLs are undefined."""
+    """The values as they lie in memory; those of NULLs are undefined. Each row has `per_row` of
+    them.
+    """
     if not len(column):
         return np.empty(0, dtype)
-    start, end = column.offset * per_row, (column.offset + len(column)) * per_row
+    start = column.offset * per_row
+    end = (column.offset + len(column)) * per_row
     return np.frombuffer(column.buffers()[1], dtype, end)[start:]
 
 
@@ -232,20 +292,26 @@ def _timestamp_part(column: pa.Array, type_: DataType, null: Flags | None) -> _P
 
 def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Part:
     pairs = _raw(column, np.uint64, 2).reshape(-1, 2)
-    low, high = pairs[:, 0], pairs[:, 1]
+    low = pairs[:, 0]
+    high = pairs[:, 1]
     if not is_reserved(type_):
         return _Part(slot=_zeroed(low, null), null=null)
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     size = _byte_length(low ^ sign, high ^ sign)
-    # The digits go to the front, big endian: shift them up as one number of 128 bits, then swap
-    #     bytes.
+    # The digits go to the front, big endian: they are shifted up as one number of 128 bits, first
+    # by a whole word where that is enough, then within the words. Then the bytes are swapped.
     shift = (16 - size) * 8
-    across, within = shift >= 64, (shift % 64).astype(np.uint64)
-    top, rest = np.where(across, low, high), np.where(across, np.uint64(0), low)
-    carried = np.where(within > 0, rest >> (np.uint64(64) - np.maximum(within, 1)), np.uint64(0))
-    first, second = (top << within | carried).byteswap(), (rest << within).byteswap()
+    by_a_word = shift >= 64
+    bits = (shift % 64).astype(np.uint64)
+    upper = np.where(by_a_word, low, high)
+    lower = np.where(by_a_word, np.uint64(0), low)
+    carried = np.where(bits > 0, lower >> (np.uint64(64) - np.maximum(bits, 1)), np.uint64(0))
+    first_word = (upper << bits | carried).byteswap()
+    second_word = (lower << bits).byteswap()
     return _Part(
-        _zeroed(size.astype(np.uint64), null), null, (_zeroed(first, null), _zeroed(second, null))
+        slot=_zeroed(size.astype(np.uint64), null),
+        null=null,
+        tail=(_zeroed(first_word, null), _zeroed(second_word, null)),
     )
 
 
@@ -260,34 +326,35 @@ def _byte_length(low: Words, high: Words) -> Ints:
 
 
 def _text_part(column: pa.Array, null: Flags | None) -> _Part:
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    rows = len(column)
-    if rows:
-        dtype = np.int64 if large else np.int32
-        bounds = np.frombuffer(column.buffers()[1], dtype, column.offset + rows + 1)[
-            column.offset :
-        ]
-    else:
-        bounds = np.zeros(1, np.int64)
-    first, last = int(bounds[0]), int(bounds[-1])
-    raw = np.zeros(last - first + 8, np.uint8)
-    if last > first:
-        raw[:-8] = np.frombuffer(column.buffers()[2], np.uint8, last)[first:]
-    near = np.ndarray((last - first + 1,), np.uint64, raw, 0, (1,))
-    starts = bounds[:-1].astype(np.int64) - first
+    texts = _texts(column, null)
+    inline_lengths = np.minimum(texts.lengths, INLINE)
+    inline = texts.near[texts.starts] & _LOW_BYTES[inline_lengths] | _SHORT_TEXT[inline_lengths]
+    slot = np.where(texts.lengths <= INLINE, inline, texts.lengths.view(np.uint64))
+    return _Part(slot=_zeroed(slot, null), null=null, texts=texts)
+
+
+def _texts(column: pa.Array, null: Flags | None) -> _Texts:
+    bounds = _text_bounds(column)
+    start = int(bounds[0])
+    end = int(bounds[-1])
+    raw = np.zeros(end - start + 8, np.uint8)
+    if end > start:
+        raw[:-8] = np.frombuffer(column.buffers()[2], np.uint8, end)[start:]
+    near = np.ndarray((end - start + 1,), np.uint64, raw, 0, (1,))
     lengths = np.diff(bounds).astype(np.int64)
     if null is not None:
         lengths[null] = 0
-    short = lengths <= INLINE
-    at_most = np.minimum(lengths, INLINE)
-    slot = np.where(
-        short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64)
-    )
-    return _Part(
-        slot=_zeroed(slot, null),
-        null=null,
-        text=_Text(raw=raw, near=near, starts=starts, lengths=lengths),
-    )
+    return _Texts(raw=raw, near=near, starts=bounds[:-1].astype(np.int64) - start, lengths=lengths)
+
+
+def _text_bounds(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
+    """Where each row's text begins in the buffer of the column, and where the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int64)
+    is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    dtype = np.int64 if is_large else np.int32
+    count = column.offset + len(column) + 1
+    return np.frombuffer(column.buffers()[1], dtype, count)[column.offset :]
 
 
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:
@@ -299,29 +366,27 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
     match type_.root:
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             nanos = _NANOS_PER[column.type.unit]
-            return [
-                None if one is None else one * nanos for one in column.view(pa.int64()).to_pylist()
-            ]
+            counts = column.view(pa.int64()).to_pylist()
+            return [None if count is None else count * nanos for count in counts]
         case TypeRoot.DATE | TypeRoot.TIME:
             return list(column.view(pa.int32()).to_pylist())
         case TypeRoot.ARRAY:
             elements = column_values(column.values, type_.items)
             return [None if span is None else elements[span] for span in _spans(column)]
         case TypeRoot.MAP | TypeRoot.MULTISET:
-            key, value = type_.entry
-            keys, values = column_values(column.keys, key), column_values(column.items, value)
+            key_type, value_type = type_.entry
+            keys = column_values(column.keys, key_type)
+            values = column_values(column.items, value_type)
             pairs = list(zip(keys, values, strict=True))
             return [None if span is None else pairs[span] for span in _spans(column)]
         case TypeRoot.ROW:
             members = [
-                column_values(part, one.type)
-                for part, one in zip(column.flatten(), type_.fields, strict=True)
+                column_values(part, member.type)
+                for part, member in zip(column.flatten(), type_.fields, strict=True)
             ]
             rows = zip(*members, strict=True) if members else iter([()] * len(column))
-            return [
-                row if valid else None
-                for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)
-            ]
+            validity = column.is_valid().to_pylist()
+            return [row if valid else None for row, valid in zip(rows, validity, strict=True)]
         case _:
             return list(column.to_pylist())
 
@@ -336,8 +401,8 @@ def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
             return pa.array([value], pa.int32()).view(wanted)[0]
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             if value is not None:
-                value, finer = divmod(value, _NANOS_PER[wanted.unit])
-                if finer:
+                value, lost_nanos = divmod(value, _NANOS_PER[wanted.unit])
+                if lost_nanos:
                     raise pa.ArrowInvalid(
                         f"A value of {type_} has digits that the type does not have."
                     )

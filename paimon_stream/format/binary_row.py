@@ -46,19 +46,27 @@ _COUNT: Final = struct.Struct("<i")
 _ARITY: Final = struct.Struct(">i")
 _NAN: Final = float("nan")
 _SHOWN: Final = 64
+"""How many bytes of a partition a message shows."""
 
 
 def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) -> bytes:
-    """The row of these values. `kind` is 0 for +I, 1 for -U, 2 for +U, 3 for -D (format.md §5.1,
-    §5.2). Raises `InvalidData` for a value that its type cannot hold.
+    """The bytes of a row (format.md §5.1, §5.2).
+
+    Args:
+        types: the types of the columns.
+        values: their values.
+        kind: 0 for +I, 1 for -U, 2 for +U, 3 for -D.
+
+    Raises:
+        InvalidData: a type cannot hold its value.
     """
     if len(types) != len(values):
         raise InvalidData(f"A row of {len(types)} columns got {len(values)} values.")
-    slots = header_size(len(types))
-    row = bytearray(slots + 8 * len(types))
+    first_slot = header_size(len(types))
+    row = bytearray(first_slot + 8 * len(types))
     row[0] = kind
     for i, (type_, value) in enumerate(zip(types, values, strict=True)):
-        slot = slots + 8 * i
+        slot = first_slot + 8 * i
         if value is None:
             row[(i + 8) >> 3] |= 1 << ((i + 8) & 7)
             if is_reserved(type_):
@@ -85,9 +93,9 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
         raise FormatError(
             f"A row of {len(data)} bytes holds text that is not UTF-8.", size=len(data)
         ) from None
-    except (struct.error, IndexError, OverflowError) as why:
+    except (struct.error, IndexError, OverflowError) as error:
         raise FormatError(
-            f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)
+            f"{len(data)} bytes are not a row of {len(types)} columns: {error}.", size=len(data)
         ) from None
 
 
@@ -108,22 +116,23 @@ def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[Any, ...]:
-    """The values of the partition of a manifest entry or commit message. Raises `FormatError`, with
-    the cure.
+    """The values of the partition of a manifest entry or commit message. Raises `FormatError`,
+    which says what to do.
     """
     try:
         return deserialize(types, partition)
-    except FormatError as wrong:
+    except FormatError as error:
         raise FormatError(
-            f"The partition {partition[:_SHOWN].hex()} of an entry is not one of the table: {wrong} Its "
-            "writer was wrong. Run verify, which names such entries, and roll the table back to before them.",
+            f"The partition {partition[:_SHOWN].hex()} of an entry "
+            f"is not one of the table: {error} Its writer was wrong. "
+            "Run verify, which names such entries, and roll the table back to before them.",
             partition=partition.hex(),
         ) from None
 
 
 def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    """Puts one value (not None) into its slot of 8 bytes; what does not fit goes to the end of the
-    row.
+    """Puts a value other than None into its slot of 8 bytes. A value that does not fit there goes
+    to the end of the row.
     """
     try:
         _PUT[type_.root](out, slot, type_, value)
@@ -134,9 +143,9 @@ def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
         ValueError,
         AttributeError,
         OverflowError,
-    ) as why:
+    ) as error:
         raise InvalidData(
-            f"{value!r:.80} is not a value of {type_}: {why}.", type=str(type_)
+            f"{value!r:.80} is not a value of {type_}: {error}.", type=str(type_)
         ) from None
 
 
@@ -178,16 +187,14 @@ def _put_bytes(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 
 def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    key, element = type_.entry
-    keys = _array_bytes(key, [pair[0] for pair in value])
-    _append(
-        out,
-        slot,
-        _COUNT.pack(len(keys)) + keys + _array_bytes(element, [pair[1] for pair in value]),
-    )
+    key_type, value_type = type_.entry
+    keys = _array_bytes(key_type, [pair[0] for pair in value])
+    values = _array_bytes(value_type, [pair[1] for pair in value])
+    _append(out, slot, _COUNT.pack(len(keys)) + keys + values)
 
 
 def _append(out: bytearray, slot: int, piece: bytes) -> None:
+    """Puts a piece at the end of the row, and its size and offset into the slot."""
     _SLOT.pack_into(out, slot, len(piece), len(out))
     out.extend(piece)
     out.extend(bytes(-len(piece) % 8))
@@ -209,19 +216,21 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
 
 def _array_form(element: DataType, count: int) -> tuple[int, int]:
     """Where the elements of an array begin, and the bytes of one."""
-    return 4 + (count + 31) // 32 * 4, FIXED[element.root].size if element.root in FIXED else 8
+    width = FIXED[element.root].size if element.root in FIXED else 8
+    return 4 + (count + 31) // 32 * 4, width
 
 
 def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
-    slots = header_size(len(types))
-    if len(data) < slots + 8 * len(types):
+    first_slot = header_size(len(types))
+    if len(data) < first_slot + 8 * len(types):
         raise FormatError(f"A row of {len(types)} columns is cut off after {len(data)} bytes.")
-    return tuple(
-        None
-        if data[(i + 8) >> 3] >> ((i + 8) & 7) & 1
-        else _GET[type_.root](data, slots + 8 * i, type_)
-        for i, type_ in enumerate(types)
-    )
+    values: list[Any] = []
+    for i, type_ in enumerate(types):
+        if data[(i + 8) >> 3] >> ((i + 8) & 7) & 1:
+            values.append(None)
+        else:
+            values.append(_GET[type_.root](data, first_slot + 8 * i, type_))
+    return tuple(values)
 
 
 def _get_decimal(data: memoryview, slot: int, type_: DataType) -> Decimal:
@@ -248,18 +257,20 @@ def _get_timestamp(data: memoryview, slot: int, type_: DataType) -> int:
 
 
 def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, Any]]:
-    key, element = type_.entry
+    key_type, value_type = type_.entry
     piece = _piece(data, slot)
     (size,) = _COUNT.unpack_from(piece)
     if not 0 <= size <= len(piece) - 4:
         raise FormatError(f"The keys of a map have {size} of {len(piece)} bytes.")
-    keys, values = _array(key, piece[4 : 4 + size]), _array(element, piece[4 + size :])
+    keys = _array(key_type, piece[4 : 4 + size])
+    values = _array(value_type, piece[4 + size :])
     if len(keys) != len(values):
         raise FormatError(f"A map has {len(keys)} keys and {len(values)} values.")
     return list(zip(keys, values, strict=True))
 
 
 def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
+    """A value that is in its slot if it is short."""
     mark = data[slot + 7]
     if not mark & _MARK:
         return _piece(data, slot)
@@ -270,6 +281,7 @@ def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
 
 
 def _piece(data: memoryview, slot: int) -> memoryview:
+    """A value of which the slot has the size and the offset."""
     length, offset = _SLOT.unpack_from(data, slot)
     if length < 0 or offset < 0 or offset + length > len(data):
         raise FormatError(
@@ -326,10 +338,13 @@ _CODECS: Final[tuple[tuple[tuple[TypeRoot, ...], _Put, _Get], ...]] = (
     (
         (TypeRoot.ROW,),
         lambda out, slot, type_, value: _append(
-            out, slot, encode_row([one.type for one in type_.fields], value)
+            out, slot, encode_row([member.type for member in type_.fields], value)
         ),
-        lambda data, slot, type_: _row([one.type for one in type_.fields], _piece(data, slot)),
+        lambda data, slot, type_: _row(
+            [member.type for member in type_.fields], _piece(data, slot)
+        ),
     ),
 )
+"""How the values of types are put into their slots, and got from there."""
 _PUT: Final = {root: put for roots, put, _ in _CODECS for root in roots}
 _GET: Final = {root: get for roots, _, get in _CODECS for root in roots}

@@ -32,10 +32,24 @@ _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
-    """The changes of one bucket. `partition` is a serialized row. `total_buckets` is the bucket
-    count that the files were written for, None if the writer did not record it. The `compact_`
-    fields belong to a compaction, the others to a write. A message that was read keeps its bytes,
-    and they are written again unchanged.
+    """The changes of one bucket. A message that was read keeps its bytes, and they are written
+    again unchanged.
+
+    Attributes:
+        partition: the partition as a serialized row.
+        bucket: the number of the bucket.
+        total_buckets: the bucket count that the files were written for; None if the writer did not
+            record it.
+        new_files: data files that a write adds.
+        deleted_files: data files that a write removes.
+        changelog_files: changelog files that a write adds.
+        new_index_files: index files that a write adds.
+        deleted_index_files: index files that a write removes.
+        compact_before: data files that a compaction removes.
+        compact_after: data files that a compaction adds.
+        compact_changelog_files: changelog files that a compaction adds.
+        compact_new_index_files: index files that a compaction adds.
+        compact_deleted_index_files: index files that a compaction removes.
     """
 
     VERSION: ClassVar[int] = 11
@@ -59,13 +73,13 @@ class CommitMessage:
         """Takes lists and iterators of files once, as tuples. Raises `InvalidData` for anything
         else.
         """
-        if {type(one) for one in _FILES_OF(self)} == {tuple}:
+        if {type(files) for files in _FILES_OF(self)} == {tuple}:
             return
         for name in _FILE_FIELDS:
             kind = IndexFileMeta if "index" in name else DataFileMeta
-            given = getattr(self, name)
-            files = tuple(given) if isinstance(given, Iterable) else (given,)
-            if not all(isinstance(one, kind) for one in files):
+            argument = getattr(self, name)
+            files = tuple(argument) if isinstance(argument, Iterable) else (argument,)
+            if not all(isinstance(file, kind) for file in files):
                 raise InvalidData(
                     f"{name} of a CommitMessage is wrong. Give a list of {kind.__name__}."
                 )
@@ -84,31 +98,35 @@ class CommitMessage:
         """The message in version 11. Raises `InvalidData` for what that version cannot hold."""
         if self._read_from is not None:
             return self._read_from
-        total = self.total_buckets
         try:
-            where = (_INT.pack(len(self.partition)), self.partition, _INT.pack(self.bucket))
-            out = [*where, b"\0" if total is None else b"\1" + _INT.pack(total)]
-        except struct.error as why:
+            pieces = [_INT.pack(len(self.partition)), self.partition, _INT.pack(self.bucket)]
+            if self.total_buckets is None:
+                pieces.append(b"\0")
+            else:
+                pieces += (b"\1", _INT.pack(self.total_buckets))
+        except struct.error as error:
             raise InvalidData(
-                f"Bucket {self.bucket} does not fit into a commit message: {why}."
+                f"Bucket {self.bucket} does not fit into a commit message: {error}."
             ) from None
-        files = _FILES_OF(self)
-        for increment in (files[: len(_ENCODERS)], files[len(_ENCODERS) :]):
+        lists = _FILES_OF(self)
+        for increment in (lists[: len(_ENCODERS)], lists[len(_ENCODERS) :]):
             if not any(increment):
-                out.append(_EMPTY_INCREMENT)
+                pieces.append(_EMPTY_INCREMENT)
                 continue
-            for some, encode in zip(increment, _ENCODERS, strict=True):
-                out.append(_INT.pack(len(some)))
-                for row in map(encode, some):
-                    out += (_INT.pack(len(row)), row)
-        return b"".join(out)
+            for files, encode in zip(increment, _ENCODERS, strict=True):
+                pieces.append(_INT.pack(len(files)))
+                for row in map(encode, files):
+                    pieces += (_INT.pack(len(row)), row)
+        return b"".join(pieces)
 
     @staticmethod
     def deserialize(
         data: bytes,
         version: int = VERSION,
     ) -> "CommitMessage":
-        """The message that makes up all of these bytes. Raises `FormatError`, `UnknownVersion`."""
+        """The message that makes up all of these bytes, which are of this version. Raises
+        `FormatError`, `UnknownVersion`.
+        """
         source = _Input(data, version)
         message = _read(source)
         source.finish()
@@ -117,8 +135,8 @@ class CommitMessage:
     @staticmethod
     def serialize_all(messages: "Iterable[CommitMessage]") -> bytes:
         """The number of messages, then the messages one after the other. Raises `InvalidData`."""
-        given = [one.serialize() for one in messages]
-        return b"".join((_INT.pack(len(given)), *given))
+        serialized = [message.serialize() for message in messages]
+        return b"".join((_INT.pack(len(serialized)), *serialized))
 
     @staticmethod
     def deserialize_all(
@@ -135,7 +153,9 @@ class CommitMessage:
 
 
 # The lists of files in the order of the bytes: those of the write, then those of the compaction.
-_FILE_FIELDS: Final = tuple(one.name for one in fields(CommitMessage) if one.default == ())
+_FILE_FIELDS: Final = tuple(
+    attribute.name for attribute in fields(CommitMessage) if attribute.default == ()
+)
 _FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 
@@ -148,20 +168,22 @@ class _Input(ByteCursor):
 
     def __init__(self, data: bytes, version: int) -> None:
         if version not in _READABLE:
-            text = f"Commit messages of version {version} cannot be read; versions 11 and 12 can."
             raise UnknownVersion(
-                f"{text} Commit them with the release that made them.", version=version
+                f"Commit messages of version {version} cannot be read; versions 11 and 12 can. "
+                "Commit them with the release that made them.",
+                version=version,
             )
         super().__init__(data)
         self.version = version
 
     def number(self) -> int:
+        """The next number."""
         value: int = _INT.unpack(self.take(_INT.size))[0]
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes: a wrong number is
-        noticed at once.
+        """The number of entries that follow, each of at least `smallest` bytes. A number for which
+        too few bytes are left is refused before anything is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:
@@ -175,6 +197,7 @@ class _Input(ByteCursor):
         return [self.take(self.number()) for _ in range(self.count(smallest))]
 
     def finish(self) -> None:
+        """Raises `FormatError` if bytes are left."""
         if self.at != len(self.raw):
             raise FormatError(
                 f"{len(self.raw) - self.at} bytes follow the end of a commit message."
@@ -182,16 +205,21 @@ class _Input(ByteCursor):
 
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
+
+# The encoders of the lists of files of an increment.
 _ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
     *[encode_data_file] * 3,
     *[encode_index_file] * 2,
 )
 _EMPTY_INCREMENT: Final = bytes(4 * len(_ENCODERS))
+"""An increment is the lists of files of a write or of a compaction. Here all are empty."""
+
 _Increment = tuple[tuple[Any, ...], ...]
 _NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
 
 
 def _read(source: _Input) -> "CommitMessage":
+    """The next message."""
     start = source.at
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:

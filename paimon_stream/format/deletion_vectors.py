@@ -1,5 +1,6 @@
-"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Nothing in one is
-believed: a vector that cannot be read is an error, because without it deleted rows would come back.
+"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Everything in a
+vector is checked. A vector that cannot be read is an error, because without it deleted rows would
+come back.
 """
 
 import struct
@@ -19,6 +20,12 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 VERSION: Final = b"\x01"
 """The first byte of an index file with vectors."""
 
+_SIZE_BYTES: Final = 4
+_CHECKSUM_BYTES: Final = 4
+"""A record is its size, then the magic number and the bitmap, which the size counts, then a
+CRC-32.
+"""
+
 _MAGIC_32: Final = struct.pack(">i", 1581511376)
 _MAGIC_64: Final = struct.pack("<i", 1681511377)
 _WITHOUT_RUNS: Final = 12346
@@ -28,57 +35,76 @@ _OFFSETS_FROM: Final = 4
 _MOST_IN_ARRAY: Final = 4096
 
 
-def deleted_positions(data: bytes, one: DeletionRange, rows: int, path: str) -> Positions:
-    """The deleted rows of a data file with `rows` rows. `data` is the whole index file, `path` is
-    for messages. Raises `CorruptMetadata` for anything but a vector of this file.
+def deleted_positions(data: bytes, place: DeletionRange, rows: int, path: str) -> Positions:
+    """The deleted rows of a data file.
+
+    Args:
+        data: the whole index file.
+        place: where the vector of the data file is in it.
+        rows: how many rows the data file has.
+        path: the index file, for messages.
+
+    Raises:
+        CorruptMetadata: the bytes are anything but a vector of this data file.
     """
     try:
-        return _positions(data, one, rows)
-    except (ValueError, IndexError, struct.error) as why:
-        raise _unreadable(one, path, str(why)) from None
+        return _positions(data, place, rows)
+    except (ValueError, IndexError, struct.error) as error:
+        raise _unreadable(place, path, str(error)) from None
 
 
-def _unreadable(one: DeletionRange, path: str, why: str) -> CorruptMetadata:
-    text = (
-        f"{path}: the deletion vector of {one.data_file} cannot be read ({why}). Without it, deleted rows would "
-        "come back. Restore the file from a backup, or roll the table back to before it."
+def _unreadable(place: DeletionRange, path: str, reason: str) -> CorruptMetadata:
+    return CorruptMetadata(
+        f"{path}: the deletion vector of {place.data_file} cannot be read ({reason}). "
+        "Without it, deleted rows would come back. "
+        "Restore the file from a backup, or roll the table back to before it.",
+        path=path,
+        file=place.data_file,
     )
-    return CorruptMetadata(text, path=path, file=one.data_file)
 
 
 def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:
-    """The record of one data file, and the length that its entry has. `positions` ascend, each
-    once.
+    """The record of one data file.
+
+    Args:
+        positions: the deleted rows, ascending, each once.
+        bits64: whether positions have 64 bits, not 32.
+
+    Returns:
+        The record, and the length in bytes that its entry in the index manifest has.
     """
     if bits64:
         parts = _split(positions, 32)
         pieces = [_MAGIC_64, struct.pack("<q", len(parts))]
         for high, low in parts:
             pieces += [struct.pack("<I", high), _encode_bitmap(low)]
-        record = b"".join(pieces)
+        content = b"".join(pieces)
     else:
-        record = _MAGIC_32 + _encode_bitmap(positions)
-    return struct.pack(">i", len(record)) + record + struct.pack(">I", crc32(record)), len(
-        record
-    ) + 8 * bits64
+        content = _MAGIC_32 + _encode_bitmap(positions)
+    record = struct.pack(">i", len(content)) + content + struct.pack(">I", crc32(content))
+    return record, len(record) if bits64 else len(content)
 
 
 def _encode_bitmap(values: Positions) -> bytes:
     """A 32-bit roaring bitmap in its portable form, without runs."""
     containers = _split(values, 16)
-    header, offsets, data = [], [], []
-    at = 8 + 8 * len(containers)
+    header: list[bytes] = []
+    offsets: list[bytes] = []
+    contents: list[bytes] = []
+    offset = 8 + 8 * len(containers)
     for key, low in containers:
-        header.append(struct.pack("<HH", key, len(low) - 1))
-        offsets.append(struct.pack("<I", at))
         if len(low) <= _MOST_IN_ARRAY:
-            data.append(low.astype("<u2").tobytes())
+            content = low.astype("<u2").tobytes()
         else:
             bits = np.zeros(1 << 16, bool)
             bits[low] = True
-            data.append(np.packbits(bits, bitorder="little").tobytes())
-        at += len(data[-1])
-    return b"".join([struct.pack("<II", _WITHOUT_RUNS, len(containers)), *header, *offsets, *data])
+            content = np.packbits(bits, bitorder="little").tobytes()
+        header.append(struct.pack("<HH", key, len(low) - 1))
+        offsets.append(struct.pack("<I", offset))
+        contents.append(content)
+        offset += len(content)
+    cookie = struct.pack("<II", _WITHOUT_RUNS, len(containers))
+    return b"".join([cookie, *header, *offsets, *contents])
 
 
 def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
@@ -88,49 +114,73 @@ def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
     return list(zip(highs.tolist(), lows, strict=len(highs) > 0))
 
 
-def record_of(data: bytes, one: DeletionRange, path: str) -> bytes:
-    """The whole record of a vector, as it is in the index file `data`. Raises `CorruptMetadata` if
-    it is cut off.
+def record_of(data: bytes, place: DeletionRange, path: str) -> bytes:
+    """The whole record of a vector.
+
+    Args:
+        data: the whole index file.
+        place: where the vector is in it.
+        path: the index file, for messages.
+
+    Raises:
+        CorruptMetadata: the record is cut off.
     """
-    record = data[one.offset : one.offset + max(one.length, 0) + 8]
-    size = 8 + int.from_bytes(record[:4], "big")
+    around_content = _SIZE_BYTES + _CHECKSUM_BYTES
+    record = data[place.offset : place.offset + max(place.length, 0) + around_content]
+    size = around_content + int.from_bytes(record[:_SIZE_BYTES], "big")
     if len(record) < size or size < 16 or data[:1] != VERSION:
-        raise _unreadable(one, path, "it is cut off")
+        raise _unreadable(place, path, "it is cut off")
     return record[:size]
 
 
-def _positions(data: bytes, one: DeletionRange, rows: int) -> Positions:
+def _positions(data: bytes, place: DeletionRange, rows: int) -> Positions:
+    """The deleted rows. Raises `ValueError` or `struct.error` for what is not a vector."""
+    content = _checked_content(data, place)
+    magic = content[:4]
+    source = _Source(content[4:])
+    if magic == _MAGIC_32:
+        positions = _bitmap(source, rows)
+    elif magic == _MAGIC_64:
+        positions = _bitmaps(source, rows)
+    else:
+        raise ValueError(f"it begins with {magic.hex()}")
+    count = len(positions)
+    is_beyond_file = count > 0 and positions[-1] >= rows
+    if source.remaining or is_beyond_file or place.cardinality not in (None, count):
+        raise ValueError(f"it marks {count} rows of {rows}, and its entry says {place.cardinality}")
+    return positions
+
+
+def _checked_content(data: bytes, place: DeletionRange) -> bytes:
+    """The magic number and the bitmap of a record, whose size and checksum are right."""
     if data[:1] != VERSION:
         raise ValueError(f"the version of the file is {data[:1].hex() or 'missing'}, not 01")
-    (size,) = struct.unpack_from(">i", data, one.offset)
-    record, end = data[one.offset + 4 : one.offset + 4 + max(0, size)], one.offset + 4 + size
-    if size < 8 or len(record) != size or one.length not in (size, size + 8):
-        raise ValueError(f"{size} bytes do not fit the {one.length} of its entry, or the file")
-    if struct.unpack_from(">I", data, end)[0] != crc32(record):
+    (size,) = struct.unpack_from(">i", data, place.offset)
+    start = place.offset + _SIZE_BYTES
+    content = data[start : start + max(0, size)]
+    if size < 8 or len(content) != size or place.length not in (size, size + 8):
+        raise ValueError(f"{size} bytes do not fit the {place.length} of its entry, or the file")
+    if struct.unpack_from(">I", data, start + size)[0] != crc32(content):
         raise ValueError("its checksum is wrong")
-    source = _Source(record[4:])
-    if record[:4] == _MAGIC_32:
-        found = _bitmap(source, rows)
-    elif record[:4] == _MAGIC_64:
-        pieces, before, left = [np.empty(0, np.int64)], -1, rows
-        for _ in range(source.number("<q")):
-            high = source.number("<I")
-            if high <= before or high << 32 >= rows:
-                raise ValueError("its parts are not in order, or beyond the rows of the file")
-            pieces.append(_bitmap(source, left) + (high << 32))
-            before, left = high, left - len(pieces[-1])
-        found = np.concatenate(pieces)
-    else:
-        raise ValueError(f"it begins with {record[:4].hex()}")
-    if (
-        source.left
-        or (len(found) and found[-1] >= rows)
-        or one.cardinality not in (None, len(found))
-    ):
-        raise ValueError(
-            f"it marks {len(found)} rows of {rows}, and its entry says {one.cardinality}"
-        )
-    return found
+    return content
+
+
+def _bitmaps(source: "_Source", rows: int) -> Positions:
+    """The values of a 64-bit bitmap: bitmaps of 32 bits, each with the upper 32 bits of its
+    values.
+    """
+    pieces = [np.empty(0, np.int64)]
+    previous_high = -1
+    remaining_rows = rows
+    for _ in range(source.number("<q")):
+        high = source.number("<I")
+        if high <= previous_high or high << 32 >= rows:
+            raise ValueError("its parts are not in order, or beyond the rows of the file")
+        values = _bitmap(source, remaining_rows) + (high << 32)
+        pieces.append(values)
+        previous_high = high
+        remaining_rows -= len(values)
+    return np.concatenate(pieces)
 
 
 def _bitmap(source: "_Source", rows: int) -> Positions:
@@ -147,14 +197,15 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
     else:
         raise ValueError(f"its bitmap begins with {cookie}")
     header = source.shorts(2 * count).reshape(-1, 2)
-    keys, sizes = header[:, 0], header[:, 1] + 1
+    keys = header[:, 0]
+    sizes = header[:, 1] + 1
     if (np.diff(keys) <= 0).any() or sizes.sum() > rows:
         raise ValueError(f"its bitmap marks {sizes.sum()} rows of {rows}, or is not in order")
     if not len(runs) or count >= _OFFSETS_FROM:
         source.take(4 * count)  # where the containers begin, which is one after the other
     pieces = [np.empty(0, np.int64)]
-    for number, (key, size) in enumerate(zip(keys.tolist(), sizes.tolist(), strict=True)):
-        if len(runs) and runs[number]:
+    for i, (key, size) in enumerate(zip(keys.tolist(), sizes.tolist(), strict=True)):
+        if len(runs) and runs[i]:
             low = _of_runs(source.shorts(2 * source.number("<H")).reshape(-1, 2), size)
         elif size <= _MOST_IN_ARRAY:
             low = source.shorts(size)
@@ -178,17 +229,22 @@ def _of_runs(runs: Positions, size: int) -> Positions:
 
 
 class _Source(ByteCursor):
+    """The bytes of a bitmap."""
+
     cut_off = "it is cut off"
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
+        """How many bytes have not been taken."""
         return len(self.raw) - self.at
 
     def number(self, form: str) -> int:
+        """The next number, of this form of `struct`."""
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
 
     def shorts(self, count: int) -> Positions:
+        """The next numbers of two bytes."""
         return np.frombuffer(self.take(2 * count), "<u2").astype(np.int64)
 
-    def _error(self, why: str) -> ValueError:  # type: ignore[override]
-        return ValueError(why)
+    def _error(self, reason: str) -> ValueError:  # type: ignore[override]
+        return ValueError(reason)

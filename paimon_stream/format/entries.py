@@ -43,8 +43,30 @@ EMPTY_STATS: Final = SimpleStats(min_values=EMPTY_ROW, max_values=EMPTY_ROW, nul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileMeta:
-    """A data file. format.md §4.4 gives the order and meaning of the fields. `creation_time` is
-    milliseconds of the local wall clock, `file_size` is bytes, `row_count` includes delete rows.
+    """A data file. format.md §4.4 gives the order and the meaning of the fields.
+
+    Attributes:
+        file_name: the name, without folders.
+        file_size: bytes.
+        row_count: all rows, delete rows included.
+        min_key: the key of the first row without the partition columns, as a serialized row; the
+            empty row if the table has no key.
+        max_key: the same of the last row.
+        key_stats: the statistics of the key columns.
+        value_stats: the statistics of the columns of `value_stats_cols`.
+        min_sequence_number: the smallest sequence number of the rows.
+        max_sequence_number: the largest sequence number of the rows.
+        schema_id: the schema that the file was written with.
+        level: the level in the merge tree; 0 for new files.
+        extra_files: the names of files that belong to this one.
+        creation_time: milliseconds of the local wall clock since 1970.
+        delete_row_count: how many rows are deletes; None if unknown.
+        embedded_file_index: the content of a small file index.
+        file_source: a `FileSource`; None if unknown.
+        value_stats_cols: the columns that the statistics cover; None for all.
+        external_path: the path of a file outside of the table.
+        first_row_id: the id of the first row, of tables with row tracking.
+        write_cols: the columns that the file has; None for all.
     """
 
     file_name: str
@@ -69,21 +91,28 @@ class DataFileMeta:
     write_cols: tuple[str, ...] | None = None
 
     def numbered(self, first: int, last: int) -> "DataFileMeta":
-        """The same file with other sequence numbers. Faster than `dataclasses.replace`."""
-        made = object.__new__(DataFileMeta)
-        for name in _NAMES:
-            object.__setattr__(made, name, getattr(self, name))
-        object.__setattr__(made, "min_sequence_number", first)
-        object.__setattr__(made, "max_sequence_number", last)
-        return made
+        """The same file with other sequence numbers, from `first` to `last`. Faster than
+        `dataclasses.replace`.
+        """
+        file = object.__new__(DataFileMeta)
+        for name in _ATTRIBUTES:
+            object.__setattr__(file, name, getattr(self, name))
+        object.__setattr__(file, "min_sequence_number", first)
+        object.__setattr__(file, "max_sequence_number", last)
+        return file
 
 
-_NAMES: Final = tuple(one.name for one in fields(DataFileMeta))
+_ATTRIBUTES: Final = tuple(attribute.name for attribute in fields(DataFileMeta))
 
 
 class DeletionRange(NamedTuple):
-    """The position of one data file's deletion vector in an index file; `offset` and `length` are
-    bytes.
+    """The place of one data file's deletion vector in an index file.
+
+    Attributes:
+        data_file: the name of the data file.
+        offset: where the vector begins, in bytes.
+        length: its bytes, as the entry of the index file counts them.
+        cardinality: how many rows it deletes; None if unknown.
     """
 
     data_file: str
@@ -93,8 +122,15 @@ class DeletionRange(NamedTuple):
 
 
 class GlobalIndexMeta(NamedTuple):
-    """The rows and the column that a global index file covers. `source_meta` exists from message
-    version 12 on.
+    """The rows and the column that a global index file covers.
+
+    Attributes:
+        row_range_start: the id of the first row.
+        row_range_end: the id of the last row.
+        index_field_id: the id of the column.
+        extra_field_ids: the ids of further columns.
+        index_meta: bytes that only the index understands.
+        source_meta: the same of its source, from message version 12 on.
     """
 
     row_range_start: int
@@ -111,8 +147,16 @@ HASH: Final = "HASH"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileMeta:
-    """An index file: bucket hashes, deletion vectors (`deletions` has their positions), or a global
-    index.
+    """An index file: bucket hashes, deletion vectors, or a global index.
+
+    Attributes:
+        index_type: which of them, such as `HASH`.
+        file_name: the name, without folders.
+        file_size: bytes.
+        row_count: how many hashes or vectors it has.
+        deletions: the places of its deletion vectors.
+        external_path: the path of a file outside of the table.
+        global_index: what a global index covers.
     """
 
     index_type: str
@@ -126,7 +170,7 @@ class IndexFileMeta:
 
 class FileIdentity(NamedTuple):
     """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is
-    part of it.
+    part of the identity.
     """
 
     partition: bytes
@@ -143,7 +187,15 @@ _OF_FILE: Final = attrgetter(*FileIdentity._fields[2:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """One change of one file, as a manifest records it. `partition` is a serialized row."""
+    """One change of one file, as a manifest records it.
+
+    Attributes:
+        kind: whether the file is added or deleted.
+        partition: the partition as a serialized row.
+        bucket: the number of the bucket.
+        total_buckets: the bucket count that the file was written for.
+        file: the file.
+    """
 
     kind: FileKind
     partition: bytes

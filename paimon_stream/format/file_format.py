@@ -69,12 +69,16 @@ def file_format(options: Options) -> FileFormat:
     other name.
     """
     word = options.value(FILE_FORMAT).strip().lower()
-    for one in FileFormat:
-        if word == one.value:
-            return one
-    cure = "Set it to parquet, orc or avro: readers take the format from each file, so a table may hold several."
-    text = f"{FILE_FORMAT.key} = {word!r} is a file format that this release does not write. {cure}"
-    raise UnsupportedFeature(text, option=FILE_FORMAT.key, value=word)
+    for format_ in FileFormat:
+        if word == format_.value:
+            return format_
+    raise UnsupportedFeature(
+        f"{FILE_FORMAT.key} = {word!r} is a file format that this release does not write. "
+        "Set it to parquet, orc or avro: "
+        "readers take the format from each file, so a table may hold several.",
+        option=FILE_FORMAT.key,
+        value=word,
+    )
 
 
 def compression(options: Options, format_: FileFormat) -> str:
@@ -82,73 +86,99 @@ def compression(options: Options, format_: FileFormat) -> str:
     in this format, `UnsupportedFeature` for one that needs native libraries (format.md §7.1).
     """
     word = options.value(FILE_COMPRESSION).strip().lower()
-    legal = _COMPRESSIONS[format_]
-    if word in legal:
+    compressions = _COMPRESSIONS[format_]
+    if word in compressions:
         return word
-    native = word in _NATIVE[format_]
-    kind = UnsupportedFeature if native else InvalidOption
-    why = (
-        "needs a native library in every reader"
-        if native
-        else f"is not a compression of {format_.value} files"
+    if word in _NATIVE[format_]:
+        raise UnsupportedFeature(
+            f"{FILE_COMPRESSION.key} = {word!r} needs a native library in every reader. "
+            f"Set it to one of {', '.join(compressions)}.",
+            option=FILE_COMPRESSION.key,
+            value=word,
+        )
+    raise InvalidOption(
+        f"{FILE_COMPRESSION.key} = {word!r} is not a compression of {format_.value} files. "
+        f"Set it to one of {', '.join(compressions)}.",
+        option=FILE_COMPRESSION.key,
+        value=word,
     )
-    text = f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}."
-    raise kind(text, option=FILE_COMPRESSION.key, value=word)
 
 
 def check_columns(
     format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
 ) -> None:
-    """Raises `UnsupportedFeature` for the first column that files of this format cannot hold in
-    such a way that Java reads back the written values. `table` is for the message.
+    """Checks that Java reads back from files of this format what was written.
+
+    Args:
+        format_: the format of the files.
+        fields: the columns.
+        options: the options of the table.
+        table: the table, for the message.
+
+    Raises:
+        UnsupportedFeature: for the first column of which files of this format may give back other
+            values.
     """
-    for one in fields:
-        for name, type_ in _inside(one.name, one.type):
+    for column in fields:
+        for name, type_ in _types_inside(column.name, column.type):
             problem = None
             if format_ is FileFormat.AVRO:
                 problem = _avro_problem(name, type_)
             elif format_ is FileFormat.ORC and type_.root is TypeRoot.TIMESTAMP_LTZ:
                 problem = _ORC_LTZ_PROBLEM if options.value(ORC_LTZ_LEGACY) else None
             if problem:
-                text = f"Column {one.name!r} of {table or 'the table'} is {one.type}: {problem}."
-                raise UnsupportedFeature(text, table=table, column=one.name, type=str(one.type))
+                raise UnsupportedFeature(
+                    f"Column {column.name!r} of {table or 'the table'} "
+                    f"is {column.type}: {problem}.",
+                    table=table,
+                    column=column.name,
+                    type=str(column.type),
+                )
 
 
 def waiting_format(fields: Sequence[DataField], options: Options) -> FileFormat:
     """The format of files in bucket -2: Avro, or that of the table if Avro cannot hold these
     columns.
     """
-    fits = not any(
-        _avro_problem(*inside) for one in fields for inside in _inside(one.name, one.type)
-    )
-    return FileFormat.AVRO if fits else file_format(options)
+    if all(_fits_avro(column) for column in fields):
+        return FileFormat.AVRO
+    return file_format(options)
 
 
-def _inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
+def _fits_avro(column: DataField) -> bool:
+    inside = _types_inside(column.name, column.type)
+    return not any(_avro_problem(name, type_) for name, type_ in inside)
+
+
+def _types_inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
     """The type and all types in it; members of ROWs come with their names."""
     yield name, type_
     for inner in (type_.key, type_.element):
         if inner is not None:
-            yield from _inside(name, inner)
+            yield from _types_inside(name, inner)
     for member in type_.fields:
-        yield from _inside(member.name, member.type)
+        yield from _types_inside(member.name, member.type)
 
 
 def _avro_problem(name: str, type_: DataType) -> str | None:
-    other = "Set file.format to parquet or orc"
+    """Why Avro files cannot hold a type, and what to do; None if they can."""
     if not _AVRO_NAME.fullmatch(name):
-        return f"Avro allows only letters, digits and _ in names, not {name!r}. {other}"
+        return (
+            f"Avro allows only letters, digits and _ in names, not {name!r}. "
+            "Set file.format to parquet or orc"
+        )
     if type_.root is TypeRoot.TIME and type_.precision > 3:
-        return f"Avro files hold TIME up to precision 3. {other}"
+        return "Avro files hold TIME up to precision 3. Set file.format to parquet or orc"
     if type_.is_timestamp and type_.precision > 6:
-        return f"Avro files hold timestamps up to precision 6. {other}"
+        return "Avro files hold timestamps up to precision 6. Set file.format to parquet or orc"
     if (
         type_.root is TypeRoot.MULTISET
         and type_.element is not None
         and not type_.element.is_string
     ):
         return (
-            f"Java can neither write nor read a MULTISET of anything but strings in Avro. {other}"
+            "Java can neither write nor read a MULTISET of anything but strings in Avro. "
+            "Set file.format to parquet or orc"
         )
     return None
 
@@ -159,8 +189,8 @@ def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
     """
     prefix = f"{format_.value}."
     honoured = {prefix + name for name in _HONOURED[format_]}
-    given = (key for key in options if key.startswith(prefix))
-    ignored = sorted(key for key in given if key.partition("#")[0] not in honoured)
+    of_format = (key for key in options if key.startswith(prefix))
+    ignored = sorted(key for key in of_format if key.partition("#")[0] not in honoured)
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:
         ignored.append(ZSTD_LEVEL.key)
     if ignored:

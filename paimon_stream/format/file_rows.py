@@ -20,13 +20,22 @@ _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
 _STATS_SLOTS: Final = struct.Struct("<4q")
 _COUNT: Final = struct.Struct("<i")
 _NEVER_NULL: Final = sum(1 << (8 + field) for field in range(12))
+"""The null bits of the fields that are NOT NULL."""
+
 _INLINE: Final = 7
 _MARK_SHIFT: Final = 56
 _LOW_WORD: Final = 0xFFFFFFFF
 
 
 class _Row:
-    """A row being built: slots, null bits, and pieces of the variable part in field order."""
+    """A row being built.
+
+    Attributes:
+        slots: the slots, as numbers of 64 bits.
+        bits: the null bits, with the row kind in the lowest byte.
+        pieces: the variable part, in field order.
+        end: where the variable part ends, in bytes.
+    """
 
     __slots__ = ("bits", "end", "pieces", "slots")
 
@@ -47,14 +56,15 @@ class _Row:
     def piece(self, value: bytes) -> None:
         """A value that is always in the variable part."""
         size = len(value)
+        padding = -size & 7
         self.slots.append(self.end << 32 | size)
         self.pieces.append(value)
-        if size & 7:
-            self.pieces.append(bytes(-size & 7))
-            size += -size & 7
-        self.end += size
+        if padding:
+            self.pieces.append(bytes(padding))
+        self.end += size + padding
 
     def done(self, slots: struct.Struct) -> bytes:
+        """The bytes of the row. `slots` is the form of its null bits and slots."""
         return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
 
 
@@ -64,21 +74,25 @@ def encode_data_file(file: entries.DataFileMeta) -> bytes:
     """
     row = _Row(_FIELDS)
     try:
-        for value, (_, null, write, _) in zip(_VALUES(file), _COLUMNS, strict=True):
+        for value, (_, null_bit, write, _) in zip(_VALUES(file), _COLUMNS, strict=True):
             if value is None:
-                row.bits |= null
+                row.bits |= null_bit
                 row.slots.append(0)
             else:
                 write(row, value)
         return row.done(_SLOTS)
-    except (struct.error, UnicodeEncodeError, OverflowError) as why:
+    except (struct.error, UnicodeEncodeError, OverflowError) as error:
         raise InvalidData(
-            f"Data file {file.file_name!r} does not fit into a commit message: {why}."
+            f"Data file {file.file_name!r} does not fit into a commit message: {error}."
         ) from None
 
 
 def _put_names(row: _Row, names: tuple[str, ...]) -> None:
-    row.piece(encode_row((_NAMES,), (names,))[16:] if names else bytes(8))
+    """Puts an array of texts. Its bytes are the variable part of a row with one such column."""
+    if names:
+        row.piece(encode_row((_ARRAY_OF_NAMES,), (names,))[16:])
+    else:
+        row.piece(bytes(8))
 
 
 def _narrow(value: int, bits: int) -> int:
@@ -99,11 +113,12 @@ def _built_stats_row(stats: entries.SimpleStats) -> bytes:
     row.data(stats.min_values)
     row.data(stats.max_values)
     counts = stats.null_counts
-    known = [0 if count is None else count for count in counts]
-    bits = sum(1 << i for i, count in enumerate(counts) if count is None)
-    head = _COUNT.pack(len(counts)) + bits.to_bytes((len(counts) + 31) // 32 * 4, "little")
-    # The numbers may begin at any multiple of 4 bytes; the array is padded, and the padding counts.
-    row.piece(head + struct.pack(f"<{len(counts)}q", *known) + bytes(-len(head) & 7))
+    numbers = [0 if count is None else count for count in counts]
+    null_bits = sum(1 << i for i, count in enumerate(counts) if count is None)
+    head = _COUNT.pack(len(counts)) + null_bits.to_bytes((len(counts) + 31) // 32 * 4, "little")
+    # The numbers may begin at any multiple of 4 bytes. The array is padded at its end, and its size
+    # includes the padding.
+    row.piece(head + struct.pack(f"<{len(counts)}q", *numbers) + bytes(-len(head) & 7))
     return row.done(_STATS_SLOTS)
 
 
@@ -120,13 +135,13 @@ def decode_data_file(data: bytes) -> entries.DataFileMeta:
             raise FormatError(
                 f"The row of a data file has NULL in a NOT NULL field (bits {header:#x})."
             )
-        made: dict[str, Any] = {
-            name: None if header & null else read(data, slot)
-            for slot, (name, null, _, read) in zip(slots, _COLUMNS, strict=True)
+        values: dict[str, Any] = {
+            name: None if header & null_bit else read(data, slot)
+            for slot, (name, null_bit, _, read) in zip(slots, _COLUMNS, strict=True)
         }
-        return entries.DataFileMeta(**made)
-    except (struct.error, UnicodeDecodeError) as why:
-        raise FormatError(f"{len(data)} bytes are not the row of a data file: {why}.") from None
+        return entries.DataFileMeta(**values)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FormatError(f"{len(data)} bytes are not the row of a data file: {error}.") from None
 
 
 def _signed(slot: int, bits: int) -> int:
@@ -135,7 +150,9 @@ def _signed(slot: int, bits: int) -> int:
 
 
 def _piece(data: bytes, slot: int) -> bytes:
-    length, offset = slot & _LOW_WORD, slot >> 32
+    """A value of which the slot has the size and the offset."""
+    length = slot & _LOW_WORD
+    offset = slot >> 32
     if offset < 0 or offset + length > len(data):
         raise FormatError(
             f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes."
@@ -144,6 +161,7 @@ def _piece(data: bytes, slot: int) -> bytes:
 
 
 def _bytes(data: bytes, slot: int) -> bytes:
+    """A value that is in its slot if it is short."""
     if slot >= 0:
         return _piece(data, slot)
     length = slot >> _MARK_SHIFT & 0x7F
@@ -210,118 +228,143 @@ _DATA: Final[_Form] = _Row.data, _bytes
 _TEXT: Final[_Form] = (lambda row, value: row.data(value.encode()), _text)
 _STATS: Final[_Form] = (lambda row, value: row.piece(_stats_row(value)), _stats)
 _TEXTS: Final[_Form] = _put_names, _names
-_FORMS: Final = (
-    _TEXT,
-    _LONG,
-    _LONG,
-    _DATA,
-    _DATA,
-    _STATS,
-    _STATS,
-    _LONG,
-    _LONG,
-    _LONG,
-    _INT,
-    _TEXTS,
-    _LONG,
-    _LONG,
-    _DATA,
-    _BYTE,
-    _TEXTS,
-    _TEXT,
-    _LONG,
-    _TEXTS,
-)
-"""How each field of a `DataFileMeta`, in their order, is written and read."""
+_FORMS: Final[dict[str, _Form]] = {
+    "file_name": _TEXT,
+    "file_size": _LONG,
+    "row_count": _LONG,
+    "min_key": _DATA,
+    "max_key": _DATA,
+    "key_stats": _STATS,
+    "value_stats": _STATS,
+    "min_sequence_number": _LONG,
+    "max_sequence_number": _LONG,
+    "schema_id": _LONG,
+    "level": _INT,
+    "extra_files": _TEXTS,
+    "creation_time": _LONG,
+    "delete_row_count": _LONG,
+    "embedded_file_index": _DATA,
+    "file_source": _BYTE,
+    "value_stats_cols": _TEXTS,
+    "external_path": _TEXT,
+    "first_row_id": _LONG,
+    "write_cols": _TEXTS,
+}
+"""How each attribute of a `DataFileMeta` is written and read."""
+
 _COLUMNS: Final = [
-    (one.name, 1 << 8 + i, *form)
-    for i, (one, form) in enumerate(zip(fields(entries.DataFileMeta), _FORMS, strict=True))
+    (attribute.name, 1 << 8 + i, *_FORMS[attribute.name])
+    for i, attribute in enumerate(fields(entries.DataFileMeta))
 ]
+"""The name of each attribute, its null bit, and how it is written and read."""
+
 _VALUES: Final = attrgetter(*(name for name, *_ in _COLUMNS))
 
 
-_NAMES: Final = parse_type("ARRAY<STRING NOT NULL>")
+_ARRAY_OF_NAMES: Final = parse_type("ARRAY<STRING NOT NULL>")
 _DELETIONS: Final = "ARRAY<ROW<f0 STRING, f1 INT, f2 INT, f3 BIGINT>>"
-_BEFORE: Final = ("STRING", "STRING", "BIGINT", "BIGINT", _DELETIONS, "STRING")
-_GLOBAL: Final = "f0 BIGINT, f1 BIGINT, f2 INT, f3 ARRAY<INT>, f4 BYTES"
-_INDEX: Final = {
-    11: tuple(map(parse_type, (*_BEFORE, f"ROW<{_GLOBAL}>"))),
-    12: tuple(map(parse_type, (*_BEFORE, f"ROW<{_GLOBAL}, f5 BYTES>"))),
+_BEFORE_GLOBAL_INDEX: Final = ("STRING", "STRING", "BIGINT", "BIGINT", _DELETIONS, "STRING")
+_GLOBAL_INDEX: Final = "f0 BIGINT, f1 BIGINT, f2 INT, f3 ARRAY<INT>, f4 BYTES"
+_INDEX_TYPES: Final = {
+    11: tuple(map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}>"))),
+    12: tuple(map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}, f5 BYTES>"))),
 }
+"""The types of an index file's values, by the version of the message."""
 
 
 def encode_index_file(file: entries.IndexFileMeta) -> bytes:
     """The row of an index file in message version 11. Raises `InvalidData` for what that version
     cannot hold.
     """
-    covered = file.global_index
-    if covered is not None and covered.source_meta is not None:
+    if file.global_index is not None and file.global_index.source_meta is not None:
         raise InvalidData(
             f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack."
         )
-    return encode_row(_INDEX[11], index_values(file))
+    return encode_row(_INDEX_TYPES[11], index_values(file))
 
 
 def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
     """The values that `index_file_of` takes, without the source metadata of a global index."""
-    values = (
+    global_index = None if file.global_index is None else file.global_index[:-1]
+    return (
         file.index_type,
         file.file_name,
         file.file_size,
         file.row_count,
         file.deletions,
         file.external_path,
+        global_index,
     )
-    return *values, None if file.global_index is None else file.global_index[:-1]
 
 
 def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
     """The index file that a row describes, in a message of version 11 or 12. Raises
     `FormatError`.
     """
-    values = decode_row(_INDEX[version], data)
+    values = decode_row(_INDEX_TYPES[version], data)
     try:
         return index_file_of(*values)
-    except ValueError as why:
-        raise FormatError(str(why)) from None
+    except ValueError as error:
+        raise FormatError(str(error)) from None
 
 
 def index_file_of(
-    kind: Any,
+    index_type: Any,
     name: Any,
     size: Any,
     rows: Any,
-    deletions: Any,
+    deletions: Sequence[Sequence[Any] | None] | None,
     path: str | None,
-    covered: Sequence[Any] | None,
+    global_index: Sequence[Any] | None,
 ) -> entries.IndexFileMeta:
-    """The index file with these values. `deletions` and `covered` are the values of deletion ranges
-    and of a global index. Raises `ValueError` for a value that must not be NULL.
+    """The index file with these values, of which none has been checked.
+
+    Args:
+        index_type: the type of the index, text.
+        name: the name of the file, text.
+        size: its size in bytes.
+        rows: its row count (format.md §4.6).
+        deletions: the values of each deletion range; None if the file has no such ranges.
+        path: the path of a file outside of the table.
+        global_index: the values of a global index, in message version 12 with the source metadata.
+
+    Raises:
+        ValueError: a value that must not be NULL is None.
     """
-    _require("index file", kind, name, size, rows)
-    ranges = [one or (None,) * 4 for one in deletions or ()]
-    for one in ranges:
-        _require("deletion vector", *one[:3])
-    found = None
-    if covered is not None:
-        start, end, field, extra, *others = covered
-        _require("global index", start, end, field, *(extra or ()))
-        found = entries.GlobalIndexMeta(
-            start, end, field, None if extra is None else tuple(extra), *others
-        )
+    _require("index file", index_type, name, size, rows)
+    ranges = None if deletions is None else tuple(map(_deletion_range, deletions))
+    index = None if global_index is None else _global_index(global_index)
     return entries.IndexFileMeta(
-        index_type=kind,
+        index_type=index_type,
         file_name=name,
         file_size=size,
         row_count=rows,
-        deletions=None
-        if deletions is None
-        else tuple(entries.DeletionRange(*one) for one in ranges),
+        deletions=ranges,
         external_path=path,
-        global_index=found,
+        global_index=index,
     )
 
 
+def _deletion_range(values: Sequence[Any] | None) -> entries.DeletionRange:
+    if not values:
+        raise _null_in("deletion vector")
+    data_file, offset, length, cardinality = values
+    _require("deletion vector", data_file, offset, length)
+    return entries.DeletionRange(data_file, offset, length, cardinality)
+
+
+def _global_index(values: Sequence[Any]) -> entries.GlobalIndexMeta:
+    start, end, field_id, extra_field_ids, *metas = values
+    _require("global index", start, end, field_id, *(extra_field_ids or ()))
+    extra = None if extra_field_ids is None else tuple(extra_field_ids)
+    return entries.GlobalIndexMeta(start, end, field_id, extra, *metas)
+
+
 def _require(what: str, *values: Any) -> None:
+    """Raises `ValueError` if one of the values is None. They are those of a `what`."""
     if None in values:
-        raise ValueError(f"The row of a {what} has NULL in a NOT NULL field.")
+        raise _null_in(what)
+
+
+def _null_in(what: str) -> ValueError:
+    return ValueError(f"The row of a {what} has NULL in a NOT NULL field.")

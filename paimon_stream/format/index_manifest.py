@@ -21,12 +21,12 @@ VERSION: Final = 1
 _FULL_BLOCK: Final = 1 << 20
 """The plain size in bytes at which a block ends."""
 
-_TEXT: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
-_PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
+_SCHEMA_JSON: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
+_PARSED_SCHEMA: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
 
 # The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of
 # their values.
-_FILE: Final = (
+_FILE_FIELDS: Final = (
     "_INDEX_TYPE",
     "_FILE_NAME",
     "_FILE_SIZE",
@@ -35,8 +35,8 @@ _FILE: Final = (
     "_EXTERNAL_PATH",
     "_GLOBAL_INDEX",
 )
-_RANGE: Final = ("f0", "f1", "f2", "_CARDINALITY")
-_COVERED: Final = (
+_RANGE_FIELDS: Final = ("f0", "f1", "f2", "_CARDINALITY")
+_GLOBAL_INDEX_FIELDS: Final = (
     "_ROW_RANGE_START",
     "_ROW_RANGE_END",
     "_INDEX_FIELD_ID",
@@ -48,36 +48,52 @@ _COVERED: Final = (
 def encode_index_manifest(
     entries: Sequence[IndexManifestEntry], *, compression: str, level: int
 ) -> bytes:
-    """A whole index manifest. Without entries it is an Avro file without blocks. Raises
-    `InvalidOption`.
+    """A whole index manifest. Without entries it is an Avro file without blocks.
+
+    Args:
+        entries: the live index files.
+        compression: a value of `manifest.compression`.
+        level: the level of zstd.
+
+    Raises:
+        InvalidOption: Java cannot read this compression.
     """
     codec = compressor(compression, level)
-    blocks, packed, records = [], BytesIO(), 0
+    blocks: list[AvroBlock] = []
+    plain = BytesIO()
+    records = 0
     for entry in entries:
-        fastavro.schemaless_writer(packed, _PARSED, _record(entry))
+        fastavro.schemaless_writer(plain, _PARSED_SCHEMA, _record(entry))
         records += 1
-        if packed.tell() >= _FULL_BLOCK:
-            blocks.append(AvroBlock(records, codec.compress(packed.getvalue())))
-            packed, records = BytesIO(), 0
-    blocks.append(AvroBlock(records, codec.compress(packed.getvalue())))
-    return encode_file(_TEXT, codec.codec, blocks)
+        if plain.tell() >= _FULL_BLOCK:
+            blocks.append(AvroBlock(records, codec.compress(plain.getvalue())))
+            plain = BytesIO()
+            records = 0
+    blocks.append(AvroBlock(records, codec.compress(plain.getvalue())))
+    return encode_file(_SCHEMA_JSON, codec.codec, blocks)
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
-    *values, deletions, path, covered = index_values(entry.file)
-    ranges = (
-        None if deletions is None else [dict(zip(_RANGE, one, strict=True)) for one in deletions]
-    )
-    # fastavro takes only lists as arrays.
-    lists = covered and [list(one) if isinstance(one, tuple) else one for one in covered]
-    index = covered and dict(zip(_COVERED, lists, strict=True))
-    where = {
+    """The entry as fastavro takes it."""
+    *values, deletions, path, global_index = index_values(entry.file)
+    ranges: list[dict[str, Any]] | None = None
+    if deletions is not None:
+        ranges = [dict(zip(_RANGE_FIELDS, place, strict=True)) for place in deletions]
+    index: dict[str, Any] | None = None
+    if global_index is not None:
+        index = dict(zip(_GLOBAL_INDEX_FIELDS, map(_as_avro, global_index), strict=True))
+    return {
         "_VERSION": VERSION,
         "_KIND": int(FileKind.ADD),
         "_PARTITION": entry.partition,
         "_BUCKET": entry.bucket,
+        **dict(zip(_FILE_FIELDS, (*values, ranges, path, index), strict=True)),
     }
-    return where | dict(zip(_FILE, (*values, ranges, path, index), strict=True))
+
+
+def _as_avro(value: Any) -> Any:
+    """The value as fastavro takes it: only a list is an array."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
@@ -85,18 +101,28 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
     `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
     try:
-        return tuple([_entry(one) for one in read_records(data, path, _TEXT, VERSION)])
-    except (ValueError, TypeError, KeyError) as wrong:
+        records = read_records(data, path, _SCHEMA_JSON, VERSION)
+        return tuple([_entry(record) for record in records])
+    except (ValueError, TypeError, KeyError) as error:
         raise corrupt(
-            path, len(data), f"one of its entries is not an index file: {in_words(wrong)}"
+            path, len(data), f"one of its entries is not an index file: {in_words(error)}"
         ) from None
 
 
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
     if record["_KIND"] != FileKind.ADD:
         raise ValueError(f"kind {record['_KIND']}")
-    kind, name, size, rows, deletions, path, covered = map(record.get, _FILE)
-    ranges = None if deletions is None else [one and [*map(one.get, _RANGE)] for one in deletions]
-    index = None if covered is None else [*map(covered.get, _COVERED)]
-    file = index_file_of(kind, name, size, rows, ranges, path, index)
+    index_type, name, size, rows, deletions, path, global_index = map(record.get, _FILE_FIELDS)
+    ranges: list[list[Any] | None] | None = None
+    if deletions is not None:
+        ranges = [_values_of_range(place) for place in deletions]
+    index: list[Any] | None = None
+    if global_index is not None:
+        index = [*map(global_index.get, _GLOBAL_INDEX_FIELDS)]
+    file = index_file_of(index_type, name, size, rows, ranges, path, index)
     return IndexManifestEntry(partition=record["_PARTITION"], bucket=record["_BUCKET"], file=file)
+
+
+def _values_of_range(record: Mapping[str, Any] | None) -> list[Any] | None:
+    """The values of a `DeletionRange`; None for NULL, which the caller judges."""
+    return None if record is None else [*map(record.get, _RANGE_FIELDS)]

@@ -1,15 +1,17 @@
-"""JSON of any origin, parsed in memory and time that its size bounds. `parse_json` reads snapshots,
-schemas, tags, consumers, journals, Avro schemas and Spark's checkpoints. What is wrong is a
-`ValueError`, which `understanding` puts into words, as for other content.
+"""JSON of any origin. Its size bounds the memory and the time to parse it. `parse_json` reads
+snapshots, schemas, tags, consumers, journals, Avro schemas and Spark's checkpoints. It raises
+`ValueError` for what is wrong. `understanding` puts such errors into words, and those of other
+content.
 """
 
 import hashlib
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, FormatError, UnknownVersion
@@ -30,9 +32,15 @@ _LARGEST: Final = 2**63 - 1
 
 
 def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decimal] = float) -> Any:
-    """The value of a JSON text. Raises `ValueError` for whatever is not one, or is beyond the
-    limits above: also for `Infinity` and `NaN`, and for text with half of a surrogate pair, which
-    no file could hold.
+    """The value of a JSON text.
+
+    Args:
+        data: the text, or its bytes in UTF-8.
+        parse_float: makes the value of a number with a fraction or an exponent.
+
+    Raises:
+        ValueError: the text is not JSON, or beyond the limits above. `Infinity` and `NaN` are not
+            JSON, nor is text with half of a surrogate pair, which no file could hold.
     """
     text = data if isinstance(data, str) else data.decode()
     brackets = text.count("[") + text.count("{")
@@ -55,10 +63,10 @@ def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decima
 
 def integer(value: Any) -> int:
     """A value as an integer of 64 bits. Raises `ValueError`, `TypeError` or `OverflowError`."""
-    made = int(value)
-    if not -_LARGEST - 1 <= made <= _LARGEST:
-        raise ValueError(f"{made} is not a number of 64 bits")
-    return made
+    number = int(value)
+    if not -_LARGEST - 1 <= number <= _LARGEST:
+        raise ValueError(f"{number} is not a number of 64 bits")
+    return number
 
 
 def optional_text(value: Any) -> str | None:
@@ -91,13 +99,19 @@ _DECODER: Final = _decoder(float)
 
 
 def _check_depth(node: Any) -> None:
+    """Raises `ValueError` if objects and arrays are nested too deep."""
     level = [node]
     for _ in range(_DEEPEST + 1):
-        values = [one.values() if isinstance(one, dict) else one for one in level]
-        level = [one for some in values for one in some if isinstance(one, dict | list)]
+        values = chain.from_iterable(map(_values_inside, level))
+        level = [value for value in values if isinstance(value, dict | list)]
         if not level:
             return
     raise ValueError(_TOO_DEEP)
+
+
+def _values_inside(node: Any) -> Iterable[Any]:
+    values: Iterable[Any] = node.values() if isinstance(node, dict) else node
+    return values
 
 
 # -- what is wrong with content
@@ -118,21 +132,27 @@ be.
 
 
 @contextmanager
-def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
-    """Makes whatever goes wrong inside, while a file of `size` bytes is decoded, a
-    `CorruptMetadata` that names the file. `what` is what the file should be, `cure` a sentence. An
-    `UnknownVersion` stays one.
+def understanding(path: str, size: int, what: str, advice: str) -> Iterator[None]:
+    """Makes whatever goes wrong inside, while a file is decoded, a `CorruptMetadata` that names the
+    file. An `UnknownVersion` stays one.
+
+    Args:
+        path: the file, for messages.
+        size: its bytes.
+        what: what the file should be, such as "a snapshot".
+        advice: a sentence that says what to do about a file that cannot be read.
     """
     try:
         yield
-    except FormatError as wrong:
-        if "path" in wrong.context:
+    except FormatError as error:
+        if "path" in error.context:
             raise
-        kind = UnknownVersion if isinstance(wrong, UnknownVersion) else CorruptMetadata
-        raise kind(f"{path}: {wrong.message} {cure}", **{**wrong.context, "path": path}) from None
-    except BROKEN as wrong:
+        kind = UnknownVersion if isinstance(error, UnknownVersion) else CorruptMetadata
+        context = {**error.context, "path": path}
+        raise kind(f"{path}: {error.message} {advice}", **context) from None
+    except BROKEN as error:
         raise CorruptMetadata(
-            f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path
+            f"{path} is not {what} ({size:,} bytes): {in_words(error)}. {advice}", path=path
         ) from None
 
 
@@ -161,9 +181,9 @@ def in_words(error: Exception) -> str:
 # -- small private files
 # ------------------------------------------------------------------------------
 #
-# They hold what the sink keeps beside a table (`_paimon_stream/`), and are fully valid or refused:
-# a single wrong byte makes the whole file invalid. They are versioned text that a person can read,
-# never pickles.
+# They hold what the sink keeps beside a table (`_paimon_stream/`). A single wrong byte makes the
+# whole file invalid, and an invalid file is refused. They are versioned text that a person can
+# read, never pickles.
 
 
 _VERSIONS: Final[Mapping[str, int]] = {
@@ -181,17 +201,28 @@ next number, and only its own kind is then unknown to them. Older numbers stay r
 
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 
-_CURES: Final[Mapping[str, str]] = {
-    "journal": "Nothing was written. Move it away, and the file 'writer' beside it, which vouches for the journal; "
-    "the batch is then judged by the table's snapshots alone.",
-    "rollbacks": "It says which snapshots rollbacks have removed. Restore it from a backup; or look for the rows of "
-    "all streams in the table, and move it away.",
-    "removal": "It says which snapshots a rollback or fast forward has removed. Restore it from a backup; or look for "
-    "the rows of all streams in the table, and move it away.",
-    "branch": "It says when the branch was made. Restore it from a backup; or look for the rows of the branch's "
-    "streams, and move it away.",
+_ADVICE: Final[Mapping[str, str]] = {
+    "journal": (
+        "Nothing was written. "
+        "Move it away, and the file 'writer' beside it, which vouches for the journal; "
+        "the batch is then judged by the table's snapshots alone."
+    ),
+    "rollbacks": (
+        "It says which snapshots rollbacks have removed. Restore it from a backup; "
+        "or look for the rows of all streams in the table, and move it away."
+    ),
+    "removal": (
+        "It says which snapshots a rollback or fast forward has removed. Restore it from a backup; "
+        "or look for the rows of all streams in the table, and move it away."
+    ),
+    "branch": (
+        "It says when the branch was made. Restore it from a backup; "
+        "or look for the rows of the branch's streams, and move it away."
+    ),
 }
-_OTHER_CURE: Final = (
+"""What to do about a file of each kind that cannot be trusted."""
+
+_ADVICE_FOR_OTHERS: Final = (
     "Nothing was written. Move it away; the batch is then judged by the table's snapshots alone."
 )
 
@@ -200,40 +231,49 @@ def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
     """The file's content: `paimon-stream <kind> <version> sha256:<digest>`, a line break, then the
     JSON. The version is the newest of its kind.
     """
-    text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"paimon-stream {kind} {_VERSIONS[kind]} sha256:{digest}\n{text}\n".encode()
+    content = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return f"paimon-stream {kind} {_VERSIONS[kind]} sha256:{digest}\n{content}\n".encode()
 
 
 def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
-    """The JSON of a checksummed file of any version up to the newest of its kind; `path` is for the
-    message. Raises `CorruptMetadata` if the file is incomplete, damaged or of another kind,
-    `UnknownVersion` if a newer release wrote it.
+    """The JSON of a checksummed file of any version up to the newest of its kind.
+
+    Args:
+        kind: what the file should be, a key of `_VERSIONS`.
+        data: the file's content.
+        path: the file, for messages.
+
+    Raises:
+        CorruptMetadata: the file is incomplete, damaged or of another kind.
+        UnknownVersion: a newer release wrote it.
     """
-    header, _, rest = data.partition(b"\n")
-    words = header.decode("utf-8", "replace").split(" ")
+    first_line, _, after_first_line = data.partition(b"\n")
+    words = first_line.decode("utf-8", "replace").split(" ")
     if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):
         raise _corrupt(kind, path, "its first line is not the expected one")
-    version, newest = int(words[2]), _VERSIONS[kind]
+    version = int(words[2])
+    newest = _VERSIONS[kind]
     if version > newest:
-        why = (
-            f"{path} is a {kind} of version {version}; this release reads versions up to {newest}."
+        raise UnknownVersion(
+            f"{path} is a {kind} of version {version}; this release reads versions up to {newest}. "
+            "A newer release wrote it: upgrade this one.",
+            path=path,
         )
-        raise UnknownVersion(f"{why} A newer release wrote it: upgrade this one.", path=path)
     if version < 1:
         raise _corrupt(kind, path, "no release has written its version")
-    text = rest.removesuffix(b"\n")
-    if words[3] != f"sha256:{hashlib.sha256(text).hexdigest()}":
+    content = after_first_line.removesuffix(b"\n")
+    if words[3] != f"sha256:{hashlib.sha256(content).hexdigest()}":
         raise _corrupt(kind, path, "its checksum does not match")
     try:
-        body = parse_json(text)
-    except ValueError as wrong:
-        raise _corrupt(kind, path, in_words(wrong)) from None
+        body = parse_json(content)
+    except ValueError as error:
+        raise _corrupt(kind, path, in_words(error)) from None
     if not isinstance(body, dict):
         raise _corrupt(kind, path, "it is not a JSON object")
     return body
 
 
-def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
-    text = f"The {kind} {path} cannot be trusted: {why}. {_CURES.get(kind, _OTHER_CURE)}"
-    return CorruptMetadata(text, path=path)
+def _corrupt(kind: str, path: str, reason: str) -> CorruptMetadata:
+    advice = _ADVICE.get(kind, _ADVICE_FOR_OTHERS)
+    return CorruptMetadata(f"The {kind} {path} cannot be trusted: {reason}. {advice}", path=path)

@@ -4,7 +4,7 @@ missing nullable fields are None.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
@@ -46,18 +46,28 @@ _TYPES: Final[dict[str, Any]] = {
 }
 
 
-def _record(name: str, text: str, **records: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a text such as `_BUCKET int, _LEVEL int?` (nullable). Types are Avro's,
-    `_TYPES` or `records`.
+def _record(name: str, fields: str, **records: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a record.
+
+    Args:
+        name: the name of the record; `record` for that of a whole file.
+        fields: names and types, such as `_BUCKET int, _LEVEL int?`. A type with `?` is nullable.
+            Types are those of Avro, of `_TYPES` and of `records`.
+        records: the types of fields that are records.
     """
-    made = []
-    for field, word in map(str.split, text.split(",")):
-        core = word.removesuffix("?")
-        type_ = {**_TYPES, **records}.get(core, core)
-        optional = {} if word == core else {"type": ["null", type_], "default": None}
-        made.append({"name": field, "type": type_, **optional})
-    space = {"namespace": "org.apache.paimon.avro.generated"} if name == "record" else {}
-    return {"type": "record", "name": name, **space, "fields": made}
+    types = {**_TYPES, **records}
+    schema: dict[str, Any] = {"type": "record", "name": name}
+    if name == "record":
+        schema["namespace"] = "org.apache.paimon.avro.generated"
+    schema["fields"] = []
+    for field, word in map(str.split, fields.split(",")):
+        keyword = word.removesuffix("?")
+        type_ = types.get(keyword, keyword)
+        if word == keyword:
+            schema["fields"].append({"name": field, "type": type_})
+        else:
+            schema["fields"].append({"name": field, "type": ["null", type_], "default": None})
+    return schema
 
 
 def _stats_record(name: str) -> dict[str, Any]:
@@ -66,10 +76,12 @@ def _stats_record(name: str) -> dict[str, Any]:
 
 _FILE: Final = _record(
     "record__FILE",
-    "_FILE_NAME string, _FILE_SIZE long, _ROW_COUNT long, _MIN_KEY bytes, _MAX_KEY bytes, _KEY_STATS keys, "
-    "_VALUE_STATS values, _MIN_SEQUENCE_NUMBER long, _MAX_SEQUENCE_NUMBER long, _SCHEMA_ID long, _LEVEL int, "
-    "_EXTRA_FILES strings, _CREATION_TIME millis?, _DELETE_ROW_COUNT long?, _EMBEDDED_FILE_INDEX bytes?, "
-    "_FILE_SOURCE int?, _VALUE_STATS_COLS strings?, _EXTERNAL_PATH string?, _FIRST_ROW_ID long?, _WRITE_COLS strings?",
+    "_FILE_NAME string, _FILE_SIZE long, _ROW_COUNT long, "
+    "_MIN_KEY bytes, _MAX_KEY bytes, _KEY_STATS keys, _VALUE_STATS values, "
+    "_MIN_SEQUENCE_NUMBER long, _MAX_SEQUENCE_NUMBER long, _SCHEMA_ID long, _LEVEL int, "
+    "_EXTRA_FILES strings, _CREATION_TIME millis?, "
+    "_DELETE_ROW_COUNT long?, _EMBEDDED_FILE_INDEX bytes?, _FILE_SOURCE int?, "
+    "_VALUE_STATS_COLS strings?, _EXTERNAL_PATH string?, _FIRST_ROW_ID long?, _WRITE_COLS strings?",
     keys=_stats_record("record__FILE__KEY_STATS"),
     values=_stats_record("record__FILE__VALUE_STATS"),
 )
@@ -83,8 +95,9 @@ MANIFEST_SCHEMA: Final = _record(
 
 MANIFEST_LIST_SCHEMA: Final = _record(
     "record",
-    "_VERSION int, _FILE_NAME string, _FILE_SIZE long, _NUM_ADDED_FILES long, _NUM_DELETED_FILES long, "
-    "_PARTITION_STATS stats, _SCHEMA_ID long, _MIN_BUCKET int?, _MAX_BUCKET int?, _MIN_LEVEL int?, _MAX_LEVEL int?, "
+    "_VERSION int, _FILE_NAME string, _FILE_SIZE long, "
+    "_NUM_ADDED_FILES long, _NUM_DELETED_FILES long, _PARTITION_STATS stats, _SCHEMA_ID long, "
+    "_MIN_BUCKET int?, _MAX_BUCKET int?, _MIN_LEVEL int?, _MAX_LEVEL int?, "
     "_MIN_ROW_ID long?, _MAX_ROW_ID long?",
     stats=_stats_record("record__PARTITION_STATS"),
 )
@@ -95,15 +108,17 @@ _DELETIONS: Final = _record(
 )
 _GLOBAL_INDEX: Final = _record(
     "record__GLOBAL_INDEX",
-    "_ROW_RANGE_START long, _ROW_RANGE_END long, _INDEX_FIELD_ID int, _EXTRA_FIELD_IDS ints?, _INDEX_META bytes?",
+    "_ROW_RANGE_START long, _ROW_RANGE_END long, _INDEX_FIELD_ID int, "
+    "_EXTRA_FIELD_IDS ints?, _INDEX_META bytes?",
 )
 
 INDEX_MANIFEST_SCHEMA: Final = _record(
     "record",
-    "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, _INDEX_TYPE string, _FILE_NAME string, _FILE_SIZE long, "
-    "_ROW_COUNT long, _DELETIONS_VECTORS_RANGES ranges?, _EXTERNAL_PATH string?, _GLOBAL_INDEX covered?",
+    "_VERSION int, _KIND int, _PARTITION bytes, _BUCKET int, "
+    "_INDEX_TYPE string, _FILE_NAME string, _FILE_SIZE long, _ROW_COUNT long, "
+    "_DELETIONS_VECTORS_RANGES ranges?, _EXTERNAL_PATH string?, _GLOBAL_INDEX global_index?",
     ranges=_array_of(["null", _DELETIONS]),
-    covered=_GLOBAL_INDEX,
+    global_index=_GLOBAL_INDEX,
 )
 """The schema of an index manifest, as Java writes it."""
 
@@ -116,8 +131,8 @@ ENTRIES_PER_BLOCK: Final = 1000
 FULL_BLOCK: Final = 8 << 20
 """The plain size in bytes from which entries are divided among several blocks."""
 
-_MANIFEST_TEXT: Final = json.dumps(MANIFEST_SCHEMA, separators=(",", ":")).encode()
-_MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", ":")).encode()
+_MANIFEST_JSON: Final = json.dumps(MANIFEST_SCHEMA, separators=(",", ":")).encode()
+_MANIFEST_LIST_JSON: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", ":")).encode()
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -131,23 +146,31 @@ def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[
         half = len(entries) // 2
         return encode_entries(entries[:half], codec) + encode_entries(entries[half:], codec)
     if len(plain) > MOST_PLAIN:
-        text = f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; a manifest holds at"
         raise InvalidData(
-            f"{text} most {MOST_PLAIN:,} for one file. Set metadata.stats-mode to truncate(16)."
+            f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; "
+            f"a manifest holds at most {MOST_PLAIN:,} for one file. "
+            "Set metadata.stats-mode to truncate(16)."
         )
     return [AvroBlock(len(entries), codec.compress(plain))]
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
     """A whole manifest from blocks that `encode_entries` made with the same compressor."""
-    return encode_file(_MANIFEST_TEXT, codec.codec, blocks)
+    return encode_file(_MANIFEST_JSON, codec.codec, blocks)
 
 
 def encode_manifest_list(
     metas: Sequence[ManifestFileMeta], *, compression: str, level: int
 ) -> bytes:
-    """A whole manifest list. Without manifests it is an Avro file without blocks. Raises
-    `InvalidOption`.
+    """A whole manifest list. Without manifests it is an Avro file without blocks.
+
+    Args:
+        metas: the manifests.
+        compression: a value of `manifest.compression`.
+        level: the level of zstd.
+
+    Raises:
+        InvalidOption: Java cannot read this compression.
     """
     codec = compressor(compression, level)
     groups = [
@@ -155,9 +178,9 @@ def encode_manifest_list(
         for start in range(0, len(metas), ENTRIES_PER_BLOCK)
     ]
     blocks = [
-        AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in groups
+        AvroBlock(len(group), codec.compress(b"".join(map(meta_bytes, group)))) for group in groups
     ]
-    return encode_file(_MANIFEST_LIST_TEXT, codec.codec, blocks)
+    return encode_file(_MANIFEST_LIST_JSON, codec.codec, blocks)
 
 
 # The schemas never change, so a record is joined from ready-made pieces. That is several times
@@ -190,34 +213,23 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
     keys: dict[Any, bytes] = {}
     nulls: dict[Any, bytes] = {}
     tails: dict[Any, bytes] = {}
-    made: list[bytes] = []
+    pieces: list[bytes] = []
     for entry in entries:
-        file, stats = entry.file, entry.file.value_stats
+        file = entry.file
+        stats = file.value_stats
         head = entry.kind, entry.partition, entry.bucket, entry.total_buckets
         if head not in heads:
-            kind, partition, bucket, total = head
-            heads[head] = b"".join(
-                (_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total))
-            )
+            heads[head] = _head_bytes(entry)
         key = _KEYS(file)
         if key not in keys:
-            keys[key] = _bytes(file.min_key) + _bytes(file.max_key) + _stats_bytes(file.key_stats)
+            keys[key] = _key_bytes(file)
         if stats.null_counts not in nulls:
             nulls[stats.null_counts] = _null_counts(stats.null_counts)
         tail = _TAIL(file)
         if tail not in tails:
-            forms = (
-                zigzag,
-                _bytes,
-                zigzag,
-                _texts,
-                _text_bytes,
-                zigzag,
-                _texts,
-            )  # of the fields of _TAIL
-            tails[tail] = b"".join(map(_optional, forms, tail))
+            tails[tail] = b"".join(map(_optional, _TAIL_ENCODERS, tail))
         name = file.file_name.encode()
-        made += (
+        pieces += (
             heads[head],
             zigzag(len(name)),
             name,
@@ -237,7 +249,25 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
             _optional(zigzag, file.creation_time),
             tails[tail],
         )
-    return b"".join(made)
+    return b"".join(pieces)
+
+
+def _head_bytes(entry: ManifestEntry) -> bytes:
+    """The fields before the file."""
+    return b"".join(
+        (
+            _VERSION,
+            zigzag(entry.kind),
+            _bytes(entry.partition),
+            zigzag(entry.bucket),
+            zigzag(entry.total_buckets),
+        )
+    )
+
+
+def _key_bytes(file: DataFileMeta) -> bytes:
+    """The fields of `_KEYS`."""
+    return _bytes(file.min_key) + _bytes(file.max_key) + _stats_bytes(file.key_stats)
 
 
 @lru_cache(maxsize=1024)  # a commit writes again most of what the commit before it wrote
@@ -259,7 +289,7 @@ def meta_bytes(meta: ManifestFileMeta) -> bytes:
         meta.min_row_id,
         meta.max_row_id,
     )
-    return b"".join((*head, *(_optional(zigzag, one) for one in bounds)))
+    return b"".join((*head, *(_optional(zigzag, bound) for bound in bounds)))
 
 
 def _stats_bytes(stats: SimpleStats) -> bytes:
@@ -270,7 +300,7 @@ def _null_counts(counts: Sequence[int | None]) -> bytes:
     return _VALUE + _array([_optional(zigzag, count) for count in counts])
 
 
-def _optional(encode: Any, value: Any) -> bytes:
+def _optional(encode: Callable[[Any], bytes], value: Any) -> bytes:
     return _NULL if value is None else _VALUE + encode(value)
 
 
@@ -279,59 +309,95 @@ def _array(items: Sequence[bytes]) -> bytes:
 
 
 def _texts(texts: Sequence[str]) -> bytes:
-    return _array([_text_bytes(text) for text in texts])
+    return _array(list(map(_text_bytes, texts)))
 
 
-def _text_bytes(text: str) -> bytes:
-    return _bytes(text.encode())
+def _text_bytes(value: str) -> bytes:
+    return _bytes(value.encode())
 
 
 def _bytes(data: bytes) -> bytes:
     return zigzag(len(data)) + data
 
 
+# The encoders of the fields of `_TAIL`.
+_TAIL_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
+    zigzag,
+    _bytes,
+    zigzag,
+    _texts,
+    _text_bytes,
+    zigzag,
+    _texts,
+)
+
+
+# -- reading --------------------------------------------------------------------------------------
 _MOST_DIFFERENT: Final = 256 << 20
 _DIFFERENT_PER_BYTE: Final = 512
+"""The most bytes of different long values in a manifest are `_MOST_DIFFERENT`, and
+`_DIFFERENT_PER_BYTE` for each of its own bytes.
+"""
+
 _LONG: Final = 128
+"""Shorter texts and bytes are not shared."""
+
 _WORD: Final = 8
 _KINDS: Final = {int(kind): kind for kind in FileKind}
+
 _META: Final = {
-    one.name: f"_{one.name.upper()}"
-    for one in fields(ManifestFileMeta)
-    if one.name != "partition_stats"
+    attribute.name: f"_{attribute.name.upper()}"
+    for attribute in fields(ManifestFileMeta)
+    if attribute.name != "partition_stats"
 }
+"""The fields of a manifest list, by the attribute that takes their value."""
 
 
 def decode_manifest(
     data: bytes, path: str, holds: Holds = None, of_interest: Blocks = None
 ) -> list[ManifestEntry]:
-    """The entries of a manifest, in order; with `holds`, those whose partition it holds. A block is
-    decoded only if it is `of_interest`. Other entries are read only as far as is needed to find the
-    next one. `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`, and
-    `UnsupportedFeature` for an unknown codec.
+    """The entries of a manifest, in order. Entries that are not wanted are read only as far as is
+    needed to find the next one.
+
+    Args:
+        data: the bytes of the manifest.
+        path: the manifest, for messages.
+        holds: whether an entry of this partition is wanted; None for all.
+        of_interest: whether a block is decoded; None for all.
+
+    Raises:
+        CorruptMetadata: the manifest cannot be read.
+        UnknownVersion: an entry has another version.
+        UnsupportedFeature: the codec is unknown.
     """
     shared = _Shared(len(data))
     try:
-        return [
-            _entry(row, shared) for row in _rows(data, path, wants=holds, of_interest=of_interest)
-        ]
-    except (ValueError, TypeError) as wrong:
+        rows = _rows(data, path, wants=holds, of_interest=of_interest)
+        return [_entry(row, shared) for row in rows]
+    except (ValueError, TypeError) as error:
         raise corrupt(
-            path, len(data), f"one of its entries cannot be read: {in_words(wrong)}"
+            path, len(data), f"one of its entries cannot be read: {in_words(error)}"
         ) from None
 
 
 def read_manifest(
     data: bytes, path: str, paths: tuple[str, ...], of_interest: Blocks = None
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one
-    block at a time. Blocks that are not `of_interest` are skipped. Raises what `decode_manifest`
-    raises, while the rows are iterated.
+    """Values of each entry of a manifest, in order. Only one block is in memory at a time.
+
+    Args:
+        data: the bytes of the manifest.
+        path: the manifest, for messages.
+        paths: which values: two or more of `PATHS`, such as `_FILE._LEVEL`.
+        of_interest: whether a block is decoded; None for all.
+
+    Raises what `decode_manifest` raises, while the rows are iterated.
     """
-    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, of_interest=of_interest))
+    values_at = itemgetter(*map(PATHS.index, paths))
+    return map(values_at, _rows(data, path, of_interest=of_interest))
 
 
-_rows: Final = partial(read_rows, wanted=_MANIFEST_TEXT, version=RECORD_VERSION)
+_rows: Final = partial(read_rows, wanted=_MANIFEST_JSON, version=RECORD_VERSION)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
@@ -340,13 +406,11 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     `UnsupportedFeature` for an unknown codec.
     """
     try:
-        metas = [
-            _meta(record)
-            for record in read_records(data, path, _MANIFEST_LIST_TEXT, RECORD_VERSION)
-        ]
-    except (ValueError, TypeError) as wrong:
+        records = read_records(data, path, _MANIFEST_LIST_JSON, RECORD_VERSION)
+        metas = [_meta(record) for record in records]
+    except (ValueError, TypeError) as error:
         raise corrupt(
-            path, len(data), f"one of its entries cannot be read: {in_words(wrong)}"
+            path, len(data), f"one of its entries cannot be read: {in_words(error)}"
         ) from None
     for meta in metas:
         checked_name(meta.file_name, path)
@@ -358,23 +422,26 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 
 class _Shared(dict[Any, Any]):
-    """Values that several entries have, each kept once. The bytes of different long values in a
-    manifest of `size` bytes are limited, because values that compress well take many times more
-    memory than bytes.
+    """Values that several entries have, each kept once. The bytes of different values in a manifest
+    of `size` bytes are limited, because values that compress well take many times more memory than
+    bytes of the file.
     """
 
     def __init__(self, size: int) -> None:
-        self.left = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size
+        self._remaining = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size
 
     def once(self, value: Any, size: int) -> Any:
-        """The value, or an equal one that is there already."""
-        found = self.get(value)
-        if found is None:
-            self.left -= size
-            if self.left < 0:
-                raise ValueError("it has more different values than a file of its size can hold")
-            found = self[value] = value
-        return found
+        """The value, or an equal one that was kept before. `size` is its bytes. Raises `ValueError`
+        if there are too many different values.
+        """
+        kept = self.get(value)
+        if kept is not None:
+            return kept
+        self._remaining -= size
+        if self._remaining < 0:
+            raise ValueError("it has more different values than a file of its size can hold")
+        self[value] = value
+        return value
 
 
 def _tuple(items: Sequence[Any] | None, shared: _Shared) -> tuple[Any, ...] | None:
@@ -402,28 +469,28 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
         total_buckets,
         name,
         size,
-        rows,
+        row_count,
         min_key,
         max_key,
         key_low,
         key_high,
-        key_nulls,
+        key_null_counts,
         low,
         high,
-        nulls,
-        first,
-        last,
+        null_counts,
+        min_sequence_number,
+        max_sequence_number,
         schema_id,
         level,
-        extra,
-        created,
-        deletes,
-        embedded,
+        extra_files,
+        creation_time,
+        delete_row_count,
+        embedded_index,
         source,
-        columns,
-        external,
-        row_id,
-        written,
+        stats_columns,
+        external_path,
+        first_row_id,
+        write_columns,
     ) = row
     return ManifestEntry(
         kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
@@ -433,32 +500,34 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
         file=DataFileMeta(
             file_name=_text(name, shared),
             file_size=size,
-            row_count=rows,
+            row_count=row_count,
             min_key=_text(min_key, shared),
             max_key=_text(max_key, shared),
-            key_stats=_stats(key_low, key_high, key_nulls, shared),
-            value_stats=_stats(low, high, nulls, shared),
-            min_sequence_number=first,
-            max_sequence_number=last,
+            key_stats=_stats(key_low, key_high, key_null_counts, shared),
+            value_stats=_stats(low, high, null_counts, shared),
+            min_sequence_number=min_sequence_number,
+            max_sequence_number=max_sequence_number,
             schema_id=schema_id,
             level=level,
-            extra_files=_tuple(extra, shared) or (),
-            creation_time=created,
-            delete_row_count=deletes,
-            embedded_file_index=embedded and _text(embedded, shared),
+            extra_files=_tuple(extra_files, shared) or (),
+            creation_time=creation_time,
+            delete_row_count=delete_row_count,
+            embedded_file_index=embedded_index and _text(embedded_index, shared),
             file_source=source,
-            value_stats_cols=_tuple(columns, shared),
-            external_path=external and _text(external, shared),
-            first_row_id=row_id,
-            write_cols=_tuple(written, shared),
+            value_stats_cols=_tuple(stats_columns, shared),
+            external_path=external_path and _text(external_path, shared),
+            first_row_id=first_row_id,
+            write_cols=_tuple(write_columns, shared),
         ),
     )
 
 
 def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
     stats = record["_PARTITION_STATS"]
-    found = SimpleStats(
-        stats["_MIN_VALUES"], stats["_MAX_VALUES"], tuple(stats.get("_NULL_COUNTS") or ())
+    partition_stats = SimpleStats(
+        min_values=stats["_MIN_VALUES"],
+        max_values=stats["_MAX_VALUES"],
+        null_counts=tuple(stats.get("_NULL_COUNTS") or ()),
     )
-    known: dict[str, Any] = {name: record.get(key) for name, key in _META.items()}
-    return ManifestFileMeta(**known, partition_stats=found)
+    values: dict[str, Any] = {attribute: record.get(field) for attribute, field in _META.items()}
+    return ManifestFileMeta(**values, partition_stats=partition_stats)

@@ -2,8 +2,8 @@
 Java's (format.md §4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
 
 A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
-function reads its fields in order, and compares those that rarely change with the bytes of the
-entry before.
+function reads its fields in order. It compares those that rarely change with the bytes of the
+previous entry.
 
 Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or
 `IndexError` (the bytes do not fit the schema, use an allowed but unusual encoding, or have another
@@ -46,10 +46,10 @@ PATHS: Final = (
 """The fields of an entry, in the order of a row's values."""
 
 _RUN: Final = 64
+"""So many null counts are read at once if they are equal, as most are."""
+
 _CHEAPER: Final = 8
-"""As many null counts are read at once if they are equal, as most are, and count as this part of
-their bytes.
-"""
+"""Null counts that are read at once count as this part of their bytes."""
 
 
 def read_entries(
@@ -59,8 +59,21 @@ def read_entries(
     wants: Callable[[bytes], bool] | None,
     spend: Callable[[int], None],
 ) -> list[tuple[Any, ...]]:
-    """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their
-    partition. `spend` is called with the bytes of the arrays and raises if there are too many.
+    """The values at `PATHS` of the entries of a block.
+
+    It is one function, because its parts share the position, and calls of methods would make it
+    much slower.
+
+    Args:
+        data: the plain bytes of the block.
+        count: how many entries the block has.
+        version: the value that `_VERSION` must have.
+        wants: whether an entry of this partition is wanted; None for all.
+        spend: is called with the bytes of the arrays, and raises if there are too many.
+
+    Raises:
+        ValueError: the bytes are not such entries in their usual encoding.
+        IndexError: they are cut off.
     """
     at = 0
 
@@ -70,18 +83,19 @@ def read_entries(
         at += 1
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1)
-        left, shift = byte & 0x7F, 7
+        bits = byte & 0x7F
+        shift = 7
         while (byte := data[at]) > 0x7F:
-            left |= (byte & 0x7F) << shift
+            bits |= (byte & 0x7F) << shift
             shift += 7
             at += 1
             if shift > 63:
                 raise ValueError
         at += 1
-        left |= byte << shift
-        if left >> 64:
+        bits |= byte << shift
+        if bits >> 64:
             raise ValueError
-        return (left >> 1) ^ -(left & 1)
+        return (bits >> 1) ^ -(bits & 1)
 
     def piece() -> bytes:
         nonlocal at
@@ -102,20 +116,19 @@ def read_entries(
 
     def size_of_array() -> int:
         size = number()
-        if (
-            size < 0
-        ):  # after a negative count comes the size of the block in bytes, which is unusual
+        # After a negative count comes the size of the block in bytes, which is unusual.
+        if size < 0:
             raise ValueError
         return size
 
     def texts() -> list[str]:
-        made: list[str] = []
+        values: list[str] = []
         while size := size_of_array():
             spend(size)
             start = at
-            made += [text() for _ in range(size)]
+            values += [text() for _ in range(size)]
             spend(at - start)
-        return made
+        return values
 
     def null_counts() -> list[int | None] | None:
         nonlocal at
@@ -124,41 +137,47 @@ def read_entries(
             raise ValueError
         if not branch:
             return None
-        made: list[int | None] = []
-        while left := size_of_array():
-            spent = 0
-            while left:
-                start, value = at, None
+        counts: list[int | None] = []
+        while remaining := size_of_array():
+            unspent = 0
+            while remaining:
+                start = at
+                value = None
                 branch = data[at]
                 at += 1
                 if branch == 2:
                     value = number()
                 elif branch:
                     raise ValueError
-                made.append(value)
-                left -= 1
-                spent += at - start
-                same = data[start:at] * _RUN if left >= _RUN else b""
-                while left >= _RUN and data.startswith(same, at):
-                    at += len(same)
-                    made += [value] * _RUN
-                    left -= _RUN
-                    spent += len(same) // _CHEAPER
-                if spent > _RUN:
-                    spend(spent)
-                    spent = 0
-            spend(spent)
-        return made
+                counts.append(value)
+                remaining -= 1
+                unspent += at - start
+                run = data[start:at] * _RUN if remaining >= _RUN else b""
+                while remaining >= _RUN and data.startswith(run, at):
+                    at += len(run)
+                    counts += [value] * _RUN
+                    remaining -= _RUN
+                    unspent += len(run) // _CHEAPER
+                if unspent > _RUN:
+                    spend(unspent)
+                    unspent = 0
+            spend(unspent)
+        return counts
 
     rows = []
+    # The fields that rarely change, as values and as bytes. The first entry matches none of them,
+    # whatever it holds, because nothing in the block is as long.
+    unmatched = bytes(len(data) + 1)
     place: tuple[Any, ...] = ()
-    nulls: list[int | None] | None = None
+    place_bytes = unmatched
     keys: tuple[Any, ...] = ()
-    middle: tuple[Any, ...] = ()
+    key_bytes = unmatched
+    value_nulls: list[int | None] | None = None
+    value_null_bytes = unmatched
+    schema_and_level: tuple[Any, ...] = ()
+    schema_and_level_bytes = unmatched
     tail: tuple[Any, ...] = ()
-    place_bytes = key_bytes = null_bytes = middle_bytes = tail_bytes = (
-        b"\xff" * 20
-    )  # matches no field
+    tail_bytes = unmatched
     for _ in range(count):
         if data.startswith(place_bytes, at):
             at += len(place_bytes)
@@ -166,31 +185,36 @@ def read_entries(
             start = at
             if number() != version:
                 raise ValueError
-            kind, partition = number(), piece()
+            kind = number()
+            partition = piece()
             place = partition, kind, number(), number()
             place_bytes = data[start:at]
-        name, size, row_count = piece(), number(), number()
+        name = piece()
+        size = number()
+        row_count = number()
         if data.startswith(key_bytes, at):
             at += len(key_bytes)
         else:
             start = at
             keys = piece(), piece(), piece(), piece(), null_counts()
             key_bytes = data[start:at]
-        low, high = piece(), piece()
-        if data.startswith(null_bytes, at):
-            at += len(null_bytes)
+        low = piece()
+        high = piece()
+        if data.startswith(value_null_bytes, at):
+            at += len(value_null_bytes)
         else:
             start = at
-            nulls = null_counts()
-            null_bytes = data[start:at]
-        first, last = number(), number()
-        if data.startswith(middle_bytes, at):
-            at += len(middle_bytes)
+            value_nulls = null_counts()
+            value_null_bytes = data[start:at]
+        min_sequence_number = number()
+        max_sequence_number = number()
+        if data.startswith(schema_and_level_bytes, at):
+            at += len(schema_and_level_bytes)
         else:
             start = at
-            middle = number(), number(), texts()
-            middle_bytes = data[start:at]
-        created = optional(number)
+            schema_and_level = number(), number(), texts()
+            schema_and_level_bytes = data[start:at]
+        creation_time = optional(number)
         if data.startswith(tail_bytes, at):
             at += len(tail_bytes)
         else:
@@ -206,8 +230,23 @@ def read_entries(
             )
             tail_bytes = data[start:at]
         if wants is None or wants(place[0]):
-            head = *place, name.decode(), size, row_count
-            rows.append((*head, *keys, low, high, nulls, first, last, *middle, created, *tail))
+            rows.append(
+                (
+                    *place,
+                    name.decode(),
+                    size,
+                    row_count,
+                    *keys,
+                    low,
+                    high,
+                    value_nulls,
+                    min_sequence_number,
+                    max_sequence_number,
+                    *schema_and_level,
+                    creation_time,
+                    *tail,
+                )
+            )
     if at != len(data):
         raise ValueError
     return rows

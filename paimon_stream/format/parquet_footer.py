@@ -1,7 +1,7 @@
 """Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow
-writes and reads Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this
-module changes that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is kept
-as numbered fields.
+writes and reads Parquet. It cannot declare that columns of twelve bytes are INT96, nor the reverse,
+so this module does that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is
+kept as numbered fields.
 """
 
 from collections.abc import Callable
@@ -24,26 +24,31 @@ _INT96: Final = 3
 _FIXED_LENGTH: Final = 7
 MAGIC: Final = b"PAR1"
 
-# Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's
-# footer.
-_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-)
-_INTEGERS: Final = (4, 5, 6)
+# Types of the Thrift compact protocol.
+_STOP: Final = 0
+_TRUE: Final = 1
+_FALSE: Final = 2
+_BYTE: Final = 3
 _I32: Final = 5
-_SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _TYPE, _TYPE_LENGTH, _STATISTICS = 2, 4, 1, 3, 1, 2, 12
-_CHILDREN: Final = 5
+_DOUBLE: Final = 7
+_BINARY: Final = 8
+_LIST: Final = 9
+_SET: Final = 10
+_STRUCT: Final = 12
+_INTEGERS: Final = (4, _I32, 6)
+
+# The numbers of fields in Parquet's footer.
+_SCHEMA: Final = 2  # of the file: the elements of its schema
+_ROW_GROUPS: Final = 4  # of the file
+_TYPE: Final = 1  # of an element of the schema, and of the metadata of a column chunk
+_TYPE_LENGTH: Final = 2  # of an element of the schema
+_CHILDREN: Final = 5  # of an element of the schema: how many elements it has inside
+_COLUMNS: Final = 1  # of a row group: its column chunks
+_META_DATA: Final = 3  # of a column chunk
+_STATISTICS: Final = 12  # of the metadata of a column chunk
 
 Struct = dict[int, tuple[int, Any]]
+"""The fields of a struct by their numbers: each with its type and its value."""
 
 
 def footer_start(size: int, tail: bytes) -> int:
@@ -71,81 +76,93 @@ def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
 
 
 def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -> bytes:
-    """Changes the type of the schema's leaves, and of their column chunks, that are `chosen` by
-    number and struct.
+    """The end of a file, from its footer on, with another type of columns.
+
+    Args:
+        footer: the end of the file.
+        chosen: whether a column is changed, by its number among the leaves, and by its element of
+            the schema or the metadata of its chunk.
+        type_: the new type.
     """
-    known = _Reader(footer).struct()
-    leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
+    metadata = _ThriftReader(footer).struct()
+    leaves = [element for element in _structs(metadata, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):
         if chosen(i, element):
             element[_TYPE] = (_I32, type_)
             element.pop(_TYPE_LENGTH, None)
             if type_ == _FIXED_LENGTH:
                 element[_TYPE_LENGTH] = (_I32, 12)
-    for group in _structs(known, _ROW_GROUPS):
+    for group in _structs(metadata, _ROW_GROUPS):
         for i, chunk in enumerate(_structs(group, _COLUMNS)):
-            kind, meta = chunk.get(_META_DATA, (_STRUCT, {}))
+            kind, chunk_metadata = chunk.get(_META_DATA, (_STRUCT, {}))
             if kind != _STRUCT:
                 raise FormatError("its footer is damaged")
-            if meta and chosen(i, meta):
-                meta[_TYPE] = (_I32, type_)
-                meta.pop(_STATISTICS, None)
-    made = bytearray()
-    _write(made, known)
-    return bytes(made) + len(made).to_bytes(4, "little") + MAGIC
+            if chunk_metadata and chosen(i, chunk_metadata):
+                chunk_metadata[_TYPE] = (_I32, type_)
+                chunk_metadata.pop(_STATISTICS, None)
+    changed = bytearray()
+    _write(changed, metadata)
+    return bytes(changed) + len(changed).to_bytes(4, "little") + MAGIC
 
 
 def _structs(struct: Struct, field: int) -> list[Struct]:
-    found = struct.get(field, (_LIST, (_STRUCT, [])))[1]
-    if not isinstance(found, tuple) or found[0] != _STRUCT:
+    """The structs of a field that is a list of them; none if the field is missing."""
+    if field not in struct:
+        return []
+    _, value = struct[field]
+    if not isinstance(value, tuple) or value[0] != _STRUCT:
         raise FormatError("its footer is damaged")
-    items: list[Struct] = found[1]
+    items: list[Struct] = value[1]
     return items
 
 
-class _Reader(ByteCursor):
+class _ThriftReader(ByteCursor):
     """Reads Thrift's compact protocol without knowing what the structs mean."""
 
     def struct(self, depth: int = 0) -> Struct:
-        made: Struct = {}
+        """The next struct, which is inside `depth` others."""
+        fields: Struct = {}
         field = 0
         while (head := self.take(1)[0]) != _STOP:
             kind = head & 15
-            field = field + (head >> 4) if head >> 4 else unzigzag(self.varint())
-            made[field] = (kind, None if kind in (_TRUE, _FALSE) else self._value(kind, depth))
-        return made
+            step = head >> 4
+            field = field + step if step else unzigzag(self.varint())
+            value = None if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+            fields[field] = (kind, value)
+        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEEPEST:
             raise FormatError(self.damaged)
         if kind in _INTEGERS:
             return unzigzag(self.varint())
-        match kind:
-            case 1 | 2 | 3:
-                return self.take(1)
-            case 7:
-                return self.take(8)
-            case 8:
-                return self.take(self.varint())
-            case 9 | 10:
-                head = self.take(1)[0]
-                count = self.varint() if head >> 4 == 15 else head >> 4
-                return head & 15, [self._value(head & 15, depth + 1) for _ in range(count)]
-            case 12:
-                return self.struct(depth + 1)
+        if kind in (_TRUE, _FALSE, _BYTE):
+            return self.take(1)
+        if kind == _DOUBLE:
+            return self.take(8)
+        if kind == _BINARY:
+            return self.take(self.varint())
+        if kind in (_LIST, _SET):
+            head = self.take(1)[0]
+            item_kind = head & 15
+            count = self.varint() if head >> 4 == 15 else head >> 4
+            return item_kind, [self._value(item_kind, depth + 1) for _ in range(count)]
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
         raise FormatError(self.damaged)  # Parquet's footer has no maps
 
 
 def _write(out: bytearray, struct: Struct) -> None:
-    last = 0
+    previous = 0
     for field in sorted(struct):
         kind, value = struct[field]
-        if 0 < field - last < 16:
-            out.append(field - last << 4 | kind)
+        step = field - previous
+        if 0 < step < 16:
+            out.append(step << 4 | kind)
         else:
             out.append(kind)
             _write_varint(out, field << 1 ^ field >> 63)
-        last = field
+        previous = field
         if kind not in (_TRUE, _FALSE):
             _write_value(out, kind, value)
     out.append(_STOP)
@@ -157,12 +174,12 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
     elif kind == _STRUCT:
         _write(out, value)
     elif kind in (_LIST, _SET):
-        inner, items = value
-        out.append(min(len(items), 15) << 4 | inner)
+        item_kind, items = value
+        out.append(min(len(items), 15) << 4 | item_kind)
         if len(items) >= 15:
             _write_varint(out, len(items))
         for item in items:
-            _write_value(out, inner, item)
+            _write_value(out, item_kind, item)
     else:
         if kind == _BINARY:
             _write_varint(out, len(value))

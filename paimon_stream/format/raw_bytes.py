@@ -1,12 +1,12 @@
-"""Bytes of any origin: blocks are decompressed up to a bound, whatever they claim to hold, and a
-cursor, which the readers of Avro, Thrift and ORC share, advances over what is there.
+"""Bytes of any origin. Blocks are decompressed up to a bound, whatever they claim to hold. A
+cursor, which the readers of Avro, Thrift and ORC share, never goes beyond the bytes that exist.
 """
 
 import bz2
 import lzma
 import zlib
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -22,19 +22,28 @@ _PIECE: Final = 1 << 16
 RAW_DEFLATE: Final = -15
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
+"""The bytes of a dictionary's id, by the lowest two bits of a frame's descriptor."""
 
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of a block; `snappy` is Snappy's own format, without Avro's checksum. Holds
-    not much more than `limit` bytes. Raises `ValueError` for a block with more, or a damaged one,
-    `LookupError` for an unknown codec.
+    """The plain bytes of a block. Not many more than `limit` bytes are in memory at a time.
+
+    Args:
+        codec: one of `CODECS`; `snappy` is Snappy's own format, without Avro's checksum.
+        packed: the compressed bytes.
+        limit: how many plain bytes a block may have.
+
+    Raises:
+        ValueError: the block has more plain bytes, or is damaged.
+        LookupError: the codec is unknown.
     """
     try:
         match codec:
             case "null":
                 plain = packed
             case "deflate":
-                plain = _streamed(zlib.decompressobj(wbits=RAW_DEFLATE), packed, limit, alone=False)
+                # Some writers leave a part of a checksum after the end.
+                plain, _ = _streamed(zlib.decompressobj(wbits=RAW_DEFLATE), packed, limit)
             case "zstandard":
                 plain = _zstd(packed, limit)
             case "snappy":
@@ -42,13 +51,13 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
                 _check(size, limit)
                 plain = pa.Codec("snappy").decompress(packed, decompressed_size=size, asbytes=True)
             case "bzip2":
-                plain = _streamed(bz2.BZ2Decompressor(), packed, limit)
+                plain = _streamed_alone(bz2.BZ2Decompressor(), packed, limit)
             case "xz":
-                plain = _streamed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
+                plain = _streamed_alone(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
             case _:
                 raise LookupError(codec)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, FormatError) as wrong:
-        raise ValueError("does not decompress") from wrong
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, FormatError) as error:
+        raise ValueError("does not decompress") from error
     _check(len(plain), limit)
     return plain
 
@@ -58,12 +67,32 @@ def _check(size: int, limit: int) -> None:
         raise ValueError(f"holds more than {limit:,} bytes")
 
 
-def _streamed(stream: Any, packed: bytes, limit: int, *, alone: bool = True) -> bytes:
-    """If `alone`, nothing may come after the end. Some writers of deflate leave part of a checksum
-    there.
+class _Stream(Protocol):
+    """A decompressor of the standard library."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]:
+    """The plain bytes, and the bytes that come after the end of the compressed ones. Raises
+    `EOFError` if there is no end.
     """
-    plain: bytes = stream.decompress(packed, limit + 1)
-    if (not stream.eof and len(plain) <= limit) or (alone and stream.eof and stream.unused_data):
+    plain = stream.decompress(packed, limit + 1)
+    if not stream.eof and len(plain) <= limit:
+        raise EOFError
+    return plain, stream.unused_data
+
+
+def _streamed_alone(stream: _Stream, packed: bytes, limit: int) -> bytes:
+    """The plain bytes. Raises `EOFError`, also if anything comes after the end."""
+    plain, unused = _streamed(stream, packed, limit)
+    if unused:
         raise EOFError
     return plain
 
@@ -73,14 +102,16 @@ def _zstd(packed: bytes, limit: int) -> bytes:
     if size is not None:
         _check(size, limit)
         try:
-            whole: bytes = pa.Codec("zstd").decompress(packed, decompressed_size=size, asbytes=True)
-            return whole
+            plain: bytes = pa.Codec("zstd").decompress(packed, decompressed_size=size, asbytes=True)
+            return plain
         except OSError:
             pass  # several frames, or a damaged one
-    stream, pieces, left = pa.CompressedInputStream(pa.BufferReader(packed), "zstd"), [], limit
-    while left >= 0 and (piece := stream.read(_PIECE)):
+    stream = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
+    pieces: list[bytes] = []
+    remaining = limit
+    while remaining >= 0 and (piece := stream.read(_PIECE)):
         pieces.append(piece)
-        left -= len(piece)
+        remaining -= len(piece)
     return b"".join(pieces)
 
 
@@ -90,19 +121,27 @@ def _zstd_size(packed: bytes) -> int | None:
     """
     if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
         return None
-    kind = packed[4]
-    single, width = kind >> 5 & 1, 1 << (kind >> 6)
-    if not single and width == 1:
+    descriptor = packed[4]
+    single_segment = descriptor >> 5 & 1
+    width = 1 << (descriptor >> 6)
+    if not single_segment and width == 1:
         return None
-    start = 6 - single + _ZSTD_DICTIONARY[kind & 3]
+    # A frame of more than one segment has a byte for the size of its window.
+    start = 6 - single_segment + _ZSTD_DICTIONARY[descriptor & 3]
     size = int.from_bytes(packed[start : start + width], "little")
     return size + 256 if width == 2 else size
 
 
 class ByteCursor:
-    """Reads bytes from the beginning. `cut_off` and `damaged` are the messages for too few bytes
-    and an endless number, here of a footer; subclasses may have their own. `cut_off` may say where:
-    `{size}` bytes at `{at}` of `{length}`.
+    """Reads bytes from the beginning. The messages here are those of a footer; subclasses may have
+    their own.
+
+    Attributes:
+        cut_off: the message for too few bytes. It may say where: `{size}` bytes at `{at}` of
+            `{length}`.
+        damaged: the message for a number without an end.
+        raw: the bytes.
+        at: the position of the next byte.
     """
 
     cut_off: ClassVar[str] = "its footer is cut off"
@@ -125,13 +164,14 @@ class ByteCursor:
         """The next number, stored as seven bits per byte, lowest bits first. Raises
         `FormatError`.
         """
-        made = shift = 0
+        number = 0
+        shift = 0
         while True:
             byte = self.take(1)[0]
-            made |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
-                return made
+                return number
             if shift > 63:
                 raise self._error(self.damaged)
 
@@ -140,8 +180,8 @@ class ByteCursor:
         while self.at < len(self.raw):
             yield self.varint()
 
-    def _error(self, why: str) -> FormatError:
-        return FormatError(why)
+    def _error(self, reason: str) -> FormatError:
+        return FormatError(reason)
 
 
 def unzigzag(number: int) -> int:

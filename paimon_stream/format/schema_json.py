@@ -17,8 +17,18 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of a table's schema, made at `time_millis` (epoch milliseconds). `options` are
-    strings as stored.
+    """One version of a table's schema.
+
+    Attributes:
+        id: the number of the version.
+        fields: the columns.
+        highest_field_id: the highest id that a column has or had.
+        partition_keys: the names of the partition columns.
+        primary_keys: the names of the columns of the primary key.
+        options: the table's options, as stored.
+        comment: what the table is, for people.
+        time_millis: when the version was made (milliseconds since 1970).
+        version: the version of the file's format.
     """
 
     id: int
@@ -37,24 +47,23 @@ class TableSchema:
 
     def __repr__(self) -> str:
         """The id and the columns, in one line."""
-        return (
-            f"TableSchema({self.id}: {', '.join(f'{one.name} {one.type}' for one in self.fields)})"
-        )
+        columns = ", ".join(f"{column.name} {column.type}" for column in self.fields)
+        return f"TableSchema({self.id}: {columns})"
 
     def _repr_html_(self) -> str:
-        rows = [(one.name, one.type, one.description) for one in self.fields]
+        rows = [(column.name, column.type, column.description) for column in self.fields]
         return html_table(f"Schema {self.id}", ("Column", "Type", "Description"), rows)
 
     @property
     def field_names(self) -> tuple[str, ...]:
         """The column names in order."""
-        return tuple(one.name for one in self.fields)
+        return tuple(column.name for column in self.fields)
 
     def field(self, name: str) -> DataField:
         """The column of that name. Raises `KeyError`."""
-        for one in self.fields:
-            if one.name == name:
-                return one
+        for column in self.fields:
+            if column.name == name:
+                return column
         raise KeyError(name)
 
     @property
@@ -72,8 +81,8 @@ class TableSchema:
         """The columns of the bucket hash (format.md §6.2): `bucket-key`, *not* trimmed, or the
         trimmed primary key.
         """
-        given = self.options.get("bucket-key")
-        return tuple(given.split(",")) if given else self.trimmed_primary_keys
+        bucket_key = self.options.get("bucket-key")
+        return tuple(bucket_key.split(",")) if bucket_key else self.trimmed_primary_keys
 
 
 def encode_schema(schema: TableSchema) -> bytes:
@@ -81,7 +90,7 @@ def encode_schema(schema: TableSchema) -> bytes:
     node: dict[str, Any] = {
         "version": schema.version,
         "id": schema.id,
-        "fields": [one.to_json() for one in schema.fields],
+        "fields": [column.to_json() for column in schema.fields],
         "highestFieldId": schema.highest_field_id,
         "partitionKeys": list(schema.partition_keys),
         "primaryKeys": list(schema.primary_keys),
@@ -94,10 +103,17 @@ def encode_schema(schema: TableSchema) -> bytes:
 
 
 def decode_schema(data: bytes, path: str) -> TableSchema:
-    """Reads a schema file; `path` is for the message. Unknown keys are ignored. In old versions, a
-    missing `bucket` means 1 (version 1 and below), a missing `file.format` orc (2 and below).
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature`, which does not name the
-    file, for a type that cannot be read.
+    """Reads a schema file. Unknown keys are ignored. In old versions, a missing `bucket` means 1
+    (version 1 and below), a missing `file.format` means orc (version 2 and below).
+
+    Args:
+        data: the file's content.
+        path: the file, for messages.
+
+    Raises:
+        CorruptMetadata: the content is not a schema.
+        UnknownVersion: a newer release wrote it.
+        UnsupportedFeature: a type cannot be read. The message does not name the file.
     """
     with understanding(path, len(data), "a schema file", "Restore it from a backup."):
         node = parse_json(data)
@@ -109,7 +125,7 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
             options.setdefault("file.format", "orc")
         schema = TableSchema(
             id=integer(node["id"]),
-            fields=tuple(parse_field(one) for one in node["fields"]),
+            fields=tuple(parse_field(column) for column in node["fields"]),
             highest_field_id=integer(node["highestFieldId"]),
             partition_keys=tuple(map(str, node.get("partitionKeys") or ())),
             primary_keys=tuple(map(str, node.get("primaryKeys") or ())),
@@ -119,8 +135,10 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
             version=version,
         )
     if version > VERSION:
-        text = f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it."
-        raise UnknownVersion(text, path=path)
+        raise UnknownVersion(
+            f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it.",
+            path=path,
+        )
     missing = set(schema.partition_keys + schema.primary_keys) - set(schema.field_names)
     if missing:
         raise CorruptMetadata(
@@ -135,17 +153,23 @@ def reassign_ids(
     """The same columns with ids as Java numbers them, and the highest id. A column's id comes
     first, then those inside its type, depth first; in a ROW, a member's type comes before the
     member itself (format.md §2.3).
+
+    Args:
+        fields: the columns.
+        first: the lowest id.
     """
     ids = count(first)
 
     def renumber(type_: DataType) -> DataType:
         if type_.root is TypeRoot.ROW:
-            members = [replace(one, type=renumber(one.type), id=next(ids)) for one in type_.fields]
+            # Arguments are evaluated from left to right: first the member's type takes its ids.
+            members = [
+                replace(member, type=renumber(member.type), id=next(ids)) for member in type_.fields
+            ]
             return replace(type_, fields=tuple(members))
         key = renumber(type_.key) if type_.key else None
         element = renumber(type_.element) if type_.element else None
         return replace(type_, key=key, element=element) if type_.is_nested else type_
 
-    return tuple([replace(one, id=next(ids), type=renumber(one.type)) for one in fields]), next(
-        ids
-    ) - 1
+    numbered = [replace(column, id=next(ids), type=renumber(column.type)) for column in fields]
+    return tuple(numbered), next(ids) - 1

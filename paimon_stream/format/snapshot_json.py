@@ -1,6 +1,4 @@
-"""The snapshot file: its value, the conversion to and from JSON (format.md §3), and the marks of a
-stream.
-"""
+"""The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
 
 import json
 import re
@@ -132,11 +130,11 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
     node: dict[str, Any] = {}
-    for attribute, key, _, always in _FIELDS:
+    for attribute, key, kind, always in _FIELDS:
         value = getattr(snapshot, attribute)
         if isinstance(value, CommitKind):
             value = value.value
-        elif isinstance(value, Mapping):
+        elif kind is dict:
             value = dict(value) or None
         if always or value is not None:
             node[key] = value
@@ -177,84 +175,3 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
         {str(k): str(v) for k, v in values.get("properties", {}).items()}
     )
     return Snapshot(**values)
-
-
-# -- the marks of a stream: properties by which a later run recognizes its own snapshots, and those
-# of another
-#    query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1)
-
-
-MARK_PREFIX: Final = "paimon-stream."
-"""The prefix of the key of every property that this package writes into snapshots."""
-
-VERSION_MARK: Final = MARK_PREFIX + "version"
-"""The release that made the snapshot. It marks commits that are not of a stream."""
-
-RECOMMITTED_MARK: Final = MARK_PREFIX + "recommitted"
-"""The nonce of the lost snapshot whose files this snapshot commits again."""
-
-NONCE_MARK: Final = MARK_PREFIX + "nonce"
-"""The nonce of the snapshot that the properties were written for. Snapshots of releases up to 0.1.0
-have none.
-"""
-
-
-def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
-    """The properties for the snapshot of this nonce. What this package says in them is bound to the
-    snapshot, because other engines copy properties (semantics.md R1.5).
-    """
-    if any(key.startswith(MARK_PREFIX) for key in properties):
-        return {**properties, NONCE_MARK: nonce}
-    return dict(properties)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """The marks found on a snapshot. All are None if another engine made it."""
-
-    query_id: str | None
-    run_id: str | None
-    checkpoint: str | None
-    query_name: str | None
-    offsets_hash: str | None
-
-    @classmethod
-    def of(cls, properties: Mapping[str, str]) -> "Marks":
-        """The marks among the properties that a snapshot's own commit wrote (`own_properties`)."""
-        return cls(
-            **{
-                one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-"))
-                for one in fields(cls)
-            }
-        )
-
-
-def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
-    """The properties that a snapshot's own commit wrote. Java copies those of another snapshot when
-    it merges all manifests, when it makes an older state the latest, and when it replaces manifest
-    lists. They describe another commit, and have the nonce of its snapshot (semantics.md R1.5).
-    Copies in tags and branches are the same snapshot. Without a nonce, only a merge is known for
-    what it is.
-    """
-    nonce = snapshot.properties.get(NONCE_MARK)
-    if nonce is not None:
-        return snapshot.properties if nonce == snapshot.nonce else {}
-    return {} if _is_merge(snapshot) else snapshot.properties
-
-
-def is_ours(snapshot: Snapshot) -> bool:
-    """Whether a property shows that this package made the snapshot, not another engine. This
-    package does not copy the marks of a stream when it merges manifests.
-    """
-    nonce, marks = snapshot.properties.get(NONCE_MARK), Marks.of(snapshot.properties)
-    if nonce is not None:
-        return nonce == snapshot.nonce
-    copied = _is_merge(snapshot) and marks.query_id is not None
-    return not copied and any(key.startswith(MARK_PREFIX) for key in snapshot.properties)
-
-
-def _is_merge(snapshot: Snapshot) -> bool:
-    return (
-        snapshot.commit_kind is CommitKind.COMPACT
-        and snapshot.commit_identifier == BATCH_IDENTIFIER
-    )

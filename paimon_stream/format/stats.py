@@ -5,6 +5,7 @@ that could be wrong is left out.
 
 import math
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,30 +23,41 @@ RowOrder = Callable[[bytes], Any]
 
 _ROW_OF_ONE: Final = (1).to_bytes(4, "big")
 _NUMBER_AT: Final = 12  # after the arity and a header of eight bytes
-_WHOLE: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.DATE, TypeRoot.BIGINT)
+_INTEGERS: Final = (
+    TypeRoot.TINYINT,
+    TypeRoot.SMALLINT,
+    TypeRoot.INT,
+    TypeRoot.DATE,
+    TypeRoot.BIGINT,
+)
 
 
 def row_order(types: Sequence[DataType]) -> RowOrder:
     """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an
     order. The returned function raises `FormatError` for bytes that are not such a row.
     """
-    for one in types:
-        if one.is_nested:
+    for type_ in types:
+        if type_.is_nested:
             raise UnsupportedFeature(
-                f"Rows of {one} have no order, so they cannot be keys.", type=str(one)
+                f"Rows of {type_} have no order, so they cannot be keys.", type=str(type_)
             )
-    number = FIXED[types[0].root] if len(types) == 1 and types[0].root in _WHOLE else None
+
+    def order(row: bytes) -> Any:
+        return tuple(map(value_order, types, deserialize(types, row)))
+
+    if len(types) == 1 and types[0].root in _INTEGERS:
+        return _order_of_integer(FIXED[types[0].root], order)
+    return order
+
+
+def _order_of_integer(number: struct.Struct, general_order: RowOrder) -> RowOrder:
+    """The order of rows of one integer: the same as `general_order`, and several times faster."""
 
     def order(row: bytes) -> Any:
         # The header's second byte has the null bit of the first column.
-        if (
-            number is not None
-            and row[:4] == _ROW_OF_ONE
-            and len(row) == _NUMBER_AT + 8
-            and not row[5] & 1
-        ):
+        if row[:4] == _ROW_OF_ONE and len(row) == _NUMBER_AT + 8 and not row[5] & 1:
             return ((True, number.unpack_from(row, _NUMBER_AT)[0]),)
-        return tuple(map(value_order, types, deserialize(types, row)))
+        return general_order(row)
 
     return order
 
@@ -57,13 +69,10 @@ def value_order(type_: DataType, value: Any) -> Any:
     if type_.is_string:
         return (True, value.encode())
     if type_.is_float:
-        is_nan = math.isnan(value)
-        return (
-            True,
-            is_nan,
-            0.0 if is_nan else value,
-            math.copysign(1.0, value) if not is_nan else 1.0,
-        )
+        # NaN comes last, and -0.0 before 0.0.
+        if math.isnan(value):
+            return (True, True, 0.0, 1.0)
+        return (True, False, value, math.copysign(1.0, value))
     return (True, value)
 
 
@@ -74,8 +83,12 @@ _TRUNCATE: Final = re.compile(r"truncate\(([0-9]{1,9})\)")
 
 
 class ColumnStats(NamedTuple):
-    """The smallest value, the largest value and the number of NULLs of one column; None if
-    unknown.
+    """What is known of one column's values. Each part is None if it is unknown.
+
+    Attributes:
+        min: the smallest value.
+        max: the largest value.
+        null_count: the number of NULLs.
     """
 
     min: Any
@@ -88,8 +101,11 @@ NO_STATS: Final = ColumnStats(min=None, max=None, null_count=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsMode:
-    """A mode of `metadata.stats-mode`: none, counts, truncate or full. `length` is that of
-    truncate, in code points.
+    """A mode of `metadata.stats-mode`.
+
+    Attributes:
+        kind: none, counts, truncate or full.
+        length: of truncate: how many code points of a bound stay.
     """
 
     kind: str
@@ -111,18 +127,22 @@ class StatsMode:
                 return stats
 
 
-def parse_mode(text: str) -> StatsMode:
+def parse_mode(mode: str) -> StatsMode:
     """Reads `none`, `counts`, `full` or `truncate(16)`, in any letter case. Raises
     `InvalidOption`.
     """
-    word = text.strip().lower()
+    word = mode.strip().lower()
     truncate = _TRUNCATE.fullmatch(word)
     if truncate and int(truncate[1]) > 0:
         return StatsMode(kind="truncate", length=int(truncate[1]))
     if word in ("none", "counts", "full"):
         return StatsMode(kind=word)
-    why = f"{text!r} is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more."
-    raise InvalidOption(why, option="metadata.stats-mode", value=text)
+    raise InvalidOption(
+        f"{mode!r} is not a statistics mode. "
+        "Use none, counts, full or truncate(n) with n of 1 or more.",
+        option="metadata.stats-mode",
+        value=mode,
+    )
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
@@ -144,37 +164,50 @@ def _truncate_upper(value: str, length: int) -> str | None:
 def encode_stats(
     fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """The statistics as they are stored, and the names of the columns that they cover (None for
-    all). With `dense`, columns without any statistics are left out (`metadata.stats-dense-store`).
+    """Columns' statistics in the form in which they are stored.
+
+    Args:
+        fields: the columns.
+        column_stats: the statistics of each column.
+        dense: whether columns without any statistics are left out (`metadata.stats-dense-store`).
+
+    Returns:
+        The statistics, and the names of the columns that they cover (None for all).
     """
     pairs = list(zip(fields, column_stats, strict=True))
     names: tuple[str, ...] | None = None
     if dense and NO_STATS in column_stats:
-        pairs = [(one, stats) for one, stats in pairs if stats != NO_STATS]
-        names = tuple(one.name for one, _ in pairs)
-    return _simple_stats([one.type for one, _ in pairs], [stats for _, stats in pairs]), names
+        pairs = [(column, stats) for column, stats in pairs if stats != NO_STATS]
+        names = tuple(column.name for column, _ in pairs)
+    types = [column.type for column, _ in pairs]
+    return _simple_stats(types, [stats for _, stats in pairs]), names
 
 
-def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> SimpleStats:
-    low, high = (
-        serialize(types, [one.min for one in stats]),
-        serialize(types, [one.max for one in stats]),
-    )
+def _simple_stats(types: Sequence[DataType], column_stats: Sequence[ColumnStats]) -> SimpleStats:
     return SimpleStats(
-        min_values=low, max_values=high, null_counts=tuple(one.null_count for one in stats)
+        min_values=serialize(types, [stats.min for stats in column_stats]),
+        max_values=serialize(types, [stats.max for stats in column_stats]),
+        null_counts=tuple(stats.null_count for stats in column_stats),
     )
 
 
 def decode_stats(
     fields: Sequence[DataField], stats: SimpleStats, columns: Sequence[str] | None = None
 ) -> dict[str, ColumnStats]:
-    """The statistics of each column, by name; those not covered are absent. `fields` are the fields
-    of the schema that the file was written with, `columns` its `value_stats_cols`. Raises
-    `FormatError`.
+    """The statistics of each column, by name. Columns that are not covered are absent.
+
+    Args:
+        fields: the columns of the schema that the file was written with.
+        stats: the statistics of the file.
+        columns: the names of the columns that they cover, the file's `value_stats_cols`; None for
+            all.
+
+    Raises:
+        FormatError: the statistics do not fit the columns.
     """
     covered = list(fields)
     if columns is not None:
-        by_name = {one.name: one for one in fields}
+        by_name = {column.name: column for column in fields}
         unknown = [name for name in columns if name not in by_name]
         if unknown:
             raise FormatError(
@@ -183,18 +216,19 @@ def decode_stats(
         covered = [by_name[name] for name in columns]
     if stats.min_values[:4] == bytes(4) and not stats.null_counts:
         return {}
-    return {
-        one.name: found
-        for one, found in zip(covered, _known([one.type for one in covered], stats), strict=True)
-    }
+    column_stats = _column_stats([column.type for column in covered], stats)
+    return {column.name: known for column, known in zip(covered, column_stats, strict=True)}
 
 
-def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
-    low, high = deserialize(types, stats.min_values), deserialize(types, stats.max_values)
-    counts = stats.null_counts or (None,) * len(types)
-    if len(counts) != len(types):
-        raise FormatError(f"Statistics of {len(types)} columns have {len(counts)} null counts.")
-    return list(map(ColumnStats, low, high, counts))
+def _column_stats(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
+    smallest = deserialize(types, stats.min_values)
+    largest = deserialize(types, stats.max_values)
+    null_counts = stats.null_counts or (None,) * len(types)
+    if len(null_counts) != len(types):
+        raise FormatError(
+            f"Statistics of {len(types)} columns have {len(null_counts)} null counts."
+        )
+    return list(map(ColumnStats, smallest, largest, null_counts))
 
 
 def schema_of_statistics(data: bytes, path: str) -> int:
@@ -210,7 +244,8 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
     `FormatError`.
     """
     rows = [
-        (deserialize_partition(types, one), count) for one, count in Counter(partitions).items()
+        (deserialize_partition(types, partition), count)
+        for partition, count in Counter(partitions).items()
     ]
     columns = []
     for i, type_ in enumerate(types):
@@ -228,7 +263,9 @@ def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[Colu
     """The statistics of each partition column in a manifest; None if it has none. Raises
     `FormatError`.
     """
-    return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
+    if not types or stats.min_values[:4] == bytes(4):
+        return None
+    return _column_stats(types, stats)
 
 
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:

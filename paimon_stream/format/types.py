@@ -21,8 +21,8 @@ MAX_LENGTH: Final = 2**31 - 1
 
 TypeRoot = Enum(
     "TypeRoot",
-    "BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL CHAR VARCHAR BINARY VARBINARY DATE TIME TIMESTAMP "
-    "TIMESTAMP_LTZ ARRAY MAP MULTISET ROW",
+    "BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL CHAR VARCHAR BINARY VARBINARY "
+    "DATE TIME TIMESTAMP TIMESTAMP_LTZ ARRAY MAP MULTISET ROW",
 )
 """The kinds of types; the name is the keyword of the canonical text."""
 
@@ -44,6 +44,7 @@ PLAIN: Final = {
 """The Arrow types of the types that have one, whatever their precision."""
 
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
+_NAMES_OF_LONGEST: Final = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}
 _WITH_PRECISION: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
 _NESTED_KEYWORDS: Final = {root.name for root in _NESTED}
@@ -51,9 +52,17 @@ _NESTED_KEYWORDS: Final = {root.name for root in _NESTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision
-    of DECIMAL, TIME and timestamps. `element` is that of ARRAY and MULTISET, and the value of MAP.
-    `fields` are the members of ROW.
+    """One type.
+
+    Attributes:
+        root: the kind of type.
+        nullable: whether values may be NULL.
+        precision: of DECIMAL, TIME and timestamps; the length of CHAR, VARCHAR, BINARY and
+            VARBINARY.
+        scale: of DECIMAL.
+        key: the type of the keys of a MAP.
+        element: the type of the elements of an ARRAY or a MULTISET, and of the values of a MAP.
+        fields: the members of a ROW.
     """
 
     root: TypeRoot
@@ -116,21 +125,23 @@ class DataType:
         if self.key is not None:
             node["key"] = self.key.to_json()
         if self.element is not None:
-            node["value" if self.root is TypeRoot.MAP else "element"] = self.element.to_json()
+            name = "value" if self.root is TypeRoot.MAP else "element"
+            node[name] = self.element.to_json()
         if self.root is TypeRoot.ROW:
             node["fields"] = [field.to_json() for field in self.fields]
         return node
 
     def _text(self) -> str:
         name = self.root.name
-        if self.root in _WITH_LENGTH:
-            full = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}.get(self.root)
-            return full if full and self.precision == MAX_LENGTH else f"{name}({self.precision})"
+        if self.precision == MAX_LENGTH and self.root in _NAMES_OF_LONGEST:
+            return _NAMES_OF_LONGEST[self.root]
         if self.root is TypeRoot.DECIMAL:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.root is TypeRoot.TIMESTAMP_LTZ:
             return f"TIMESTAMP({self.precision}) WITH LOCAL TIME ZONE"
-        return f"{name}({self.precision})" if self.root in _WITH_PRECISION else name
+        if self.root in _WITH_LENGTH or self.root in _WITH_PRECISION:
+            return f"{name}({self.precision})"
+        return name
 
     def __str__(self) -> str:
         """The SQL text, as users write it."""
@@ -152,7 +163,15 @@ _COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataField:
-    """A column, or a member of a ROW. `id` stays the same through renames."""
+    """A column, or a member of a ROW.
+
+    Attributes:
+        id: its number, which stays the same through renames.
+        name: its name now.
+        type: its type.
+        description: what it holds, for people.
+        default_value: the value, as text, that is written in place of NULL.
+    """
 
     id: int
     name: str
@@ -192,35 +211,47 @@ _DEFAULT_PRECISION: Final = {
 
 
 def parse_type(node: Any, depth: int = 0) -> "DataType":
-    """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the
-    number of types around it. Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR,
-    `CorruptMetadata` for anything else that is not a type, and for types that are nested more than
-    `DEEPEST` deep.
+    """Reads a type from a schema file or from a user's SQL text.
+
+    Args:
+        node: a string, or the JSON object of a nested type.
+        depth: the number of types around it.
+
+    Raises:
+        UnsupportedFeature: for VARIANT, BLOB and VECTOR.
+        CorruptMetadata: for anything else that is not a type, and for types that are nested more
+            than `DEEPEST` deep.
     """
     _check_depth(depth)
     if isinstance(node, str):
-        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node).whole(depth)
+        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node).parsed(depth)
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
         raise CorruptMetadata(f"Not a data type: {node!r:.200}.")
     keyword, _, suffix = node["type"].strip().upper().partition(" ")
     nullable = suffix.split() != ["NOT", "NULL"]
     if keyword not in _NESTED_KEYWORDS:
         raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
-    root, key, element = TypeRoot[keyword], None, None
+    root = TypeRoot[keyword]
+    key: DataType | None = None
+    element: DataType | None = None
     fields: tuple[DataField, ...] = ()
     try:
         if root is TypeRoot.ROW:
             fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
+        elif root is TypeRoot.MAP:
+            key = parse_type(node["key"], depth + 1)
+            element = parse_type(node["value"], depth + 1)
         else:
-            key = parse_type(node["key"], depth + 1) if root is TypeRoot.MAP else None
-            element = parse_type(node["value" if root is TypeRoot.MAP else "element"], depth + 1)
-    except KeyError as missing:
-        raise CorruptMetadata(f"A {keyword} type lacks {missing}: {node!r:.200}.") from None
+            element = parse_type(node["element"], depth + 1)
+    except KeyError as missing_key:
+        raise CorruptMetadata(f"A {keyword} type lacks {missing_key}: {node!r:.200}.") from None
     return DataType(root=root, nullable=nullable, key=key, element=element, fields=fields)
 
 
 def parse_field(node: Any, depth: int = 0) -> "DataField":
-    """Reads a field from a schema file. Raises what `parse_type` raises."""
+    """Reads a field from a schema file. `depth` is the number of types around it. Raises what
+    `parse_type` raises.
+    """
     try:
         return DataField(
             id=integer(node["id"]),
@@ -234,11 +265,11 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
 
 
 @lru_cache(maxsize=1024)
-def _of_short_text(text: str) -> "DataType":
+def _of_short_text(sql: str) -> "DataType":
     """The type of a text too short to nest deeply. Nearly every column has one of a few such
     types.
     """
-    return _SqlType(text).whole(0)
+    return _SqlType(sql).parsed(depth=0)
 
 
 def _check_depth(depth: int) -> None:
@@ -261,66 +292,62 @@ _NAME: Final = re.compile(r"\s*(`[^`]*`|[^\s<>(),`]+)")
 class _SqlType:
     """The text of a type, read part by part."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
         self._at = 0
 
-    def whole(self, depth: int) -> "DataType":
+    def parsed(self, depth: int) -> "DataType":
         """The type that makes up the whole text. `depth` is the number of types around it."""
-        made = self._type(depth)
-        if self._text[self._at :].strip():
-            raise self._wrong()
-        return made
+        type_ = self._type(depth)
+        if self._sql[self._at :].strip():
+            raise self._not_a_type()
+        return type_
 
     def _type(self, depth: int) -> "DataType":
         _check_depth(depth)
-        if opened := self._next(_OPENED):
-            return self._nested(TypeRoot[opened[1].upper()], depth + 1)
-        keyword, precision, scale, zone, never = self._expect(_ATOMIC).groups()
-        keyword, numbers = (
-            " ".join(keyword.upper().split()),
-            [int(one) for one in (precision, scale) if one],
-        )
-        if max(numbers, default=0) > MAX_LENGTH:
-            raise self._wrong()
-        return self._atomic(
-            keyword, numbers, zone is not None and zone.upper() != "WITHOUT", never is None
-        )
+        opening = self._next(_OPENED)
+        if opening:
+            return self._nested(TypeRoot[opening[1].upper()], depth + 1)
+        return self._atomic(self._expect(_ATOMIC))
 
-    def _atomic(
-        self, keyword: str, numbers: list[int], is_local: bool, nullable: bool
-    ) -> "DataType":
+    def _atomic(self, part: re.Match[str]) -> "DataType":
+        """The type that a match of `_ATOMIC` says."""
+        words, precision, scale, zone, not_null = part.groups()
+        keyword = " ".join(words.upper().split())
+        numbers = [int(digits) for digits in (precision, scale) if digits]
+        if max(numbers, default=0) > MAX_LENGTH:
+            raise self._not_a_type()
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
             raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
-        name = _ALIASES.get(keyword, keyword)
-        if name == "TIMESTAMP" and is_local:
-            name = "TIMESTAMP_LTZ"
-        if name not in TypeRoot.__members__ or name in _NESTED_KEYWORDS:
-            raise self._wrong()
-        root = TypeRoot[name]
-        precision = _DEFAULT_PRECISION.get(root, 0)
-        if keyword in ("STRING", "BYTES"):
-            precision = MAX_LENGTH
-        elif numbers:
-            precision = numbers[0]
-        made = DataType(
+        root = self._atomic_root(keyword, zone)
+        type_ = DataType(
             root=root,
-            nullable=nullable,
-            precision=precision,
+            nullable=not_null is None,
+            precision=_precision(root, keyword, numbers),
             scale=numbers[1] if len(numbers) > 1 else 0,
         )
         if root is TypeRoot.DECIMAL and not (
-            1 <= made.precision <= 38 and made.scale <= made.precision
+            1 <= type_.precision <= 38 and type_.scale <= type_.precision
         ):
-            raise CorruptMetadata(f"Not a decimal type: {self._text!r:.200}.")
-        if root in _WITH_PRECISION and made.precision > 9:
+            raise CorruptMetadata(f"Not a decimal type: {self._sql!r:.200}.")
+        if root in _WITH_PRECISION and type_.precision > 9:
             raise CorruptMetadata(
-                f"A precision is 0 to 9, not {made.precision}: {self._text!r:.200}."
+                f"A precision is 0 to 9, not {type_.precision}: {self._sql!r:.200}."
             )
-        return made
+        return type_
+
+    def _atomic_root(self, keyword: str, zone: str | None) -> TypeRoot:
+        """The kind of an atomic type. `zone` is what stands before `TIME ZONE`."""
+        name = _ALIASES.get(keyword, keyword)
+        if name == "TIMESTAMP" and zone is not None and zone.upper() != "WITHOUT":
+            name = "TIMESTAMP_LTZ"
+        if name not in TypeRoot.__members__ or name in _NESTED_KEYWORDS:
+            raise self._not_a_type()
+        return TypeRoot[name]
 
     def _nested(self, root: TypeRoot, depth: int) -> "DataType":
-        key = element = None
+        key: DataType | None = None
+        element: DataType | None = None
         fields: list[DataField] = []
         if root is TypeRoot.ROW:
             while not fields or self._next(_COMMA):
@@ -336,44 +363,61 @@ class _SqlType:
                 key = self._type(depth)
                 self._expect(_COMMA)
             element = self._type(depth)
-        never = self._expect(_CLOSED)[1]
+        not_null = self._expect(_CLOSED)[1]
         return DataType(
-            root=root, nullable=never is None, key=key, element=element, fields=tuple(fields)
+            root=root, nullable=not_null is None, key=key, element=element, fields=tuple(fields)
         )
 
-    def _next(self, part: re.Pattern[str]) -> re.Match[str] | None:
-        """The part if it comes next. It is skipped then."""
-        found = part.match(self._text, self._at)
-        if found:
-            self._at = found.end()
-        return found
+    def _next(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """The part that matches the pattern if it comes next. It is skipped then."""
+        part = pattern.match(self._sql, self._at)
+        if part:
+            self._at = part.end()
+        return part
 
-    def _expect(self, part: re.Pattern[str]) -> re.Match[str]:
-        found = self._next(part)
-        if found is None:
-            raise self._wrong()
-        return found
+    def _expect(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """The part that matches the pattern, which must come next. It is skipped."""
+        part = self._next(pattern)
+        if part is None:
+            raise self._not_a_type()
+        return part
 
-    def _wrong(self) -> CorruptMetadata:
-        return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
+    def _not_a_type(self) -> CorruptMetadata:
+        return CorruptMetadata(f"Not a data type: {self._sql!r:.200}.")
+
+
+def _precision(root: TypeRoot, keyword: str, numbers: list[int]) -> int:
+    """The precision of an atomic type with these numbers in parentheses."""
+    if keyword in ("STRING", "BYTES"):
+        return MAX_LENGTH
+    return numbers[0] if numbers else _DEFAULT_PRECISION.get(root, 0)
 
 
 def _arrow_field(name: str, type_: "DataType") -> pa.Field:
     return pa.field(name, arrow_type(type_), nullable=type_.nullable)
 
 
+def _timestamp_unit(precision: int) -> str:
+    if precision <= 3:
+        return "ms"
+    return "us" if precision <= 6 else "ns"
+
+
 def arrow_type(
     type_: "DataType", inner: "Callable[[str, DataType], pa.Field]" = _arrow_field
 ) -> pa.DataType:
-    """The type in memory: the Arrow type of its columns (format.md §2.5). `inner` makes the fields
-    inside it.
+    """The Arrow type that a Paimon type has in memory (format.md §2.5).
+
+    Args:
+        type_: the Paimon type.
+        inner: makes the Arrow field of a nested type's part, of the part's name and type.
     """
     match type_.root:
         case TypeRoot.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-            unit = "ms" if type_.precision <= 3 else "us" if type_.precision <= 6 else "ns"
-            return pa.timestamp(unit, tz="UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)
+            zone = "UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None
+            return pa.timestamp(_timestamp_unit(type_.precision), tz=zone)
         case TypeRoot.ARRAY:
             return pa.list_(inner("element", type_.items))
         case TypeRoot.MAP | TypeRoot.MULTISET:

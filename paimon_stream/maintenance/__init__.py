@@ -1,1 +1,1 @@
-"""Maintenance of tables: expiry, tags, orphans, verification, manifest compaction."""
+"""Maintenance of tables: expiry, tags, orphans, rollback, manifest compaction."""

@@ -23,12 +23,7 @@ from paimon_stream import options as opt
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
-from paimon_stream.maintenance.expire import (
-    ExpireReport,
-    expire_snapshots,
-    expiry_is_due,
-    write_consumer,
-)
+from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
@@ -36,7 +31,6 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.together import tally_of
-from paimon_stream.table.layout import escape_user
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -55,9 +49,11 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 class AfterCommit:
     """One committer's maintenance of one table, called after each commit with the new snapshot.
     `on_expiry` gets each expiry's report, or None if it failed, in the thread that did the work.
-    `batch`: the committer is no stream's.
+    `batch`: the committer is no stream's. `protect` is called with each new snapshot before anything
+    else is done, so that the committer can keep it from expiring.
     """
 
+    protect: Callable[[Table, Snapshot], object]
     runtime: Runtime = field(default_factory=system)
     batch: bool = False
     on_expiry: Callable[[ExpireReport | None], object] | None = None
@@ -83,8 +79,8 @@ class AfterCommit:
         self._tried(table, lambda: self._maintain(table, made=None))
 
     def _maintain(self, table: Table, made: Snapshot | None) -> None:
-        if made is not None and table.options.value(opt.PROTECT_LAST_SNAPSHOT) == "consumer":
-            write_consumer(table.storage, escape_user(made.commit_user), made.id)
+        if made is not None:
+            self.protect(table, made)
         if is_served(table.storage):
             if self._waiting_for is None:
                 self._waiting_for = table.location

@@ -48,7 +48,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.maintenance.forwarded import ask_notes, copy_stream
 from paimon_stream.maintenance.needed import refuse_missing, without_changelog
 from paimon_stream.maintenance.pins import read_pins, refuse_while_pinned, under_way
-from paimon_stream.maintenance.rollback import Forwarding, Target, rollback_to
+from paimon_stream.maintenance.rollback import Forwarding, RollbackTarget, rollback_to
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
@@ -287,7 +287,7 @@ class _Forward:
             text = f"{branch.location} has no snapshot that main could get. Nothing was changed. Write to it first."
             raise NotFound(text, table=main.location, branch=branch.branch)
 
-    def target(self) -> Target:
+    def target(self) -> RollbackTarget:
         """The newest snapshot that both have, or the oldest of the branch, which is then restored
         in main. A pin says so where an interrupted run has restored it.
         """
@@ -296,12 +296,14 @@ class _Forward:
             if theirs is not None and mine is not None and theirs.nonce == mine.nonce:
                 pins = read_pins(self.main)
                 is_alone = any(pin.is_alone and pin.keeps(mine) for pin in pins)
-                return Target(snapshot=mine, alone=is_alone)
+                return RollbackTarget(snapshot=mine, alone=is_alone)
         oldest = self.theirs.get(self.ids[0])
         folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
-        return Target(snapshot=oldest, kept_by=folder + snapshot_path(oldest.id), alone=True)
+        return RollbackTarget(
+            snapshot=oldest, kept_by=folder + snapshot_path(oldest.id), alone=True
+        )
 
-    def refuse(self, target: Target, take_over: bool) -> None:
+    def refuse(self, target: RollbackTarget, take_over: bool) -> None:
         """Refuses what cannot be forwarded."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
         foreign = [one for one in read_pins(self.main) if not one.keeps(target.snapshot)]
@@ -327,7 +329,7 @@ class _Forward:
                 tag=name,
             )
 
-    def lost(self, target: Target) -> list[Removed]:
+    def lost(self, target: RollbackTarget) -> list[Removed]:
         """What main loses where it has no snapshot of the branch any more: its snapshots above the
         one from which the branch was made, also those below the branch's oldest, and the batches in
         main's journals that have expired. They are not what the branch was built on, so no expiry
@@ -357,7 +359,7 @@ class _Forward:
             lost.append(Removed.of_attempt(user, entry, certain=above >= proven))
         return lost
 
-    def takes_expired(self, target: Target) -> bool:
+    def takes_expired(self, target: RollbackTarget) -> bool:
         """Whether main also loses snapshots that have expired there, as far as is known."""
         if not target.alone:
             return False

@@ -26,13 +26,8 @@ from paimon_stream.commit.vectors import DataFile, VectorChanges
 from paimon_stream.errors import DeletedFiles, InvalidData, UnsupportedFeature
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import deleted_rows, read_batches
@@ -78,7 +73,7 @@ def delete_rows(
     plans = 0
     while True:
         plans += 1
-        plan = _Plan.of(load(), where, progress)
+        plan = _DeletionPlan.of(load(), where, progress)
         place, files = plan.table.location, len(plan.marked)
         report = DeleteReport(
             table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read
@@ -107,7 +102,7 @@ def _check(table: Table) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _DeletionPlan:
     """The rows to delete as of a snapshot: for each data file the positions that are not deleted
     yet.
     """
@@ -122,7 +117,7 @@ class _Plan:
         return sum(map(len, self.marked.values()))
 
     @classmethod
-    def of(cls, table: Table, where: Any, progress: Progress) -> "_Plan":
+    def of(cls, table: Table, where: Any, progress: Progress) -> "_DeletionPlan":
         """Reads the condition's columns of all files that may have such rows."""
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
@@ -164,7 +159,7 @@ def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
 class _DeleteSource:
     """The changes of one deletion on any base: a `ChangeSource`."""
 
-    def __init__(self, plan: _Plan, uuid: str) -> None:
+    def __init__(self, plan: _DeletionPlan, uuid: str) -> None:
         self.vectors = VectorChanges(plan.table, uuid)
         self._plan = plan
 
@@ -210,7 +205,7 @@ class _DeleteSource:
         return Changes(index=self.vectors.at(index.entries, stale, whole))
 
 
-def _publish(plan: _Plan, runtime: Runtime) -> int | None:
+def _publish(plan: _DeletionPlan, runtime: Runtime) -> int | None:
     """Publishes the deletion. Returns the id of its snapshot. Raises the errors of
     `Committer.commit`.
     """

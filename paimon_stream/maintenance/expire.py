@@ -1,12 +1,8 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The
 range is Java's, but each of our streams keeps its last snapshots for a day after it prepared its
-newest batch (R1.7, R8.3). And consumers, which hold snapshots back: readers that record in
-`consumer/consumer-<id>` which snapshot they read next (§11). No engine expires the snapshots from
-the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set. A stream can keep its own
-last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`).
+newest batch (R1.7, R8.3), and consumers hold snapshots back (`table/consumers.py`).
 """
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +13,9 @@ from paimon_stream import options as opt
 from paimon_stream.errors import (
     CorruptMetadata,
     InvalidOption,
-    NotFound,
     UnknownVersion,
     UnsupportedFeature,
 )
-from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.pins import refuse_while_pinned
@@ -31,6 +25,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
+from paimon_stream.table.consumers import consumers
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import OWN_FOLDER, user_folder
 from paimon_stream.table.option_rules import changelog_outlives, of_changelogs
@@ -38,9 +33,6 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
-_CONSUMERS: Final = "consumer"
-_CONSUMER: Final = "consumer-"
-CONSUMER_FILE: Final = f"{_CONSUMERS}/{_CONSUMER}"
 _LOOKS: Final = 5
 _GROUP: Final = 250
 """How many snapshots expire together: that takes seconds, and leaves a note for each if it is
@@ -333,37 +325,3 @@ def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
             break
         snapshots.storage.write(hint, str(earliest).encode())
     return earliest
-
-
-def consumers(storage: Storage) -> dict[str, int]:
-    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose
-    file cannot be understood counts as reading snapshot 0, so that nothing it may need expires.
-    Raises `StorageError`.
-    """
-    found: dict[str, int] = {}
-    for stat in storage.list_files(_CONSUMERS, _CONSUMER):
-        name = stat.name[len(_CONSUMER) :]
-        try:
-            found[name] = next_snapshot(storage, stat.path)
-        except NotFound:
-            continue  # removed since it was listed
-        except CorruptMetadata:
-            found[name] = 0
-            text = "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed."
-            _LOG.warning(text, storage.location, stat.path)
-    return found
-
-
-def next_snapshot(storage: Storage, path: str) -> int:
-    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`,
-    `StorageError`.
-    """
-    data = storage.read(path, MOST_JSON)
-    with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
-        return integer(parse_json(data)["nextSnapshot"])
-
-
-def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
-    """Records what the consumer reads next. Raises `StorageError`."""
-    content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
-    storage.write(CONSUMER_FILE + name, content.encode())

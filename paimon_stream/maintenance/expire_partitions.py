@@ -16,7 +16,7 @@ from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.names import value_text
+from paimon_stream.format.partition_path import value_text
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.options import (

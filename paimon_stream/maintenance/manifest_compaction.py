@@ -17,6 +17,7 @@ from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format import snapshot_json
 from paimon_stream.format.entries import ManifestFileMeta
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, VERSION_MARK
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
@@ -123,11 +124,11 @@ class _CarriedOver:
         """Records the base; nothing changes."""
         self.properties.clear()
         carried = {} if base.snapshot is None else base.snapshot.properties
-        marks = snapshot_json.MARK_PREFIX
+        marks = MARK_PREFIX
         self.properties.update(
             (key, value) for key, value in carried.items() if not key.startswith(marks)
         )
-        self.properties[snapshot_json.VERSION_MARK] = __version__
+        self.properties[VERSION_MARK] = __version__
         self.manifests = base.metas
         return NO_CHANGES
 

@@ -1,6 +1,6 @@
 """Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md
 §8). In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly
-the names of buckets and partitions are searched (`verify_files.py`).
+the names of buckets and partitions are searched (`table/searched_folders.py`).
 
 Invariant: a file that may still become part of the table is never removed.
 
@@ -31,9 +31,10 @@ from datetime import timedelta
 from functools import partial
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from paimon_stream.errors import (
     CorruptMetadata,
@@ -42,10 +43,9 @@ from paimon_stream.errors import (
     PaimonStreamError,
     StorageError,
 )
-from paimon_stream.format.names import PREFIX_BYTES, Mentions
+from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.verify_files import Longs, SearchedFolders
 from paimon_stream.options import Age, age_of
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
@@ -55,6 +55,7 @@ from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.storage.uri import shown
 from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import References, branches, histories, name_hash
+from paimon_stream.table.searched_folders import SearchedFolders
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ _GROUP: Final = 1000
 _CLOCK: Final = "clock."
 _OLDER_CLOCK: Final = "clock-"
 """That of releases up to 0.1.0; a commit user's folder may begin so."""
+_Longs: TypeAlias = npt.NDArray[np.int64]
 _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 
@@ -237,7 +239,7 @@ class _Cleaner:
             skipped=tuple(self.searched.skipped),
         )
 
-    def _candidates(self) -> tuple[list[tuple[int, int]], Longs, set[bytes]]:
+    def _candidates(self) -> tuple[list[tuple[int, int]], _Longs, set[bytes]]:
         """The pages, each with its listing's number and where the hashes of its old files end;
         these hashes; and the prefixes of the names of data files.
         """
@@ -291,7 +293,7 @@ class _Cleaner:
                 yield stat
 
     def _remove_orphans(
-        self, pages: list[tuple[int, int]], hashes: Longs, orphans: Longs, protected: set[str]
+        self, pages: list[tuple[int, int]], hashes: _Longs, orphans: _Longs, protected: set[str]
     ) -> None:
         start, again = 0, dict[int, None]()
         for listing, end in pages:

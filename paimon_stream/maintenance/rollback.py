@@ -89,7 +89,7 @@ class RollbackReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RollbackTarget:
     """A snapshot to roll back to. `kept_by` is the file of the tag that keeps it, or of the pin of
     an interrupted rollback (`by_pin`); None if the snapshot's own file exists. `alone`: what stands
     below it is another history, which goes as well.
@@ -115,7 +115,7 @@ class Forwarding:
 
 def rollback_to(
     table: Table,
-    target: int | str | Target,
+    target: int | str | RollbackTarget,
     *,
     dry_run: bool = False,
     take_over: bool = False,
@@ -129,7 +129,7 @@ def rollback_to(
     used, running = table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
-    found = target if isinstance(target, Target) else find_target(snapshots, target)
+    found = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
     kept = SnapshotRef.of(found.snapshot)
     what, expired = ROLLBACK, list[Removed]()
     takes_expired = found.kept_by is not None and not snapshots.stands(found.snapshot)
@@ -179,7 +179,7 @@ class _Rollback:
     expired: list[Removed]
     """What goes besides the later snapshots: batches of streams whose snapshots have expired."""
     alone: bool
-    """As in `Target`."""
+    """As in `RollbackTarget`."""
     pinned: "Pinned" = field(default_factory=lambda: Pinned(path=""))
     gone: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
@@ -392,7 +392,7 @@ def _refuse_links(storage: Storage) -> None:
             )
 
 
-def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
+def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
     """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is
     found by its tag, or by the pin of an interrupted rollback. Raises `NotFound`,
     `CorruptMetadata`, `StorageError`.
@@ -401,18 +401,18 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> Target:
     tags = read_tags(storage)
     if isinstance(target, str):
         if target in tags:
-            return Target(snapshot=tags[target], kept_by=layout.tag_path(target))
+            return RollbackTarget(snapshot=tags[target], kept_by=layout.tag_path(target))
         what = f"tag {target!r}"
     else:
         standing = snapshots.find(target)
         if standing is not None:
-            return Target(snapshot=standing)
+            return RollbackTarget(snapshot=standing)
         for name, one in tags.items():
             if one.id == target:
-                return Target(snapshot=one, kept_by=layout.tag_path(name))
+                return RollbackTarget(snapshot=one, kept_by=layout.tag_path(name))
         for pin in read_pins(storage):
             if pin.snapshot is not None and pin.snapshot.id == target:
-                return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
+                return RollbackTarget(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
     text = f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones."
     raise errors.NotFound(text, target=target).of_table(storage.location, subject=True)
@@ -430,7 +430,11 @@ class Pinned(NamedTuple):
 
 
 def pin_target(
-    table: Table, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
+    table: Table,
+    snapshots: SnapshotStore,
+    target: RollbackTarget,
+    take_over: bool,
+    runtime: Runtime,
 ) -> Pinned:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
     target. Raises `NotFound` if the
@@ -469,7 +473,7 @@ def pin_target(
     return Pinned(path, len(foreign) < len(pins), is_alone, bool(pins))
 
 
-def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> int:
+def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:
     """Writes the pin, and returns when. On a full disk the pins that it replaces make room for it.
     What then expires before the new pin exists is noticed by the look after that. If there is still
     no space, the interrupted rollbacks are given up, because what frees space is refused while they
@@ -510,7 +514,7 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
     )
 
 
-def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
+def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_millis: int) -> None:
     """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however
     long ago. It may have read the tags before this one was made, and then the tag's creator is
     about to remove it.
@@ -527,7 +531,7 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: Target, now_millis: i
         raise errors.CommitContended(text, snapshot=kept).of_table(snapshots.location)
 
 
-def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
+def _refuse_gone(snapshots: SnapshotStore, target: RollbackTarget) -> None:
     storage, wanted = snapshots.storage, target.snapshot
     if target.kept_by is None:
         if snapshots.stands(wanted):
@@ -546,7 +550,7 @@ def _refuse_gone(snapshots: SnapshotStore, target: Target) -> None:
 
 
 def refuse_broken(
-    table: Table, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
+    table: Table, snapshots: SnapshotStore, target: RollbackTarget, pins: Sequence[Pin]
 ) -> None:
     """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests
     are read. Of an expired one the data files must exist as well: whoever made its tag or pin may

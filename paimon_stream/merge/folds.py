@@ -1,17 +1,19 @@
 """Merges a column by its rule, given the action of each row, for all keys at once."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from math import gcd
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.merge import key_runs
-from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, Part, RowActions, picked, ranks
+from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, RowActions, picked, ranks
 from paimon_stream.merge.lists import collected, joined, maps_merged
 from paimon_stream.merge.spec import (
     DELETE,
@@ -34,6 +36,14 @@ ActionsOf = Callable[[str, ColumnRule], RowActions]
 """Gives the row actions of the column of that name."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ColumnName:
+    """A column, for messages about its values."""
+
+    table: str
+    column: str
+
+
 def merged_columns(
     spec: MergeSpec,
     columns: Mapping[str, pa.Array],
@@ -42,43 +52,65 @@ def merged_columns(
     deleted: Flags,
     actions_of: ActionsOf,
 ) -> list[pa.Array]:
-    """The columns with one row per key: each column with a rule as its rows' actions say, the
-    others from the row at the key's place in `newest`. `deleted` are the keys whose row is a -D.
-    Raises what `folded` raises.
+    """The columns with one row per key.
+
+    Args:
+        spec: the rules. A column with a rule is merged by it; any other is taken from one row.
+        columns: the columns by name.
+        runs: the rows in merge order.
+        newest: for each key, the place of the row that gives the columns without a rule.
+        deleted: for each key, whether its row is a -D.
+        actions_of: what the rows do to a column with a rule.
+
+    Raises:
+        InvalidData: as `folded` does.
+        NumericOverflow: as `folded` does.
     """
-    made = []
+    merged = []
     for name, column in columns.items():
         rule = spec.rules.get(name)
         if name == KIND:
-            made.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
+            merged.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
         elif name == SEQUENCE:
-            made.append(picked(column, runs, newest).fill_null(0))
+            merged.append(picked(column, runs, newest).fill_null(0))
         elif rule is None:
-            made.append(picked(column, runs, newest))
+            merged.append(picked(column, runs, newest))
         else:
-            made.append(folded(spec.table, name, column, rule, actions_of(name, rule)))
-    return made
+            merged.append(folded(spec.table, name, column, rule, actions_of(name, rule)))
+    return merged
 
 
 def folded(
     table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions
 ) -> pa.Array:
-    """One value per key. Raises `InvalidData` for retractions that the function cannot take, and
-    `NumericOverflow`.
+    """The column merged by its rule: one value per key.
+
+    Args:
+        table: the table, for messages.
+        name: the name of the column.
+        column: its values.
+        rule: how they are merged.
+        actions: what each row does to the column.
+
+    Raises:
+        InvalidData: for retractions that the function cannot take.
+        NumericOverflow: for a sum that is too large for the column.
     """
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, key_runs.SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
-        text = (
+        raise InvalidData(
             f"has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take a value "
-            f"back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true."
-        )
-        raise InvalidData(text, column=name, function=rule.function).of_table(table, subject=True)
+            f"back. Filter them out, or set fields.{name}.ignore-retract or ignore-delete to true.",
+            column=name,
+            function=rule.function,
+        ).of_table(table, subject=True)
+    column_name = _ColumnName(table, name)
     match rule.function:
         case "sum":
-            return summed(table, name, column, actions)
+            return _summed(column_name, column, actions)
         case "product":
-            return multiplied(table, name, column, actions)
+            return _multiplied(column_name, column, actions)
         case "listagg":
             return joined(column, actions, rule.delimiter, distinct=rule.distinct)
         case "collect":
@@ -87,55 +119,60 @@ def folded(
             )
         case "merge_map":
             return maps_merged(column, actions)
-        case "key":
-            places = actions.runs.last(actions.codes != key_runs.SKIP)
-        case "last_value" | "of_group":
-            places = _held(
-                actions, (actions.codes != key_runs.SKIP) & (actions.codes != key_runs.OUT_OF_ORDER)
-            )
-        case "last_non_null_value" | "non_null":
-            places = _last_non_null_value(actions, column)
-        case "first_value":  # once there is a first value, an older row replaces it
-            places = _first(actions, actions.runs.first(actions.adds))
-        case "first_non_null_value":
-            places = _first_non_null_value(actions, column)
-        case _:
-            places = _best(actions, column, largest=rule.function in ("max", "bool_or"))
-    return picked(column, actions.runs, places)
+    return picked(column, actions.runs, _chosen(rule.function, column, actions))
 
 
 # -- functions that choose one of a key's rows and take its value as it is
-# -------------------------------
 #
-# Each function finds the rows that change the held value. The last is chosen; the value is NULL if
-# it retracts.
+# Each function finds the rows that change the held value. The last of them is chosen. The value is
+# NULL if this row retracts.
 
 
-def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
+def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
+    """For each key, the place of the row whose value the function chooses, -1 for NULL."""
+    runs = actions.runs
+    codes = actions.codes
+    match function:
+        case "key":
+            return runs.last(codes != key_runs.SKIP)
+        case "last_value" | "of_group":
+            return _held(actions, (codes != key_runs.SKIP) & (codes != key_runs.OUT_OF_ORDER))
+        case "last_non_null_value" | "non_null":
+            return _last_non_null(actions, column)
+        case "first_value":  # once there is a first value, an older row replaces it
+            return _first(actions, runs.first(actions.adds))
+        case "first_non_null_value":
+            return _first_non_null(actions, column)
+        case "max" | "bool_or":
+            return _extreme(actions, column, largest=True)
+    return _extreme(actions, column, largest=False)
+
+
+def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
     """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is
     held.
     """
-    valid = actions.valid(column)
-    changes = valid | (actions.codes == key_runs.SET)
-    older = valid & (actions.codes == key_runs.OUT_OF_ORDER)
-    if older.any():
+    is_valid = actions.valid(column)
+    changes = is_valid | (actions.codes == key_runs.SET)
+    is_older = is_valid & (actions.codes == key_runs.OUT_OF_ORDER)
+    if is_older.any():
         before = actions.previous(changes)
-        held = (before >= 0) & valid[before] & ~actions.retracts[before]
-        changes &= ~(older & held)
+        is_held = (before >= 0) & is_valid[before] & ~actions.retracts[before]
+        changes &= ~(is_older & is_held)
     return _held(actions, changes)
 
 
-def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
+def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
     """The place of the first value that is not NULL, -1 for NULL. Older rows count as for
     `first_value`. Until there is a first value, the value that an older row or a SET has left is
     held. The next older row makes it the first.
     """
-    valid = actions.valid(column)
-    older = actions.codes == key_runs.OUT_OF_ORDER
-    begins = valid & (actions.codes == key_runs.ADD)
-    if older.any():
-        before = actions.previous(older | (actions.codes == key_runs.SET))
-        begins |= older & (before >= 0) & valid[before]
+    is_valid = actions.valid(column)
+    is_older = actions.codes == key_runs.OUT_OF_ORDER
+    begins = is_valid & (actions.codes == key_runs.ADD)
+    if is_older.any():
+        before = actions.previous(is_older | (actions.codes == key_runs.SET))
+        begins |= is_older & (before >= 0) & is_valid[before]
     return _first(actions, actions.runs.first(begins))
 
 
@@ -143,31 +180,34 @@ def _first(actions: RowActions, begin: Ints) -> Ints:
     """The place of the held value, -1 for NULL. There is a first value from the place `begin`
     on.
     """
-    begins = np.zeros(len(actions.codes), np.bool_)
-    begins[begin[begin >= 0]] = True
     codes = actions.codes
-    added = np.where(begins, codes == key_runs.ADD, codes == key_runs.OUT_OF_ORDER)
-    return _held(actions, (codes == key_runs.SET) | added)
+    is_beginning = np.zeros(len(codes), np.bool_)
+    is_beginning[begin[begin >= 0]] = True
+    is_added = np.where(is_beginning, codes == key_runs.ADD, codes == key_runs.OUT_OF_ORDER)
+    return _held(actions, (codes == key_runs.SET) | is_added)
 
 
-def _best(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
+def _extreme(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
     """The place of the largest or smallest value, -1 if all are NULL."""
-    runs, wanted = actions.runs, actions.since_set.valid(column)
+    runs = actions.runs
+    is_valid = actions.since_set.valid(column)
     numbers = ranks(column)[runs.order]
     least = np.iinfo(np.int64).min
     if not largest:
         numbers = ~numbers
-    top = np.maximum.reduceat(np.where(wanted, numbers, least), runs.starts)
-    return runs.first(wanted & (numbers == top[runs.key_of]))
+    greatest = np.maximum.reduceat(np.where(is_valid, numbers, least), runs.starts)
+    return runs.first(is_valid & (numbers == greatest[runs.key_of]))
 
 
 def _held(actions: RowActions, changes: Flags) -> Ints:
+    """The place of each key's last row that changes the held value, -1 if there is none or if this
+    row retracts.
+    """
     places = actions.runs.last(changes)
     return np.where((places >= 0) & (actions.codes[places] == key_runs.RETRACT), -1, places)
 
 
 # -- sums and products
-# ----------------------------------------------------------------------------------
 #
 # Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the
 # other, so that even the last bit is the same as in Java. Decimals are exact; as in Java, they
@@ -175,106 +215,120 @@ def _held(actions: RowActions, changes: Flags) -> Ints:
 # computed value by value: each step is rounded before the next.
 
 
-def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
+def _summed(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> pa.Array:
     """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises
     `NumericOverflow`.
     """
     actions = actions.since_set
-    wanted = actions.valid(column)
+    is_valid = actions.valid(column)
     if pa.types.is_decimal128(column.type):
-        return _decimal_sums(table, name, column, actions, wanted)
+        return _decimal_sums(column_name, column, actions, is_valid)
     values = _values(column, actions)
-    return _folded(column, np.where(actions.retracts, -values, values), actions, wanted, np.add)
+    return _reduced(column, np.where(actions.retracts, -values, values), actions, is_valid, np.add)
 
 
-def multiplied(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
+def _multiplied(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> pa.Array:
     """Products; retractions divide. NULL if a key has no value. Raises `InvalidData` for an
     impossible division.
     """
     if pa.types.is_decimal128(column.type):
-        return _products(column, actions, _DecimalArithmetic(table, name, column.type))
+        return _products(column, actions, _DecimalArithmetic(column_name, column.type))
     if (actions.valid(column) & actions.retracts).any():
-        return _products(column, actions, _Arithmetic(table, name))
+        return _products(column, actions, _Arithmetic(column_name))
     actions = actions.since_set
-    return _folded(column, _values(column, actions), actions, actions.valid(column), np.multiply)
+    is_valid = actions.valid(column)
+    return _reduced(column, _values(column, actions), actions, is_valid, np.multiply)
 
 
-def _values(column: pa.Array, actions: RowActions) -> Part:
-    values: Part = column.fill_null(0).to_numpy(zero_copy_only=False)[actions.runs.order]
-    return values
+def _values(column: pa.Array, actions: RowActions) -> npt.NDArray[Any]:
+    """The numbers along the merge order, 0 for NULL."""
+    numbers: npt.NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers[actions.runs.order]
 
 
-def _folded(
-    column: pa.Array, values: Part, actions: RowActions, wanted: Flags, fold: np.ufunc
+def _reduced(
+    column: pa.Array,
+    values: npt.NDArray[Any],
+    actions: RowActions,
+    wanted: Flags,
+    operation: np.ufunc,
 ) -> pa.Array:
+    """The sum or product of each key's wanted values, in the column's type. NULL if a key has none.
+    `operation` is `np.add` or `np.multiply`.
+    """
     runs = actions.runs
-    none = ~np.logical_or.reduceat(wanted, runs.starts)
+    is_null = ~np.logical_or.reduceat(wanted, runs.starts)
     with np.errstate(all="ignore"):
         if pa.types.is_floating(column.type):  # one after the other: the sum depends on the order
-            made = np.full(len(runs.starts), 1.0 if fold is np.multiply else -0.0, values.dtype)
-            fold.at(made, runs.key_of[wanted], values[wanted])
+            neutral = 1.0 if operation is np.multiply else -0.0
+            totals = np.full(len(runs.starts), neutral, values.dtype)
+            operation.at(totals, runs.key_of[wanted], values[wanted])
         else:
-            values = np.where(wanted, values, values.dtype.type(fold.identity))
-            made = fold.reduceat(values, runs.starts, dtype=values.dtype)
-    return pa.array(made, column.type, mask=none)
+            values = np.where(wanted, values, values.dtype.type(operation.identity))
+            totals = operation.reduceat(values, runs.starts, dtype=values.dtype)
+    return pa.array(totals, column.type, mask=is_null)
 
 
 def _decimal_sums(
-    table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags
+    column_name: _ColumnName, column: pa.Array, actions: RowActions, wanted: Flags
 ) -> pa.Array:
     """The sums of decimals. NULL if a key has no value or the last step overflows. After a step
     that overflows, the next value begins a new sum. Sums in which no step can overflow are computed
     together, the others step by step. Raises `NumericOverflow` where Java returns a number that is
     too large for the type.
     """
-    runs, type_ = actions.runs, column.type
-    owner = runs.key_of[wanted]
+    runs = actions.runs
+    type_ = column.type
+    keys = runs.key_of[wanted]
     values = column.take(pa.array(runs.order[wanted]))
     if actions.retracts.any():
         values = pc.if_else(pa.array(actions.retracts[wanted]), pc.negate(values), values)
     limit = 10.0 ** (type_.precision - type_.scale)
     sizes = np.abs(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    safe = np.bincount(owner, sizes, len(runs.starts)) < 0.999 * limit
-    totals: dict[int, Decimal | None] = {}
-    for key in np.unique(owner[~safe[owner]]).tolist():
-        first, last = np.searchsorted(owner, [key, key + 1])
-        totals[key] = _total(table, name, type_, _unscaled(values[first:last]))
-    sums = pa.table({"key": owner, "value": values}).filter(pa.array(safe[owner]))
+    is_safe_key = np.bincount(keys, sizes, len(runs.starts)) < 0.999 * limit
+    is_safe = is_safe_key[keys]
+    stepwise: dict[int, Decimal | None] = {}
+    for key in np.unique(keys[~is_safe]).tolist():
+        first, last = np.searchsorted(keys, [key, key + 1])
+        stepwise[key] = _total(column_name, values[first:last])
+    sums = pa.table({"key": keys, "value": values}).filter(pa.array(is_safe))
     sums = sums.group_by("key", use_threads=False).aggregate([("value", "sum")]).combine_chunks()
-    places = np.full(len(runs.starts), -1)
-    places[sums.column("key").to_numpy()] = np.arange(sums.num_rows)
-    parts = sums.column("value_sum").cast(type_).chunks
-    made = pa.concat_arrays([*parts, pa.array(totals.values(), type_, size=len(totals))])
-    places[list(totals)] = sums.num_rows + np.arange(len(totals))
-    return made.take(pa.array(places, mask=places < 0))
+    together = sums.column("value_sum").cast(type_).chunks
+    totals = pa.concat_arrays([*together, pa.array(stepwise.values(), type_, size=len(stepwise))])
+    total_of_key = np.full(len(runs.starts), -1)
+    total_of_key[sums.column("key").to_numpy()] = np.arange(sums.num_rows)
+    total_of_key[list(stepwise)] = sums.num_rows + np.arange(len(stepwise))
+    return totals.take(pa.array(total_of_key, mask=total_of_key < 0))
 
 
-def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Decimal | None:
-    """The sum of one key's unscaled values, step by step."""
+def _total(column_name: _ColumnName, values: pa.Array) -> Decimal | None:
+    """The sum of one key's decimals, step by step. None of them is NULL."""
+    type_ = values.type
     bound = 10**type_.precision
-    lowest, highest = (
-        (-(2**63), 2**63 - 1) if type_.precision <= _COMPACT else (1 - bound, bound - 1)
-    )
+    if type_.precision <= _COMPACT:
+        lowest = -(2**63)
+        highest = 2**63 - 1
+    else:
+        lowest = 1 - bound
+        highest = bound - 1
     held: int | None = None
-    for value in values:
-        held = value if held is None else held + value
+    for value in values.to_pylist():
+        unscaled = int(value.scaleb(type_.scale, _WIDE))
+        held = unscaled if held is None else held + unscaled
         if not lowest <= held <= highest:
             held = None
     if held is None:
         return None
     total = _decimal(held, type_.scale)
     if abs(held) >= bound:
-        text = f"The sum of column {name!r} of {table} is {total}, which is too large for {type_}."
         raise NumericOverflow(
-            f"{text} Widen the column's type.", table=table, column=name, value=str(total)
+            f"The sum of column {column_name.column!r} of {column_name.table} is {total}, which is too large for "
+            f"{type_}. Widen the column's type.",
+            table=column_name.table,
+            column=column_name.column,
+            value=str(total),
         )
     return total
-
-
-def _unscaled(column: pa.Array) -> list[int | None]:
-    """The unscaled values of decimals, None for NULL."""
-    scale = column.type.scale
-    return [None if one is None else int(one.scaleb(scale, _WIDE)) for one in column.to_pylist()]
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
@@ -282,21 +336,23 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
 
 
 class _Arithmetic:
-    """Multiplies and divides floats and integers, which wrap around, as Java does."""
+    """Multiplies and divides floats and integers, which wrap around, as Java does. Values are
+    scalars of numpy.
+    """
 
-    def __init__(self, table: str, name: str) -> None:
-        self._table = table
-        self._name = name
+    def __init__(self, column_name: _ColumnName) -> None:
+        self._column_name = column_name
 
     def load(self, column: pa.Array) -> list[Any]:
         """The values, None for NULL."""
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
         return [
-            one if valid else None
-            for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)
+            value if is_valid else None
+            for value, is_valid in zip(values, column.is_valid().to_pylist(), strict=True)
         ]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
+        """A column of these values, NULL for None."""
         return pa.array(values, type_)
 
     def times(self, held: Any, new: Any) -> Any:
@@ -312,14 +368,19 @@ class _Arithmetic:
         if not new:
             raise self._no_quotient(held, new)
         floor = held // new
-        return floor + held.dtype.type(floor * new != held and (held < 0) != (new < 0))
+        if floor * new != held and (held < 0) != (new < 0):
+            return floor + held.dtype.type(1)
+        return floor
 
     def _no_quotient(self, held: Any, new: Any) -> InvalidData:
-        text = (
-            f"Column {self._name!r} of {self._table} is a product of {held}, and a row retracts {new}, by which it "
-            f"cannot be divided exactly. Correct the row, or set fields.{self._name}.ignore-retract to true."
+        table = self._column_name.table
+        column = self._column_name.column
+        return InvalidData(
+            f"Column {column!r} of {table} is a product of {held}, and a row retracts {new}, by which it "
+            f"cannot be divided exactly. Correct the row, or set fields.{column}.ignore-retract to true.",
+            table=table,
+            column=column,
         )
-        return InvalidData(text, table=self._table, column=self._name)
 
 
 class _DecimalArithmetic(_Arithmetic):
@@ -327,50 +388,63 @@ class _DecimalArithmetic(_Arithmetic):
     scale.
     """
 
-    def __init__(self, table: str, name: str, type_: pa.DataType) -> None:
-        super().__init__(table, name)
+    def __init__(self, column_name: _ColumnName, type_: pa.DataType) -> None:
+        super().__init__(column_name)
         self._scale = type_.scale
         self._one = 10**type_.scale
         self._bound = 10**type_.precision
 
     def load(self, column: pa.Array) -> list[Any]:
-        return _unscaled(column)
+        return [
+            None if value is None else int(value.scaleb(self._scale, _WIDE))
+            for value in column.to_pylist()
+        ]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
-        return pa.array(
-            [None if one is None else _decimal(one, self._scale) for one in values], type_
-        )
+        decimals = [None if value is None else _decimal(value, self._scale) for value in values]
+        return pa.array(decimals, type_)
 
     def times(self, held: int, new: int) -> int | None:
-        return self._fit((abs(held * new) + self._one // 2) // self._one, (held < 0) != (new < 0))
+        product = (abs(held * new) + self._one // 2) // self._one
+        if (held < 0) != (new < 0):
+            product = -product
+        return self._fitting(product)
 
     def over(self, held: int, new: int) -> int | None:
-        rest = new and abs(new) // gcd(held, new)
-        if not rest or 10**128 % rest:  # the quotient has infinitely many digits
-            raise self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
-        size = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
-        return self._fit(size, (held < 0) != (new < 0))
+        if not new:
+            raise self._no_decimal_quotient(held, new)
+        divisor = abs(new) // gcd(held, new)
+        if 10**128 % divisor:  # the quotient has infinitely many digits
+            raise self._no_decimal_quotient(held, new)
+        quotient = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
+        if (held < 0) != (new < 0):
+            quotient = -quotient
+        return self._fitting(quotient)
 
-    def _fit(self, size: int, negative: bool) -> int | None:
-        return None if size >= self._bound else -size if negative else size
+    def _no_decimal_quotient(self, held: int, new: int) -> InvalidData:
+        return self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
+
+    def _fitting(self, unscaled: int) -> int | None:
+        """The value, None if it has more digits than the type."""
+        return unscaled if abs(unscaled) < self._bound else None
 
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
-    runs, codes = actions.runs, actions.codes
+    """The product of each key's values, value by value. NULL if a key has none."""
+    runs = actions.runs
+    codes = actions.codes
     places = np.flatnonzero(actions.valid(column) | (codes == key_runs.SET))
     values = arithmetic.load(column.take(pa.array(runs.order[places])))
-    made: list[Any] = [None] * len(runs.starts)
+    products: list[Any] = [None] * len(runs.starts)
     with np.errstate(all="ignore"):
         for key, code, value in zip(
             runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True
         ):
-            held = made[key]
+            held = products[key]
             if code == key_runs.SET or (held is None and code != key_runs.RETRACT):
-                made[key] = value
+                products[key] = value
+            elif held is not None and code == key_runs.RETRACT:
+                products[key] = arithmetic.over(held, value)
             elif held is not None:
-                made[key] = (
-                    arithmetic.over(held, value)
-                    if code == key_runs.RETRACT
-                    else arithmetic.times(held, value)
-                )
-    return arithmetic.store(made, column.type)
+                products[key] = arithmetic.times(held, value)
+    return arithmetic.store(products, column.type)

@@ -24,8 +24,9 @@ from paimon_stream.merge.spec import DELETE, KIND, SEQUENCE, UPDATE_BEFORE, Merg
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-Part = npt.NDArray[Any]
-"""Numbers of any width, one per row."""
+SortColumn = npt.NDArray[Any]
+"""One number per row, of any width. Several such columns, compared one after the other, order rows.
+"""
 
 _SMALL_DECIMAL = 18
 
@@ -36,68 +37,76 @@ def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
         return column
     if column.num_chunks == 1:
         return column.chunk(0)
-    made = column.combine_chunks()
-    return pa.concat_arrays(made.chunks) if isinstance(made, pa.ChunkedArray) else made
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):
+        return pa.concat_arrays(combined.chunks)
+    return combined
 
 
 def nulls(column: pa.Array) -> Flags | None:
     """Where the column is NULL; None if nowhere."""
     if not column.null_count:
         return None
-    found: Flags = column.is_null().to_numpy(zero_copy_only=False)
-    return found
+    is_null: Flags = column.is_null().to_numpy(zero_copy_only=False)
+    return is_null
 
 
-def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
-    """Arrays that, compared one by one, order rows as the column does. Raises `UnsupportedFeature`
-    for nested types.
+def sort_columns(column: pa.Array, *, descending: bool = False) -> list[SortColumn]:
+    """Columns that order rows as the column does, NULL first.
+
+    Args:
+        column: values of any type but a nested one.
+        descending: The greatest value comes first; NULL still comes before all values.
+
+    Raises:
+        UnsupportedFeature: for nested types.
     """
-    null = nulls(column)
-    parts = _parts(column, exact=False)
+    is_null = nulls(column)
+    numbers = _sort_numbers(column, exact=False)
     if descending:
-        parts = [~part for part in parts]
-    if null is None:
-        return parts
-    for part in parts:
-        part[null] = 0
-    return [~null, *parts]
+        numbers = [~number for number in numbers]
+    if is_null is None:
+        return numbers
+    for number in numbers:
+        number[is_null] = 0
+    return [~is_null, *numbers]
 
 
 def ranks(column: pa.Array) -> Ints:
-    """One number per row, in the order of the column; equal if the values are. For NULL, it has no
-    meaning.
+    """One number per row, in the order of the column. Equal values have equal numbers. The number
+    of a NULL has no meaning.
     """
-    parts = _parts(column, exact=True)
-    if len(parts) == 1 and parts[0].dtype != np.uint64:
-        return parts[0].astype(np.int64)
-    return dense_ranks(parts)
+    columns = _sort_numbers(column, exact=True)
+    if len(columns) == 1 and columns[0].dtype != np.uint64:
+        return columns[0].astype(np.int64)
+    return dense_ranks(columns)
 
 
-def dense_ranks(parts: Sequence[Part]) -> Ints:
-    """One number per row, from 0, that orders rows by these parts. Rows with equal parts have equal
-    numbers.
+def dense_ranks(columns: Sequence[SortColumn]) -> Ints:
+    """One number per row, from 0, that orders rows by these columns. Rows that are equal in all
+    columns have equal numbers.
     """
-    order = np.lexsort(parts[::-1])
-    made = np.empty(len(order), np.int64)
-    starts = np.zeros(len(order), np.int64)
-    starts[run_starts([part[order] for part in parts])[1:]] = 1
-    made[order] = np.cumsum(starts)
-    return made
+    order = np.lexsort(columns[::-1])
+    dense = np.empty(len(order), np.int64)
+    steps = np.zeros(len(order), np.int64)
+    steps[run_starts([column[order] for column in columns])[1:]] = 1
+    dense[order] = np.cumsum(steps)
+    return dense
 
 
-def run_starts(parts: Sequence[Part]) -> Ints:
+def run_starts(columns: Sequence[SortColumn]) -> Ints:
     """The places where runs of equal rows begin, in one or more sorted columns."""
-    rows = len(parts[0])
+    rows = len(columns[0])
     if not rows:
         return np.zeros(0, np.int64)
-    changed = np.zeros(rows, np.bool_)
-    changed[0] = True
-    for part in parts:
-        changed[1:] |= part[1:] != part[:-1]
-    return np.flatnonzero(changed)
+    is_changed = np.zeros(rows, np.bool_)
+    is_changed[0] = True
+    for column in columns:
+        is_changed[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_changed)
 
 
-def _parts(column: pa.Array, exact: bool) -> list[Part]:
+def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
     """New arrays of integers, with anything for NULL. With `exact`, -0.0 is below 0.0, as `max` and
     `min` require.
     """
@@ -105,11 +114,12 @@ def _parts(column: pa.Array, exact: bool) -> list[Part]:
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]
     if pa.types.is_temporal(type_):
-        column = column.view(pa.int64() if type_.bit_width == 64 else pa.int32())
+        integer = pa.int64() if type_.bit_width == 64 else pa.int32()
+        column = column.view(integer)
     if pa.types.is_integer(column.type):
         return [np.array(column.fill_null(0).to_numpy(zero_copy_only=False))]
     if pa.types.is_floating(type_):
-        return [_float_bits(column, exact)]
+        return [_float_bits(column, exact=exact)]
     if pa.types.is_decimal128(type_):
         return _decimal_words(column)
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
@@ -117,40 +127,42 @@ def _parts(column: pa.Array, exact: bool) -> list[Part]:
     raise UnsupportedFeature(f"Values of type {type_} cannot be ordered.", type=str(type_))
 
 
-def _float_bits(column: pa.Array, exact: bool) -> Part:
+def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     """The bits of floats, changed so that they sort as the numbers do."""
-    wide = pa.types.is_float64(column.type)
     floats = np.array(column.fill_null(0.0).to_numpy(zero_copy_only=False))
     if not exact:
-        floats += 0.0
+        floats += 0.0  # makes 0.0 of -0.0
     floats[np.isnan(floats)] = np.nan
-    bits = floats.view(np.int64 if wide else np.int32)
+    integer = np.int64 if pa.types.is_float64(column.type) else np.int32
+    bits = floats.view(integer)
     if np.isnan(floats).any():
         bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
-def _decimal_words(column: pa.Array) -> list[Part]:
+def _decimal_words(column: pa.Array) -> list[SortColumn]:
+    """The 64-bit words of decimals, each of which has 128 bits. The lower word suffices for small
+    decimals.
+    """
     data = column.buffers()[1]
-    pairs = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))[
-        2 * column.offset :
-    ].reshape(-1, 2)
+    words = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))
+    pairs = words[2 * column.offset :].reshape(-1, 2)
     if column.type.precision <= _SMALL_DECIMAL:
         return [pairs[:, 0].copy()]
     return [pairs[:, 1].copy(), pairs[:, 0].copy().view(np.uint64)]
 
 
-def _text_ranks(column: pa.Array) -> Part:
+def _text_ranks(column: pa.Array) -> SortColumn:
     """Dense ranks of texts. Each distinct text is compared only once. Arrow compares texts by
     bytes.
     """
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64)
-    found = column.dictionary_encode()
-    ranked = pc.rank(found.dictionary, sort_keys="ascending", tiebreaker="dense")
-    places = found.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    made: Ints = ranked.to_numpy(zero_copy_only=False).astype(np.int64)[places]
-    return made
+    encoded = column.dictionary_encode()
+    ranked = pc.rank(encoded.dictionary, sort_keys="ascending", tiebreaker="dense")
+    text_of_row = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    rank_of_row: Ints = ranked.to_numpy(zero_copy_only=False).astype(np.int64)[text_of_row]
+    return rank_of_row
 
 
 ActionCodes = npt.NDArray[np.int8]
@@ -176,8 +188,13 @@ RETRACT: Final = np.int8(4)
 
 @dataclass(frozen=True)
 class KeyRuns:
-    """Rows of a table in merge order. `order` are their positions in the table, `starts` the places
-    in it where a key begins, `kinds` the row kinds along it.
+    """Rows of a table in merge order. The rows of a key stand together, oldest first. A *place* is
+    an index into `order`.
+
+    Attributes:
+        order: the positions of the rows in the table.
+        starts: the places where a key begins.
+        kinds: the row kinds along `order`.
     """
 
     order: Ints
@@ -202,8 +219,8 @@ class KeyRuns:
     @cached_property
     def retracts(self) -> Flags:
         """For each row along `order`, whether it is -U or -D."""
-        made: Flags = (self.kinds == UPDATE_BEFORE) | (self.kinds == DELETE)
-        return made
+        is_retracting: Flags = (self.kinds == UPDATE_BEFORE) | (self.kinds == DELETE)
+        return is_retracting
 
     def last(self, wanted: Flags) -> Ints:
         """For each key, the last place along `order` where `wanted` is true, or -1 if there is
@@ -216,35 +233,34 @@ class KeyRuns:
         none.
         """
         rows = len(wanted)
-        found: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
-        return np.where(found == rows, -1, found)
+        places: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
+        return np.where(places == rows, -1, places)
 
     def select(self, wanted: Flags) -> "KeyRuns":
         """The rows for which `wanted`, along `order`, is true. Keys without such a row are gone."""
-        order, key_of = self.order[wanted], self.key_of[wanted]
-        return KeyRuns(order, run_starts([key_of]), self.kinds[wanted])
+        return KeyRuns(self.order[wanted], run_starts([self.key_of[wanted]]), self.kinds[wanted])
 
     def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
-        """Without a key's rows on levels from 1 on, except those on its lowest such level. `levels`
-        has one per row.
+        """All rows on level 0. Of a key's rows on levels from 1 on, only those on its lowest such
+        level. `levels` has the level of each row of the table.
         """
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
         return self if wanted.all() else self.select(wanted)
 
     def of_level(self, levels: Ints, least: int) -> Ints:
-        """For each key, the position in the table of its row on the lowest level from `least` on,
-        or -1.
+        """For each key, the position in the table of its row on the lowest level from `least` on;
+        -1 if it has none there. `levels` has the level of each row of the table.
         """
         places = self.last(self._on_lowest(levels, least))
         return np.where(places < 0, -1, self.order[places])
 
     def _on_lowest(self, levels: Ints, least: int) -> Flags:
-        along = levels[self.order]
-        above = np.where(along >= least, along, np.iinfo(along.dtype).max)
-        made: Flags = (along >= least) & (
-            along == np.minimum.reduceat(above, self.starts)[self.key_of]
-        )
-        return made
+        """For each row along `order`, whether it is on its key's lowest level from `least` on."""
+        level_of = levels[self.order]
+        counted = np.where(level_of >= least, level_of, np.iinfo(level_of.dtype).max)
+        lowest = np.minimum.reduceat(counted, self.starts)
+        is_lowest: Flags = (level_of >= least) & (level_of == lowest[self.key_of])
+        return is_lowest
 
     def any(self, wanted: Flags) -> Flags:
         """For each key, whether `wanted`, along `order`, is true for one of its rows."""
@@ -253,53 +269,70 @@ class KeyRuns:
 
 def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
     """The rows of a table, all of one bucket, in merge order."""
-    keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
-    newest = [
-        part
+    keys = _key_columns(spec, table)
+    sequence_fields = [
+        sort_column
         for name in spec.sequence_fields
-        for part in sort_columns(flat(table.column(name)), descending=spec.descending)
+        for sort_column in sort_columns(flat(table.column(name)), descending=spec.descending)
     ]
     sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
-    order = _order([*keys, *newest], sequence)
-    starts = run_starts([part[order] for part in keys])
+    order = _order([*keys, *sequence_fields], sequence)
+    starts = run_starts([key[order] for key in keys])
     if len(starts) < len(order) and not (sequence[1:] > sequence[:-1]).all():
-        order = _older_last(order, [*keys, *newest, sequence])
+        order = _first_given_last(order, [*keys, *sequence_fields, sequence])
     return KeyRuns(order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order])
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
-    """The rows by key, those of one key in the given order, and the places where the rows of each
-    key begin.
+    """The rows by key. The rows of one key keep the order that they have in the table.
+
+    Returns:
+        The rows, and the places in them where the rows of each key begin.
     """
-    keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
+    keys = _key_columns(spec, table)
     order = np.lexsort(keys[::-1])
-    return table.take(pa.array(order)), run_starts([part[order] for part in keys])
+    return table.take(pa.array(order)), run_starts([key[order] for key in keys])
 
 
-def _order(parts: list[Part], sequence: Ints) -> Ints:
-    """The sorted order. The sort is stable, so sequence numbers that already ascend need no
-    sorting.
+def _key_columns(spec: MergeSpec, table: pa.Table) -> list[SortColumn]:
+    """The columns that order the rows of a table by key."""
+    return [
+        sort_column for name in spec.keys for sort_column in sort_columns(flat(table.column(name)))
+    ]
+
+
+def _order(columns: list[SortColumn], sequence: Ints) -> Ints:
+    """The order of rows by these columns, then by sequence number. The sort is stable, so sequence
+    numbers that already ascend need no sorting.
     """
-    rising = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
-    columns = parts if rising else [*parts, sequence]
-    return np.argsort(columns[0], kind="stable") if len(columns) == 1 else np.lexsort(columns[::-1])
+    is_ascending = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
+    if not is_ascending:
+        columns = [*columns, sequence]
+    if len(columns) == 1:
+        return np.argsort(columns[0], kind="stable")
+    return np.lexsort(columns[::-1])
 
 
-def _older_last(order: Ints, parts: list[Part]) -> Ints:
-    """Reverses the order of rows that are equal in all columns of `parts`."""
-    same = np.ones(max(len(order) - 1, 0), np.bool_)
-    for part in parts:
-        ordered = part[order]
-        same &= ordered[1:] == ordered[:-1]
-        if not same.any():
+def _first_given_last(order: Ints, columns: list[SortColumn]) -> Ints:
+    """Reverses the order of rows that are equal in all columns."""
+    is_same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for column in columns:
+        ordered = column[order]
+        is_same &= ordered[1:] == ordered[:-1]
+        if not is_same.any():
             return order
-    tied = np.concatenate(([0], np.cumsum(~same)))
-    return order[np.lexsort((-np.arange(len(order)), tied))]
+    tie_of_row = np.concatenate(([0], np.cumsum(~is_same)))
+    return order[np.lexsort((-np.arange(len(order)), tie_of_row))]
 
 
 @dataclass(frozen=True)
 class RowActions:
-    """Rows of a table in the order of `runs`, and the action of each."""
+    """What each row of a table does to one column.
+
+    Attributes:
+        runs: the rows in merge order.
+        codes: the action of each row along this order.
+    """
 
     runs: KeyRuns
     codes: ActionCodes
@@ -307,47 +340,48 @@ class RowActions:
     @cached_property
     def since_set(self) -> "RowActions":
         """The same actions, but rows before a key's last `SET` are skipped."""
-        sets = self.codes == SET
-        if not sets.any():
+        is_set = self.codes == SET
+        if not is_set.any():
             return self
-        live = np.arange(len(sets)) >= self.runs.last(sets)[self.runs.key_of]
-        return RowActions(self.runs, np.where(live, self.codes, SKIP))
+        is_live = np.arange(len(is_set)) >= self.runs.last(is_set)[self.runs.key_of]
+        return RowActions(self.runs, np.where(is_live, self.codes, SKIP))
 
     @cached_property
     def adds(self) -> Flags:
         """For each row along the order, whether its value is added, before or after the held
         value.
         """
-        made: Flags = (self.codes == ADD) | (self.codes == OUT_OF_ORDER)
-        return made
+        is_added: Flags = (self.codes == ADD) | (self.codes == OUT_OF_ORDER)
+        return is_added
 
     @cached_property
     def retracts(self) -> Flags:
         """For each row along the order, whether its value is retracted."""
-        made: Flags = self.codes == RETRACT
-        return made
+        is_retracted: Flags = self.codes == RETRACT
+        return is_retracted
 
     def valid(self, column: pa.Array) -> Flags:
         """For each row along the order, whether a value that is not NULL is set, added or
         retracted.
         """
-        null = nulls(column)
-        counts: Flags = self.codes != SKIP
-        if null is not None:
-            counts &= ~null[self.runs.order]
-        return counts
+        is_null = nulls(column)
+        is_valid: Flags = self.codes != SKIP
+        if is_null is not None:
+            is_valid &= ~is_null[self.runs.order]
+        return is_valid
 
     def previous(self, wanted: Flags) -> Ints:
         """For each row along the order, the last earlier place of its key where `wanted` is true,
         or -1.
         """
-        found = np.full(len(wanted), -1)
-        np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=found[1:])
-        return np.where(found < self.runs.starts[self.runs.key_of], -1, found)
+        places = np.full(len(wanted), -1)
+        np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=places[1:])
+        return np.where(places < self.runs.starts[self.runs.key_of], -1, places)
 
 
 def picked(column: pa.Array, runs: KeyRuns, places: Ints) -> pa.Array:
     """The values at these places along the order; NULL for -1."""
-    missing = places < 0
+    is_missing = places < 0
     rows = runs.order[places]
-    return column.take(pa.array(rows, mask=missing) if missing.any() else pa.array(rows))
+    mask = is_missing if is_missing.any() else None
+    return column.take(pa.array(rows, mask=mask))

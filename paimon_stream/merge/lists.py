@@ -15,301 +15,372 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.merge import key_runs
-from paimon_stream.merge.key_runs import Flags, Ints, RowActions, nulls, ranks, run_starts
+from paimon_stream.merge.key_runs import (
+    ActionCodes,
+    Flags,
+    Ints,
+    RowActions,
+    nulls,
+    ranks,
+    run_starts,
+)
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
     """The texts of each key, joined by the delimiter. Empty texts are left out unless all are
-    empty. With `distinct`, the first text stays as it is. Of the other texts, only parts that are
-    new are added.
+    empty.
+
+    Args:
+        column: the texts.
+        actions: what each row does to the column.
+        delimiter: what stands between two texts.
+        distinct: The first text of a key stays as it is. Of its other texts, only parts that are
+            new are added.
     """
     actions = actions.since_set
-    runs, wanted = actions.runs, actions.valid(column)
-    some = np.logical_or.reduceat(wanted, runs.starts)
-    length = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    places = _in_order(actions, wanted & (length > 0)[runs.order])
-    texts, owner = column.take(pa.array(runs.order[places])), runs.key_of[places]
+    runs = actions.runs
+    valid = actions.valid(column)
+    has_text = np.logical_or.reduceat(valid, runs.starts)
+    lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    places = _older_first(actions, valid & (lengths > 0)[runs.order])
+    texts = column.take(pa.array(runs.order[places]))
+    keys = runs.key_of[places]
     if distinct:
-        texts, owner = _parts(texts, owner, delimiter)
-    lists = pa.ListArray.from_arrays(_offsets(owner, len(some)), texts)
-    made = pc.binary_join(lists, delimiter).cast(column.type)
-    return made if some.all() else pc.if_else(pa.array(some), made, pa.scalar(None, column.type))
+        texts, keys = _distinct_parts(texts, keys, delimiter)
+    lists = pa.ListArray.from_arrays(_offsets(keys, len(has_text)), texts)
+    joined_texts = pc.binary_join(lists, delimiter).cast(column.type)
+    if has_text.all():
+        return joined_texts
+    return pc.if_else(pa.array(has_text), joined_texts, pa.scalar(None, column.type))
 
 
-def _in_order(actions: RowActions, wanted: Flags) -> Ints:
+def _older_first(actions: RowActions, wanted: Flags) -> Ints:
     """The wanted places. The places of a key's older rows come first, in reverse order."""
     places = np.flatnonzero(wanted)
-    older = actions.codes[places] == key_runs.OUT_OF_ORDER
-    if not older.any():
+    is_older = actions.codes[places] == key_runs.OUT_OF_ORDER
+    if not is_older.any():
         return places
-    return places[
-        np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))
-    ]
+    within_key = np.where(is_older, -places, places)
+    return places[np.lexsort((within_key, ~is_older, actions.runs.key_of[places]))]
 
 
-def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
-    """For each owner its first text, and those parts of its other texts that did not occur
-    before.
+def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
+    """For each key its first text, and those parts of its other texts that did not occur before;
+    with the key of each.
     """
     lists = pc.split_pattern(texts, delimiter)
-    parts, bounds = lists.values, lists.offsets.to_numpy(zero_copy_only=False)
-    row = np.repeat(np.arange(len(texts)), np.diff(bounds))
-    first = np.zeros(len(texts), np.bool_)
+    parts = lists.values
+    bounds = lists.offsets.to_numpy(zero_copy_only=False)
+    text_of_part = np.repeat(np.arange(len(texts)), np.diff(bounds))
+    is_first_text = np.zeros(len(texts), np.bool_)
     if len(texts):
-        first[run_starts([owner])] = True
-    length = pc.binary_length(parts).to_numpy(zero_copy_only=False)
-    order, starts = _same(equals(parts), owner[row])
-    kept = np.sort(order[starts])
-    kept = kept[~first[row[kept]] & (length[kept] > 0)]
-    whole = np.flatnonzero(first)
-    at = np.concatenate((whole, row[kept]))
-    order = np.argsort(at, kind="stable")
-    both = pa.concat_arrays([texts.take(pa.array(whole)), parts.take(pa.array(kept))])
-    return both.take(pa.array(order)), owner[at[order]]
+        is_first_text[run_starts([keys])] = True
+    lengths = pc.binary_length(parts).to_numpy(zero_copy_only=False)
+    order, starts = _equal_runs(equality_numbers(parts), keys[text_of_part])
+    new_parts = np.sort(order[starts])
+    new_parts = new_parts[~is_first_text[text_of_part[new_parts]] & (lengths[new_parts] > 0)]
+    first_texts = np.flatnonzero(is_first_text)
+    # Back into the order of the texts. The sort is stable, so parts of one text keep their order.
+    sources = np.concatenate((first_texts, text_of_part[new_parts]))
+    order = np.argsort(sources, kind="stable")
+    kept = pa.concat_arrays([texts.take(pa.array(first_texts)), parts.take(pa.array(new_parts))])
+    return kept.take(pa.array(order)), keys[sources[order]]
 
 
 class _Elements(NamedTuple):
-    """Elements of a column in the order of their rows: `at`, the position of each among all,
-    `owner`, its key, and `place`, that of its row along the order.
+    """Elements of a column, in the order of their rows.
+
+    Attributes:
+        positions: where each element is, among all elements of the column.
+        keys: the key of each element.
+        places: the place of each element's row along the merge order.
     """
 
-    at: Ints
-    owner: Ints
-    place: Ints
+    positions: Ints
+    keys: Ints
+    places: Ints
 
-    def select(self, wanted: Flags) -> "_Elements":
-        return _Elements(self.at[wanted], self.owner[wanted], self.place[wanted])
+    def select(self, wanted: Flags | Ints) -> "_Elements":
+        """The elements that are flagged, or those with these indexes."""
+        return _Elements(self.positions[wanted], self.keys[wanted], self.places[wanted])
 
 
-def _elements(column: pa.Array, actions: RowActions, places: Ints) -> "_Elements":
+def _elements(column: pa.Array, actions: RowActions, places: Ints) -> _Elements:
+    """The elements of the rows at these places."""
     rows = actions.runs.order[places]
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = np.diff(bounds)[rows]
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    at = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
-    place = np.repeat(places, counts)
-    return _Elements(at, actions.runs.key_of[place], place)
+    positions = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
+    place_of_element = np.repeat(places, counts)
+    return _Elements(positions, actions.runs.key_of[place_of_element], place_of_element)
 
 
 def collected(
     column: pa.Array, actions: RowActions, *, distinct: bool, older_first: bool
 ) -> pa.Array:
-    """All elements of a key's lists, one list after the other; with `distinct`, each one once. With
-    `older_first`, the list of an older row is put before the others, as in Java if the column
-    ignores retractions.
+    """All elements of a key's lists, list after list.
+
+    Args:
+        column: the lists.
+        actions: what each row does to the column.
+        distinct: Each element is collected once.
+        older_first: The list of an older row is put before the others, as in Java if the column
+            ignores retractions.
     """
     actions = actions.since_set
-    wanted = actions.valid(column)
-    some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
+    valid = actions.valid(column)
+    has_list = np.logical_or.reduceat(valid & ~actions.retracts, actions.runs.starts)
     if distinct and pa.types.is_nested(column.type.value_type):
-        return _lists(column, _one_by_one(column, actions, older_first=older_first), some)
-    found = _elements(
-        column, actions, _in_order(actions, wanted) if older_first else np.flatnonzero(wanted)
-    )
+        return _lists(column, _one_by_one(column, actions, older_first=older_first), has_list)
+    places = _older_first(actions, valid) if older_first else np.flatnonzero(valid)
+    elements = _elements(column, actions, places)
     if not distinct and not actions.retracts.any():
-        return _lists(column, found, some)
-    numbers = equals(column.values)
+        return _lists(column, elements, has_list)
+    numbers = equality_numbers(column.values)
     if not distinct:
-        return _lists(column, found.select(_left(found, numbers, actions)), some)
+        return _lists(column, elements.select(_left(elements, numbers, actions)), has_list)
     begin = actions.runs.first(actions.adds)
     # The value of a SET may have equal elements. The first row that adds removes the duplicates.
-    early = (begin < 0)[found.owner] | (found.place < begin[found.owner])
-    stays = ~early
-    stays[early] = _left(found.select(early), numbers, actions)
-    found = found.select(stays)
-    adding = begin[found.owner] >= 0
-    stays = ~adding
-    stays[adding] = _left_once(found.select(adding), numbers, actions)
-    return _lists(column, found.select(stays), some)
+    is_early = (begin < 0)[elements.keys] | (elements.places < begin[elements.keys])
+    is_kept = ~is_early
+    is_kept[is_early] = _left(elements.select(is_early), numbers, actions)
+    elements = elements.select(is_kept)
+    is_added = begin[elements.keys] >= 0
+    is_kept = ~is_added
+    is_kept[is_added] = _left_once(elements.select(is_added), numbers, actions)
+    return _lists(column, elements.select(is_kept), has_list)
 
 
-def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> "_Elements":
+def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> _Elements:
     """The distinct elements of lists of nested values. As in Java, only the elements that come
     second are compared with the others. So equal elements of a list that a SET has left, or of an
     older list that is put first, all stay.
     """
-    found = _elements(column, actions, np.flatnonzero(actions.valid(column)))
-    numbers = equals(column.values)
-    bounds = np.searchsorted(found.place, np.arange(len(actions.codes) + 1))
-    held: dict[int, list[int]] = {}
+    elements = _elements(column, actions, np.flatnonzero(actions.valid(column)))
+    numbers = equality_numbers(column.values)
+    bounds = np.searchsorted(elements.places, np.arange(len(actions.codes) + 1))
+    held_by_key: dict[int, list[int]] = {}
     for place, (key, code) in enumerate(
         zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)
     ):
-        new, old = found.at[bounds[place] : bounds[place + 1]].tolist(), held.get(key, [])
+        new = elements.positions[bounds[place] : bounds[place + 1]].tolist()
+        held = held_by_key.get(key, [])
         if code == key_runs.SET:
-            held[key] = new
+            held_by_key[key] = new
         elif code == key_runs.RETRACT:
-            gone = [numbers[at] for at in new]
-            held[key] = [at for at in old if not _removed(gone, numbers[at])]
+            retracted = [numbers[position] for position in new]
+            held_by_key[key] = [
+                position for position in held if not _removed(retracted, numbers[position])
+            ]
         elif code == key_runs.OUT_OF_ORDER and older_first:
-            held[key] = _joined_once(new, old, numbers)
+            held_by_key[key] = _joined_once(new, held, numbers)
         elif code != key_runs.SKIP:
-            held[key] = _joined_once(old, new, numbers)
-    at = [one for key in sorted(held) for one in held[key]]
-    owner = np.repeat(np.array(sorted(held), np.int64), [len(held[key]) for key in sorted(held)])
-    return _Elements(np.array(at, np.int64), owner, np.zeros(len(at), np.int64))
+            held_by_key[key] = _joined_once(held, new, numbers)
+    keys = sorted(held_by_key)
+    positions = [position for key in keys for position in held_by_key[key]]
+    return _Elements(
+        np.array(positions, np.int64),
+        np.repeat(np.array(keys, np.int64), [len(held_by_key[key]) for key in keys]),
+        np.zeros(len(positions), np.int64),
+    )
 
 
-def _removed(gone: list[int], number: int) -> bool:
-    if number not in gone:
+def _removed(numbers: list[int], number: int) -> bool:
+    """Removes the number from the list. Returns whether it was there."""
+    if number not in numbers:
         return False
-    gone.remove(number)
+    numbers.remove(number)
     return True
 
 
-def _joined_once(first: list[int], then: list[int], numbers: Ints) -> list[int]:
-    there, new = {numbers[at] for at in first}, dict[int, int]()
-    for at in then:
-        new.setdefault(numbers[at], at)
-    return first + [at for number, at in new.items() if number not in there]
+def _joined_once(first: list[int], second: list[int], numbers: Ints) -> list[int]:
+    """The positions in `first`, then those in `second` whose elements are new."""
+    numbers_of_first = {numbers[position] for position in first}
+    position_of_number: dict[int, int] = {}
+    for position in second:
+        position_of_number.setdefault(numbers[position], position)
+    return first + [
+        position
+        for number, position in position_of_number.items()
+        if number not in numbers_of_first
+    ]
 
 
-def _left(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
+def _left(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are left in the end if equal elements are all kept."""
-    kept: Flags = actions.codes[found.place] != key_runs.RETRACT
-    if kept.all() or not len(kept):
-        return kept
-    order, starts = _same(numbers[found.at], found.owner)
+    is_added: Flags = actions.codes[elements.places] != key_runs.RETRACT
+    if is_added.all() or not len(is_added):
+        return is_added
+    order, starts = _equal_runs(numbers[elements.positions], elements.keys)
     sizes = np.diff(np.append(starts, len(order)))
-    puts = kept[order]
-    height = np.cumsum(np.where(puts, 1, -1))
-    height -= np.repeat(height[starts] - np.where(puts[starts], 1, -1), sizes)
-    lowest = np.minimum(np.minimum.reduceat(height, starts), 0)
-    put = np.cumsum(puts)
-    total = put[starts + sizes - 1]
-    left = height[starts + sizes - 1] - lowest
-    stays = puts & (put > np.repeat(total - left, sizes))
-    made = np.empty(len(order), np.bool_)
-    made[order] = stays
-    return made
+    ends = starts + sizes - 1
+    adds = is_added[order]
+    # The running difference between added and retracted elements, within each run.
+    difference = np.cumsum(np.where(adds, 1, -1))
+    difference -= np.repeat(difference[starts] - np.where(adds[starts], 1, -1), sizes)
+    lowest = np.minimum(np.minimum.reduceat(difference, starts), 0)
+    added_so_far = np.cumsum(adds)
+    left_count = difference[ends] - lowest
+    is_left = np.empty(len(order), np.bool_)
+    is_left[order] = adds & (added_so_far > np.repeat(added_so_far[ends] - left_count, sizes))
+    return is_left
 
 
-def _left_once(found: "_Elements", numbers: Ints, actions: RowActions) -> Flags:
+def _left_once(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are left in the end if only the first of equal elements is kept."""
-    made = np.zeros(len(found.at), np.bool_)
-    if not len(made):
-        return made
-    order, starts = _same(numbers[found.at], found.owner)
-    at, _ = _since_retract(actions.codes[found.place[order]], starts)
-    made[order[at[at >= 0]]] = True
-    return made
+    is_left = np.zeros(len(elements.positions), np.bool_)
+    if not len(is_left):
+        return is_left
+    order, starts = _equal_runs(numbers[elements.positions], elements.keys)
+    first, _ = _since_retract(actions.codes[elements.places[order]], starts)
+    is_left[order[first[first >= 0]]] = True
+    return is_left
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """A key's entries. Of those with one map key, the last counts, at the first's place; an older
-    row's only alone.
+    """The entries of a key's maps. Of entries with the same map key, the last counts, and it stands
+    where the first stood. An entry of an older row counts only if no other row has its map key.
     """
     actions = actions.since_set
-    wanted = actions.valid(column)
-    some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
-    found = _elements(column, actions, np.flatnonzero(wanted))
-    if not len(found.at):
-        return _lists(column, found, some)
-    order, starts = _same(equals(column.keys)[found.at], found.owner)
-    codes = actions.codes[found.place[order]]
-    first, live = _since_retract(codes, starts)
-    newer = live & (codes != key_runs.OUT_OF_ORDER)
-    last = np.maximum.reduceat(np.where(newer, np.arange(len(order)), -1), starts)
+    valid = actions.valid(column)
+    has_map = np.logical_or.reduceat(valid & ~actions.retracts, actions.runs.starts)
+    entries = _elements(column, actions, np.flatnonzero(valid))
+    if not len(entries.positions):
+        return _lists(column, entries, has_map)
+    order, starts = _equal_runs(equality_numbers(column.keys)[entries.positions], entries.keys)
+    codes = actions.codes[entries.places[order]]
+    first, is_live = _since_retract(codes, starts)
+    is_newer = is_live & (codes != key_runs.OUT_OF_ORDER)
+    last = np.maximum.reduceat(np.where(is_newer, np.arange(len(order)), -1), starts)
     chosen = np.where(last < 0, first, last)
-    there = chosen >= 0
-    chosen, first = order[chosen[there]], order[first[there]]
-    chosen = chosen[np.argsort(first, kind="stable")]
-    return _lists(
-        column, _Elements(found.at[chosen], found.owner[chosen], found.place[chosen]), some
-    )
+    is_left = chosen >= 0
+    chosen_entries = order[chosen[is_left]]
+    first_entries = order[first[is_left]]
+    chosen_entries = chosen_entries[np.argsort(first_entries, kind="stable")]
+    return _lists(column, entries.select(chosen_entries), has_map)
 
 
-def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
-    """For each run, the first place after its last RETRACT, or -1; and a flag for each such
-    place.
+def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
+    """What each run has after its last RETRACT.
+
+    Returns:
+        For each run, the first place after its last RETRACT, or -1; and for each place, whether it
+        comes after the last RETRACT of its run.
     """
-    places, retract = np.arange(len(codes)), codes == key_runs.RETRACT
+    places = np.arange(len(codes))
+    is_retract = codes == key_runs.RETRACT
     ends = np.append(starts[1:], len(codes))
     begin = starts
-    live = ~retract
-    if retract.any():
-        begin = np.maximum(np.maximum.reduceat(np.where(retract, places + 1, 0), starts), starts)
-        live = places >= np.repeat(begin, ends - starts)
-    return np.where(begin < ends, begin, -1), live
+    is_live = ~is_retract
+    if is_retract.any():
+        after_retract = np.maximum.reduceat(np.where(is_retract, places + 1, 0), starts)
+        begin = np.maximum(after_retract, starts)
+        is_live = places >= np.repeat(begin, ends - starts)
+    return np.where(begin < ends, begin, -1), is_live
 
 
-def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
-    """An order that puts equal elements of one owner together, in their own order; and where such
-    runs begin.
+def _equal_runs(numbers: Ints, keys: Ints) -> tuple[Ints, Ints]:
+    """Puts equal elements of one key together.
+
+    Returns:
+        The order that does so, in which equal elements stay in their own order; and the places in
+        it where a run of equal elements begins.
     """
-    order = np.lexsort((numbers, owner))
-    return order, run_starts([owner[order], numbers[order]])
+    order = np.lexsort((numbers, keys))
+    return order, run_starts([keys[order], numbers[order]])
 
 
-def _lists(column: pa.Array, found: "_Elements", some: Flags) -> pa.Array:
-    """Lists or maps of these elements, in the column's type. NULL for a key where `some` is
+def _lists(column: pa.Array, elements: _Elements, has_value: Flags) -> pa.Array:
+    """Lists or maps of these elements, in the column's type. NULL for a key where `has_value` is
     false.
     """
-    offsets = _offsets(found.owner, len(some))
-    at = pa.array(found.at)
+    offsets = _offsets(elements.keys, len(has_value))
+    positions = pa.array(elements.positions)
     if pa.types.is_map(column.type):
         child = pa.StructArray.from_arrays(
-            [column.keys.take(at), column.items.take(at)],
+            [column.keys.take(positions), column.items.take(positions)],
             fields=[column.type.key_field, column.type.item_field],
         )
     else:
-        child = column.values.take(at)
-    bits = None if some.all() else pa.array(some).buffers()[1]
+        child = column.values.take(positions)
+    validity = None if has_value.all() else pa.array(has_value).buffers()[1]
     return pa.Array.from_buffers(
-        column.type, len(some), [bits, offsets.buffers()[1]], int((~some).sum()), 0, [child]
+        column.type,
+        len(has_value),
+        [validity, offsets.buffers()[1]],
+        int((~has_value).sum()),
+        0,
+        [child],
     )
 
 
-def _offsets(owner: Ints, owners: int) -> pa.Array:
-    return pa.array(
-        np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=owners)))).astype(np.int32)
-    )
+def _offsets(keys: Ints, key_count: int) -> pa.Array:
+    """The offsets of lists, one for each key, when `keys` are those of the elements in order."""
+    ends = np.cumsum(np.bincount(keys, minlength=key_count))
+    return pa.array(np.concatenate(([0], ends)).astype(np.int32))
 
 
-def equals(values: pa.Array, *, plain: bool = False) -> Ints:
-    """A number for each value, the same for equal values; NULL equals NULL. With `plain`, values
-    are compared as Java compares rows: NaN equals nothing, -0.0 equals 0.0, maps have no order, and
-    lists and maps with NULL equal none.
+def equality_numbers(values: pa.Array, *, plain: bool = False) -> Ints:
+    """A number for each value, the same for equal values; NULL equals NULL.
+
+    Args:
+        values: values of any type.
+        plain: Values are compared as Java compares rows: NaN equals nothing, -0.0 equals 0.0, maps
+            have no order, and lists and maps that hold NULL equal no other.
     """
     type_ = values.type
     if pa.types.is_struct(type_):
-        words = np.stack(
-            [equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1
-        )
-        words[values.is_null().to_numpy(zero_copy_only=False)] = -1
-        return _numbered(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
+        return _struct_numbers(values, plain=plain)
     if pa.types.is_nested(type_):
-        inner = [values.keys, values.items] if pa.types.is_map(type_) else [values.values]
-        words = np.stack([equals(one, plain=plain) for one in inner], 1)
-        bounds = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-        if plain:
-            words[:, -1] = _unlike(words[:, -1], inner[-1].is_null())
-        if plain and len(inner) > 1:
-            words = words[
-                np.lexsort((words[:, 0], np.repeat(np.arange(len(values)), np.diff(bounds))))
-            ]
-        return _numbered(words.ravel(), bounds * len(inner), nulls(values))
-    nan = pc.is_nan(values) if plain and pa.types.is_floating(type_) else None
+        return _list_numbers(values, plain=plain)
+    is_nan = pc.is_nan(values) if plain and pa.types.is_floating(type_) else None
     if pa.types.is_floating(type_):
-        values = pa.array(
-            ranks(pc.add(values, 0.0).cast(type_) if plain else values), mask=nulls(values)
-        )
+        floats = pc.add(values, 0.0).cast(type_) if plain else values
+        values = pa.array(ranks(floats), mask=nulls(values))
     encoded = values.dictionary_encode(null_encoding="encode")
-    made: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return made if nan is None else _unlike(made, nan)
+    numbers: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers if is_nan is None else _unlike(numbers, is_nan)
 
 
-def _unlike(numbers: Ints, which: pa.Array) -> Ints:
-    """These numbers. Each for which `which` is true is replaced by one that no other value has."""
-    return np.where(
-        which.fill_null(False).to_numpy(zero_copy_only=False), -2 - np.arange(len(numbers)), numbers
-    )
+def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
+    """What `equality_numbers` gives for structs: equal ones have equal members."""
+    members = [
+        equality_numbers(values.field(position), plain=plain)
+        for position in range(values.type.num_fields)
+    ]
+    words = np.stack(members, 1)
+    words[values.is_null().to_numpy(zero_copy_only=False)] = -1
+    return _word_numbers(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
 
 
-def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
-    """A number for each run of words, as `equals` gives. `bounds` are the ends of the runs."""
+def _list_numbers(values: pa.Array, *, plain: bool) -> Ints:
+    """What `equality_numbers` gives for lists and maps."""
+    is_map = pa.types.is_map(values.type)
+    children = [values.keys, values.items] if is_map else [values.values]
+    words = np.stack([equality_numbers(child, plain=plain) for child in children], 1)
+    bounds = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    if plain:
+        words[:, -1] = _unlike(words[:, -1], children[-1].is_null())
+    if plain and is_map:
+        map_of_entry = np.repeat(np.arange(len(values)), np.diff(bounds))
+        words = words[np.lexsort((words[:, 0], map_of_entry))]
+    return _word_numbers(words.ravel(), bounds * len(children), nulls(values))
+
+
+def _unlike(numbers: Ints, is_unlike: pa.Array) -> Ints:
+    """The numbers, but one that no other value has wherever `is_unlike` is true."""
+    replaced = is_unlike.fill_null(False).to_numpy(zero_copy_only=False)
+    return np.where(replaced, -2 - np.arange(len(numbers)), numbers)
+
+
+def _word_numbers(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
+    """A number for each run of words, as `equality_numbers` gives. `bounds` are the places in
+    `words` where the runs begin, and the end of the last. `null` says which runs stand for NULL.
+    """
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, np.int64) * 8)
     data = pa.py_buffer(np.ascontiguousarray(words))
-    bits = None if null is None else pa.array(~null).buffers()[1]
-    return equals(pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, [bits, offsets, data]))
+    validity = None if null is None else pa.array(~null).buffers()[1]
+    buffers = [validity, offsets, data]
+    return equality_numbers(pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers))

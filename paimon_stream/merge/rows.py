@@ -19,6 +19,7 @@ readers of the changelog have seen.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ from paimon_stream.merge.key_runs import (
     sort_columns,
     sorted_runs,
 )
-from paimon_stream.merge.lists import equals
+from paimon_stream.merge.lists import equality_numbers
 from paimon_stream.merge.spec import (
     AGGREGATION,
     DELETE,
@@ -46,6 +47,7 @@ from paimon_stream.merge.spec import (
     PARTIAL_UPDATE,
     ColumnRule,
     MergeSpec,
+    SequenceGroup,
 )
 
 
@@ -55,71 +57,81 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
     """
     adds = ~runs.retracts
     if not (adds.all() or spec.ignore_delete or spec.remove_on_delete or spec.groups):
-        cure = "Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
-        text = f"has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. {cure}"
-        raise InvalidData(text).of_table(spec.table, subject=True)
+        raise InvalidData(
+            "has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. "
+            "Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
+        ).of_table(spec.table, subject=True)
     arrays = {name: flat(table.column(name)) for name in table.column_names}
     groups = {
-        position: _Group(group.ordering, group.deletes, *_ranks(arrays, runs, group.ordering))
+        position: _group(group, arrays, runs)
         for position, group in enumerate(spec.groups)
         if all(name in arrays for name in group.ordering)
     }
-    counts = adds if spec.ignore_delete else np.ones_like(adds)
-    newest = runs.last(counts)
-    removing = np.zeros_like(adds) if spec.ignore_delete else _removing(groups.values(), runs)
+    is_counted = adds if spec.ignore_delete else np.ones_like(adds)
+    newest = runs.last(is_counted)
     if spec.remove_on_delete:
-        removing = runs.kinds == DELETE
-    deleted = (runs.last(adds) < 0) | removing[newest] & (newest >= 0)
-    changes = _Changes(runs, counts, removing)
-    of_groups = {position: changes.of_group(group) for position, group in groups.items()}
-    alone = changes.actions(np.where(adds, key_runs.ADD, key_runs.SKIP))
+        is_removing = runs.kinds == DELETE
+    elif spec.ignore_delete:
+        is_removing = np.zeros_like(adds)
+    else:
+        is_removing = _removing(groups.values(), runs)
+    deleted = (runs.last(adds) < 0) | (is_removing[newest] & (newest >= 0))
+    changes = _Changes(runs, is_counted, is_removing)
+    actions_of_groups = {position: changes.of_group(group) for position, group in groups.items()}
+    actions_without_group = changes.actions(np.where(adds, key_runs.ADD, key_runs.SKIP))
 
     def actions_of(name: str, rule: ColumnRule) -> RowActions:
-        return (
-            alone
-            if rule.group is None
-            else _actions_of(name, rule, groups[rule.group], of_groups[rule.group])
-        )
+        if rule.group is None:
+            return actions_without_group
+        return _actions_of(name, rule, groups[rule.group], actions_of_groups[rule.group])
 
     return merged_columns(spec, arrays, runs, newest, deleted, actions_of)
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A sequence group along the order. `there` says where its ordering columns are not all NULL.
-    `ranks`, from 1 on, order the rows by these columns.
+    """A sequence group, and what its ordering columns say about the rows along the merge order.
+
+    Attributes:
+        ordering: the names of the ordering columns.
+        deletes: Whether a -D of the group deletes the row.
+        is_there: for each row, whether its ordering columns are not all NULL.
+        ranks: numbers from 1 on that order the rows by these columns.
     """
 
     ordering: tuple[str, ...]
     deletes: bool
-    there: Flags
+    is_there: Flags
     ranks: Ints
 
 
-def _ranks(
-    arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]
-) -> tuple[Flags, Ints]:
-    empty = np.ones(len(runs.order), np.bool_)
-    parts = []
-    for name in ordering:
-        null = nulls(arrays[name])
-        empty &= False if null is None else null[runs.order]
-        parts += [part[runs.order] for part in sort_columns(arrays[name])]
-    return ~empty, key_runs.dense_ranks(parts) + 1
+def _group(group: SequenceGroup, arrays: dict[str, pa.Array], runs: KeyRuns) -> _Group:
+    is_empty = np.ones(len(runs.order), np.bool_)
+    columns = []
+    for name in group.ordering:
+        is_null = nulls(arrays[name])
+        if is_null is None:
+            is_empty[:] = False
+        else:
+            is_empty &= is_null[runs.order]
+        columns += [column[runs.order] for column in sort_columns(arrays[name])]
+    return _Group(group.ordering, group.deletes, ~is_empty, key_runs.dense_ranks(columns) + 1)
 
 
 def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
-    """Whether a row is not older than the newest earlier row of its key since the last that
-    replaced the whole row.
+    """Whether a row is not older than the newest earlier row of its key. Only rows from the key's
+    last reset on are compared. `resets` are the rows that replace the whole row.
     """
     begins = resets.copy()
     begins[runs.starts] = True
-    stretch = np.cumsum(begins) * (len(resets) + 1)
-    held = np.maximum.accumulate(stretch + np.where(group.there, group.ranks, 0)) - stretch
-    before = np.zeros(len(held), np.int64)
-    before[1:] = held[:-1]
-    before[runs.starts] = 0
-    return group.there & (group.ranks >= before)
+    # The ranks of a later stretch get a larger offset, so a running maximum never looks back past
+    # the beginning of its stretch.
+    offset = np.cumsum(begins) * (len(resets) + 1)
+    newest_rank = np.maximum.accumulate(offset + np.where(group.is_there, group.ranks, 0)) - offset
+    rank_before = np.zeros(len(newest_rank), np.int64)
+    rank_before[1:] = newest_rank[:-1]
+    rank_before[runs.starts] = 0
+    return group.is_there & (group.ranks >= rank_before)
 
 
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
@@ -129,68 +141,76 @@ def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
     certain, and usually a few passes are enough.
     """
     deleting = [group for group in groups if group.deletes]
-    resets = np.zeros(len(runs.order), np.bool_)
+    removals = np.zeros(len(runs.order), np.bool_)
     while deleting:
-        newer = [_newer(group, runs, resets) for group in deleting]
-        found: Flags = (runs.kinds == DELETE) & np.logical_or.reduce(newer)
-        if (found == resets).all():
+        newer = [_newer(group, runs, removals) for group in deleting]
+        next_removals: Flags = (runs.kinds == DELETE) & np.logical_or.reduce(newer)
+        if (next_removals == removals).all():
             break
-        resets = found
-    return resets
+        removals = next_removals
+    return removals
+
+
+class _GroupActions(NamedTuple):
+    """What the rows do to the columns of a sequence group."""
+
+    of_functions: RowActions
+    """For columns with a function."""
+
+    of_others: RowActions
+    """For columns without one. Older rows do not change them."""
 
 
 class _Changes:
-    """The actions of rows. If a key's first row retracts, its values are set before they are
-    retracted.
+    """The actions of rows in a partial update. If a key's first row retracts, its values are set
+    before they are retracted, so this row has two actions.
     """
 
-    def __init__(self, runs: KeyRuns, counts: Flags, removing: Flags) -> None:
+    def __init__(self, runs: KeyRuns, counted: Flags, removing: Flags) -> None:
+        """`counted` are the rows that are not ignored, `removing` those that remove the row."""
         self._runs = runs
-        self._counts = counts
+        self._counted = counted
         self._removing = removing
-        begins = np.zeros(len(runs.order), np.bool_)
-        begins[runs.starts] = runs.retracts[runs.starts] & ~removing[runs.starts]
-        self._places = np.repeat(np.arange(len(begins)), 1 + begins)
-        self._begins = np.flatnonzero(begins) + np.arange(begins.sum())
-        starts = runs.starts + np.cumsum(begins)[runs.starts] - begins[runs.starts]
-        self._doubled = KeyRuns(runs.order[self._places], starts, runs.kinds[self._places])
+        is_doubled = np.zeros(len(runs.order), np.bool_)
+        is_doubled[runs.starts] = runs.retracts[runs.starts] & ~removing[runs.starts]
+        self._places = np.repeat(np.arange(len(is_doubled)), np.where(is_doubled, 2, 1))
+        self._first_of_doubled = np.flatnonzero(is_doubled) + np.arange(is_doubled.sum())
+        doubled_before: Ints = np.cumsum(is_doubled)[runs.starts] - is_doubled[runs.starts]
+        self._doubled_runs = KeyRuns(
+            runs.order[self._places], runs.starts + doubled_before, runs.kinds[self._places]
+        )
 
     def actions(self, codes: key_runs.ActionCodes) -> RowActions:
         """The row actions with these codes, but `SET` for rows that remove the row or begin a
         key.
         """
         codes = np.where(self._removing, key_runs.SET, codes)[self._places]
-        codes[self._begins] = key_runs.SET
-        return RowActions(self._doubled, codes)
+        codes[self._first_of_doubled] = key_runs.SET
+        return RowActions(self._doubled_runs, codes)
 
-    def of_group(self, group: _Group) -> tuple[RowActions, RowActions]:
-        """The row actions for columns with a function, and for those without, which older rows do
-        not change.
-        """
+    def of_group(self, group: _Group) -> _GroupActions:
+        """The row actions for the columns of a group."""
         runs = self._runs
-        newer = _newer(group, runs, self._removing)
-        there = group.there & self._counts
-        codes = np.where(
-            runs.retracts, key_runs.RETRACT, np.where(newer, key_runs.ADD, key_runs.OUT_OF_ORDER)
-        )
-        codes = np.where(there, codes, key_runs.SKIP)
-        return self.actions(codes), self.actions(np.where(newer, codes, key_runs.SKIP))
+        is_newer = _newer(group, runs, self._removing)
+        additions = np.where(is_newer, key_runs.ADD, key_runs.OUT_OF_ORDER)
+        codes = np.where(runs.retracts, key_runs.RETRACT, additions)
+        codes = np.where(group.is_there & self._counted, codes, key_runs.SKIP)
+        newer_codes = np.where(is_newer, codes, key_runs.SKIP)
+        return _GroupActions(self.actions(codes), self.actions(newer_codes))
 
 
-def _actions_of(
-    name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]
-) -> RowActions:
-    with_function, without = actions
+def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: _GroupActions) -> RowActions:
     if rule.function != "of_group":
-        return with_function
+        return actions.of_functions
+    others = actions.of_others
     if name in group.ordering:
-        return RowActions(without.runs, np.where(without.retracts, key_runs.ADD, without.codes))
-    return without
+        return RowActions(others.runs, np.where(others.retracts, key_runs.ADD, others.codes))
+    return others
 
 
 Changes = tuple[pa.Table, pa.Table | None, Ints]
-"""Rows to write and those of the changelog (None: there is none), by key; and the positions of
-looked-up rows.
+"""The rows to write; the rows of the changelog, None if there is none; and the positions of the
+rows that were looked up. Rows come by key.
 """
 
 
@@ -201,25 +221,34 @@ def merge_rows(
     keep_deletes: bool,
     levels: Ints | None = None,
 ) -> pa.Table:
-    """Merges rows of one bucket, in any order, to one row per key, sorted by key. Raises
-    `InvalidData` for deletes that the table's engine does not accept.
+    """Merges rows of one bucket to one row per key.
 
-    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and at least the table's columns
-    in `spec.needed`. The result has the same columns; those that are not the table's are taken from
-    the last row that counted. Of rows with equal sequence numbers, the one given *first* is the
-    newer. With `keep_deletes`, a key whose result is a -U or -D row keeps it (for a flush, and for
-    a compaction above older levels); else the key is left out. `levels` are those of the rows'
-    files, needed by a spec with `lookup`; without them all are of level 0. Of a key's rows from
-    level 1 on, only that of the lowest level counts.
+    Args:
+        spec: how rows are merged.
+        rows: The rows, in any order. They have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and
+            at least the table's columns in `spec.needed`. Of rows with equal sequence numbers, the
+            row given *first* is the newer.
+        keep_deletes: Whether a key whose result is a -U or -D row keeps it, for a flush, and for a
+            compaction above older levels. Otherwise the key is left out.
+        levels: The levels of the rows' files, needed by a spec with `lookup`. Without them all are
+            of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
+
+    Returns:
+        The merged rows, sorted by key, with the same columns. Columns that are not the table's are
+        taken from the last row that counted.
+
+    Raises:
+        InvalidData: for deletes that the table's engine does not accept.
     """
     table = one_chunk(rows)
     runs = sorted_runs(spec, table)
     if not len(runs.order):
         return table
-    several = runs.sizes > 1  # the engine merges these keys, even if only one of their rows counts
-    if spec.lookup and levels is not None and several.any():
+    # The engine merges these keys, even if only one of their rows counts.
+    has_several = runs.sizes > 1
+    if spec.lookup and levels is not None and has_several.any():
         runs = runs.of_lowest_levels(levels)
-    merged, _ = results(spec, table, runs, several)
+    merged, _ = results(spec, table, runs, has_several)
     return merged if keep_deletes else without_deletes(merged)
 
 
@@ -232,13 +261,13 @@ def without_deletes(rows: pa.Table) -> pa.Table:
 def adding(rows: pa.Table) -> Flags:
     """For each row, whether it is +I or +U."""
     kinds = flat(rows.column(KIND)).to_numpy(zero_copy_only=False)
-    made: Flags = (kinds == 0) | (kinds == 2)
-    return made
+    is_adding: Flags = (kinds == specs.INSERT) | (kinds == specs.UPDATE_AFTER)
+    return is_adding
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds
-    them.
+    """All rows in merge order, unmerged. A changelog file of `changelog-producer = input` holds
+    them so.
     """
     table = one_chunk(rows)
     return table.take(pa.array(sorted_runs(spec, table).order))
@@ -246,39 +275,49 @@ def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.
 
 def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     """The rows as one table, in which each column is one array."""
-    return (rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)).combine_chunks()
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+    return table.combine_chunks()
 
 
 def results(
     spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags
 ) -> tuple[pa.Table, Ints]:
-    """One row for each key that has a result, in key order, and the positions of these keys. Only
-    keys with `several` are merged by the engine; of each other key, its only row is the result.
-    Raises `InvalidData`.
+    """Merges the rows of each key.
+
+    Args:
+        spec: how rows are merged.
+        table: the rows.
+        runs: the same in merge order.
+        several: The keys that the engine merges. The result of any other key is its only row.
+
+    Returns:
+        One row for each key that has a result, in key order, and the positions of these keys.
+
+    Raises:
+        InvalidData: for deletes that the table's engine does not accept.
     """
     if not several.any():
         return table.take(pa.array(runs.order[runs.starts])), np.arange(len(several))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
         return _folded(spec, table, runs, several), np.arange(len(several))
-    chosen = (
-        _first_rows(spec, runs, several)
-        if spec.engine == FIRST_ROW
-        else _last_rows(spec, runs, several)
-    )
+    if spec.engine == FIRST_ROW:
+        chosen = _first_rows(spec, runs, several)
+    else:
+        chosen = _last_rows(spec, runs, several)
     keys = np.flatnonzero(chosen >= 0)
     return table.take(pa.array(runs.order[chosen[keys]])), keys
 
 
 def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> pa.Table:
     """One row per key, in key order. Rows of keys that have only one stay as they are."""
-    engine = _aggregated if spec.engine == AGGREGATION else partially_updated
-    made = engine(spec, table, runs.select(several[runs.key_of]))
+    merge_columns = _aggregated if spec.engine == AGGREGATION else partially_updated
+    columns = merge_columns(spec, table, runs.select(several[runs.key_of]))
     alone = table.take(pa.array(runs.order[runs.starts[~several]]))
-    places = np.empty(len(several), np.int64)
-    places[~several] = np.arange(alone.num_rows)
-    places[several] = alone.num_rows + np.arange(len(several) - alone.num_rows)
-    both = [alone, pa.Table.from_arrays(made, schema=table.schema)]
-    return pa.concat_tables(both).combine_chunks().take(pa.array(places))
+    positions = np.empty(len(several), np.int64)
+    positions[~several] = np.arange(alone.num_rows)
+    positions[several] = alone.num_rows + np.arange(len(several) - alone.num_rows)
+    rows = pa.concat_tables([alone, pa.Table.from_arrays(columns, schema=table.schema)])
+    return rows.combine_chunks().take(pa.array(positions))
 
 
 def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
@@ -289,9 +328,12 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
 
 
 def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
+    """First-row: the place of each key's first row, -1 if it has none that adds."""
     if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
-        text = "has the merge engine first-row and got -U or -D rows, which it does not accept. Filter them out, or set"
-        raise InvalidData(f"{text} the option ignore-delete.").of_table(spec.table, subject=True)
+        raise InvalidData(
+            "has the merge engine first-row and got -U or -D rows, which it does not accept. "
+            "Filter them out, or set the option ignore-delete."
+        ).of_table(spec.table, subject=True)
     return np.where(several, runs.first(~runs.retracts), runs.starts)
 
 
@@ -314,12 +356,19 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How rows are merged onto `level` and compared with what was before. With `looks_up`, rows of
-    higher levels are there to be looked up, and the engine also merges a key that has one row, as
-    in Java. The rows on the lowest level from `known` on are what was before; a key without a row
-    below that level has not changed. `compared` are the columns that must differ for an update to
-    be one (None: every update counts). Without `logs`, there is no changelog. With `marks`, the
-    rows that were looked up are to be marked as deleted.
+    """How rows are merged onto a level and compared with what was before.
+
+    Attributes:
+        spec: how rows are merged.
+        level: the level that the merged rows are written to.
+        known: The rows on the lowest level from this one on are what was before. A key without a
+            row below this level has not changed.
+        looks_up: Whether rows of higher levels are there to be looked up. The engine then also
+            merges a key that has one row, as in Java.
+        logs: Whether there is a changelog.
+        compared: the columns of which one must differ for an update to be one; None if every update
+            counts.
+        marks: Whether the rows that were looked up are to be marked as deleted.
     """
 
     spec: MergeSpec
@@ -333,8 +382,15 @@ class Comparison:
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
     ) -> Changes:
-        """Merges rows as `merge_rows` does. `levels` are those of the rows' files. Raises
-        `InvalidData`.
+        """Merges rows as `merge_rows` does, and compares them with what was before.
+
+        Args:
+            rows: the rows of a bucket, in any order.
+            levels: the levels of the rows' files.
+            keep_deletes: Whether a key whose result is a -U or -D row keeps it.
+
+        Raises:
+            InvalidData: for deletes that the table's engine does not accept.
         """
         table = one_chunk(rows)
         runs = sorted_runs(self.spec, table)
@@ -342,64 +398,81 @@ class Comparison:
             runs = runs.select(runs.any(levels[runs.order] <= self.level)[runs.key_of])
         if not len(runs.order):
             return table.slice(0, 0), None, runs.order
-        older = runs.order[levels[runs.order] > self.level] if self.looks_up else runs.order[:0]
+        looked_up = runs.order[:0]
+        if self.looks_up:
+            looked_up = runs.order[levels[runs.order] > self.level]
         before = runs.of_level(levels, self.known)
-        changed = runs.any(levels[runs.order] < self.known)
+        is_changed = runs.any(levels[runs.order] < self.known)
         if self.spec.engine == FIRST_ROW and self.looks_up:
             merged, new = self._first_rows(table, runs, levels, before)
-            return merged, new if self.logs else None, older
-        whole = runs.of_lowest_levels(levels) if self.spec.lookup else runs
-        merged, keys = results(self.spec, table, whole, (runs.sizes > 1) | self.looks_up)
-        log = self._log(table, merged, keys, before, changed) if self.logs else None
-        return merged if keep_deletes else without_deletes(merged), log, older
+            return merged, new if self.logs else None, looked_up
+        counted = runs.of_lowest_levels(levels) if self.spec.lookup else runs
+        merged, keys = results(self.spec, table, counted, (runs.sizes > 1) | self.looks_up)
+        log = self._log(table, merged, keys, before, is_changed) if self.logs else None
+        return merged if keep_deletes else without_deletes(merged), log, looked_up
 
     def _first_rows(
         self, table: pa.Table, runs: KeyRuns, levels: Ints, before: Ints
     ) -> tuple[pa.Table, pa.Table]:
         """The first rows of all keys that are not on a higher level, and those that are new."""
-        own = runs.select(levels[runs.order] <= self.level)
-        merged, keys = results(self.spec, table, own, np.ones(len(own.starts), np.bool_))
+        merging = runs.select(levels[runs.order] <= self.level)
+        has_several = np.ones(len(merging.starts), np.bool_)
+        merged, keys = results(self.spec, table, merging, has_several)
         before = before[keys]
-        written = (before < 0) | (levels[before] <= self.level)
-        return merged.filter(pa.array(written)), merged.filter(pa.array(before < 0))
+        is_written = (before < 0) | (levels[before] <= self.level)
+        return merged.filter(pa.array(is_written)), merged.filter(pa.array(before < 0))
 
     def _log(
         self, table: pa.Table, merged: pa.Table, keys: Ints, before: Ints, changed: Flags
     ) -> pa.Table:
-        """For each changed key -U and +U, or +I, or -D, or nothing. `keys` are the keys of the
-        merged rows.
+        """The changelog: for each changed key -U and +U, or +I, or -D, or nothing.
+
+        Args:
+            table: all rows.
+            merged: the merged rows.
+            keys: the positions of their keys.
+            before: for each key, the position in `table` of the row that was before, or -1.
+            changed: for each key, whether it may have changed.
         """
-        at = np.full(len(before), -1)
-        at[keys] = np.arange(len(keys))
-        now = np.zeros(len(before), np.bool_)
-        now[keys] = adding(merged)
+        merged_of_key = np.full(len(before), -1)
+        merged_of_key[keys] = np.arange(len(keys))
+        is_now = np.zeros(len(before), np.bool_)
+        is_now[keys] = adding(merged)
         was = before >= 0
         was[was] = adding(table.select([KIND]).take(pa.array(before[was])))
-        updates = changed & was & now
+        is_update = changed & was & is_now
         if self.compared is not None:
-            old, new = (table.take(pa.array(before[updates])), merged.take(pa.array(at[updates])))
-            updates[updates] = _differ(old, new, self.compared)
-        less = np.flatnonzero(updates | (changed & was & ~now))
-        more = np.flatnonzero(updates | (changed & now & ~was))
-        taken = np.where(now[less], specs.UPDATE_BEFORE, DELETE)
-        kinds = np.concatenate((taken, np.where(was[more], specs.UPDATE_AFTER, 0)))
-        both = [table.take(pa.array(before[less])), merged.take(pa.array(at[more]))]
-        order = np.argsort(np.concatenate((2 * less, 2 * more + 1)))
-        rows = pa.concat_tables(both).combine_chunks().take(pa.array(order))
-        place, column = (
-            table.schema.get_field_index(KIND),
-            pa.array(kinds[order], table.schema.field(KIND).type),
+            old = table.take(pa.array(before[is_update]))
+            new = merged.take(pa.array(merged_of_key[is_update]))
+            is_update[is_update] = _differ(old, new, self.compared)
+        retracted = np.flatnonzero(is_update | (changed & was & ~is_now))
+        added = np.flatnonzero(is_update | (changed & is_now & ~was))
+        kinds = np.concatenate(
+            (
+                np.where(is_now[retracted], specs.UPDATE_BEFORE, DELETE),
+                np.where(was[added], specs.UPDATE_AFTER, specs.INSERT),
+            )
         )
-        return rows.set_column(place, table.schema.field(KIND), column)
+        rows = pa.concat_tables(
+            [
+                table.take(pa.array(before[retracted])),
+                merged.take(pa.array(merged_of_key[added])),
+            ]
+        )
+        # By key, the retracted row before the added one.
+        order = np.argsort(np.concatenate((2 * retracted, 2 * added + 1)))
+        rows = rows.combine_chunks().take(pa.array(order))
+        field = table.schema.field(KIND)
+        position = table.schema.get_field_index(KIND)
+        return rows.set_column(position, field, pa.array(kinds[order], field.type))
 
 
 def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str]) -> Flags:
-    """For each row, whether it has two values in one of these columns."""
+    """For each row, whether its values in the two tables differ in one of these columns."""
     rows = old.num_rows
-    found = np.zeros(rows, np.bool_)
+    is_different = np.zeros(rows, np.bool_)
     for name in columns:
-        numbers = equals(
-            pa.concat_arrays([flat(old.column(name)), flat(new.column(name))]), plain=True
-        )
-        found |= numbers[:rows] != numbers[rows:]
-    return found
+        values = pa.concat_arrays([flat(old.column(name)), flat(new.column(name))])
+        numbers = equality_numbers(values, plain=True)
+        is_different |= numbers[:rows] != numbers[rows:]
+    return is_different

@@ -1,7 +1,7 @@
-"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5). A
-`MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column.
-Options that contradict each other, and functions that this release does not have, are refused here,
-before any row is read.
+"""How rows of one key are merged, as a table's options say (semantics.md §6.5). A `MergeSpec` names
+the key, the columns that order the rows of a key, and the rule of each column. Options that
+contradict each other are refused here, before any row is read. So are functions that this release
+does not have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,8 +42,8 @@ RETRACTABLE: Final = frozenset(
         "sum",
         "product",
         "collect",
+        "merge_map",
     }
-    | {"merge_map"}
 )
 """Functions that can process a -U or -D row. The others refuse it."""
 
@@ -60,9 +60,16 @@ _NUMERIC: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """How a column is merged. `function` is one of `FUNCTIONS`, `key`, `non_null` (each value but
-    NULL replaces the last) or `of_group` (the value in the row that the group chooses). `group` is
-    the position of its group, if any.
+    """How a column is merged.
+
+    Attributes:
+        function: one of `FUNCTIONS`, or `key`, or `non_null` (each value but NULL replaces the
+            last), or `of_group` (the value in the row that the group chooses).
+        ignore_retract: Whether -U and -D rows leave the column as it is.
+        distinct: Whether listagg and collect take equal elements once.
+        delimiter: what listagg puts between texts.
+        group: the position of the column's sequence group in `MergeSpec.groups`; None if it is in
+            no group.
     """
 
     function: str
@@ -109,13 +116,17 @@ FIRST_ROW: Final = "first-row"
 
 _LAST_NON_NULL: Final = "last_non_null_value"
 _FIELDS: Final = "fields."
+_SEQUENCE_GROUP: Final = ".sequence-group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceGroup:
-    """A group of columns in a partial update. A row may change them only if its values in the
-    `ordering` columns are not smaller than the held ones. `deletes` says that a -D of the group
-    deletes the row.
+    """A group of columns in a partial update.
+
+    Attributes:
+        ordering: the ordering columns. A row may change the group only if its values in these
+            columns are not smaller than the held ones.
+        deletes: Whether a -D of the group deletes the row.
     """
 
     ordering: tuple[str, ...]
@@ -124,11 +135,21 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSpec:
-    """What `merge_rows` has to know; made by `MergeSpec.of`. `keys` are in key order, without the
-    partition columns; `sequence_fields` are those of `sequence.field`. With `lookup`, compactions
-    look up older values, so a row from level 1 on has all that lower levels have of its key, and
-    takes their place (semantics.md §6.6). `rules` has each column, but nothing for deduplicate and
-    first-row, which take whole rows.
+    """What `merge_rows` has to know. `MergeSpec.of` reads it from a table's options.
+
+    Attributes:
+        table: the table, for messages.
+        engine: the option `merge-engine`.
+        keys: the key columns in key order, without the partition columns.
+        sequence_fields: the columns of `sequence.field`.
+        descending: Whether the row with the smallest sequence fields is the newest.
+        ignore_delete: Whether -U and -D rows are left out.
+        remove_on_delete: Whether a -D removes the row of its key.
+        lookup: Whether compactions look up older values. A row from level 1 on then has all that
+            lower levels have of its key, and takes their place (semantics.md §6.6).
+        rules: How each column is merged. Empty for deduplicate and first-row, which take whole
+            rows.
+        groups: the sequence groups.
     """
 
     table: str
@@ -146,27 +167,33 @@ class MergeSpec:
     def of(
         cls, schema: TableSchema, options: opt.Options, *, table: str = "the table"
     ) -> "MergeSpec":
-        """The spec of a table with these options. Raises `InvalidOption` for options that
-        contradict each other or the columns, and `UnsupportedFeature` for an engine or function
-        that this release does not have.
+        """The spec of a table with these options.
+
+        Args:
+            schema: the columns and keys of the table.
+            options: its options.
+            table: the table, for messages.
+
+        Raises:
+            InvalidOption: for options that contradict each other or the columns.
+            UnsupportedFeature: for an engine or function that this release does not have.
         """
-        return _Reading(schema, options, table).spec()
+        return _OptionReader(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
         """These columns, then those that merging them needs: keys, sequence fields, ordering
         columns of groups.
         """
-        wanted = dict.fromkeys(columns)
-        wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
-        groups = {
-            rule.group
-            for name in wanted
-            if (rule := self.rules.get(name)) and rule.group is not None
-        }
-        groups |= {position for position, group in enumerate(self.groups) if group.deletes}
-        for position in sorted(groups):
-            wanted |= dict.fromkeys(self.groups[position].ordering)
-        return tuple(wanted)
+        needed = dict.fromkeys(columns)
+        needed |= dict.fromkeys((*self.keys, *self.sequence_fields))
+        positions = {position for position, group in enumerate(self.groups) if group.deletes}
+        for name in needed:
+            rule = self.rules.get(name)
+            if rule is not None and rule.group is not None:
+                positions.add(rule.group)
+        for position in sorted(positions):
+            needed |= dict.fromkeys(self.groups[position].ordering)
+        return tuple(needed)
 
 
 def looks_up(options: opt.Options) -> bool:
@@ -181,188 +208,222 @@ def looks_up(options: opt.Options) -> bool:
     )
 
 
-class _Reading:
+class _OptionReader:
+    """Reads and checks the options that say how the rows of a table are merged."""
+
     def __init__(self, schema: TableSchema, options: opt.Options, table: str) -> None:
         self._schema = schema
         self._options = options
         self._table = table
 
-    def spec(self) -> "MergeSpec":
+    def spec(self) -> MergeSpec:
+        """What `MergeSpec.of` returns."""
         engine = self._options.value(opt.MERGE_ENGINE)
-        sequence = self._sequence_fields(engine)
+        sequence_fields = self._sequence_fields(engine)
         ignore_delete = self._options.value(opt.IGNORE_DELETE)
         groups: tuple[SequenceGroup, ...] = ()
         rules: dict[str, ColumnRule] = {}
-        remove = False
+        remove_on_delete = False
         if engine == PARTIAL_UPDATE:
-            remove = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE)
-            groups, rules = self._partial_update(remove, ignore_delete)
+            remove_on_delete = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE)
+            groups, group_of = self._groups()
+            deleting = self._deleting_columns()
+            self._check_deletes(groups, deleting)
+            rules = self._partial_update_rules(groups, group_of)
+            groups = tuple(
+                replace(group, deletes=not deleting.isdisjoint(group.ordering)) for group in groups
+            )
         elif engine == AGGREGATION:
-            remove = self._options.value(opt.AGGREGATION_REMOVE_ON_DELETE)
-            rules = self._aggregation(sequence, remove)
+            remove_on_delete = self._options.value(opt.AGGREGATION_REMOVE_ON_DELETE)
+            rules = self._aggregation_rules(sequence_fields)
         return MergeSpec(
             table=self._table,
             engine=engine,
             keys=self._schema.trimmed_primary_keys,
-            sequence_fields=sequence,
+            sequence_fields=sequence_fields,
             descending=self._options.value(opt.SEQUENCE_SORT_ORDER) == "descending",
             ignore_delete=ignore_delete,
-            remove_on_delete=remove,
+            remove_on_delete=remove_on_delete,
             lookup=engine != FIRST_ROW and looks_up(self._options),
             rules=rules,
             groups=groups,
         )
 
+    # -- options of any engine --------------------------------------------------------------------
     def _is_on(self, key: str) -> bool:
-        text = self._options.get(key, "false").lower()
-        if text not in ("true", "false"):
+        value = self._options.get(key, "false").lower()
+        if value not in ("true", "false"):
             raise self._wrong(key, "is neither true nor false")
-        return text == "true"
+        return value == "true"
 
-    def _sequence_fields(self, engine: str) -> tuple[str, ...]:
-        text = self._options.value(opt.SEQUENCE_FIELD)
-        names = self._columns(
-            opt.SEQUENCE_FIELD.key, filter(None, (part.strip() for part in text.split(",")))
+    def _wrong(self, key: str, mistake: str) -> InvalidOption:
+        """The error that an option is wrong. `mistake` goes on after "it"."""
+        value = self._options.get(key, "")
+        return InvalidOption(
+            f"Option {key!r} of {self._table} is {value!r}: it {mistake}. Correct it, or leave it out.",
+            option=key,
+            value=value,
+            table=self._table,
         )
-        if names and engine == FIRST_ROW:
-            raise self._wrong(opt.SEQUENCE_FIELD.key, "does not go with the merge engine first-row")
-        if len(set(names)) < len(names):
-            raise self._wrong(opt.SEQUENCE_FIELD.key, "names a column twice")
-        for name in names:
-            if self._schema.field(name).type.is_nested:
-                raise self._wrong(
-                    opt.SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered"
-                )
-            if self._own_function(name) is not None:
-                raise self._wrong(
-                    opt.SEQUENCE_FIELD.key, f"names {name!r}, which is aggregated at the same time"
-                )
-        return names
 
     def _columns(self, key: str, names: Iterable[str]) -> tuple[str, ...]:
         """The columns that an option's value names. Blanks around a name count, as in Java."""
-        found = tuple(names)
-        for name in found:
+        columns = tuple(names)
+        for name in columns:
             if name not in self._schema.field_names:
                 raise self._wrong(key, f"names {name!r}, which is not a column")
-        return found
+        return columns
 
-    def _function_of(self, column: str) -> str | None:
-        own, default = self._own_function(column), opt.DEFAULT_AGGREGATE_FUNCTION
-        return (
-            self._options.value(default) if own is None and self._options.is_set(default) else own
-        )
+    def _sequence_fields(self, engine: str) -> tuple[str, ...]:
+        key = opt.SEQUENCE_FIELD.key
+        parts = [part.strip() for part in self._options.value(opt.SEQUENCE_FIELD).split(",")]
+        names = self._columns(key, filter(None, parts))
+        if names and engine == FIRST_ROW:
+            raise self._wrong(key, "does not go with the merge engine first-row")
+        if len(set(names)) < len(names):
+            raise self._wrong(key, "names a column twice")
+        for name in names:
+            if self._schema.field(name).type.is_nested:
+                raise self._wrong(key, f"names {name!r}, whose values cannot be ordered")
+            if self._declared_function(name) is not None:
+                raise self._wrong(key, f"names {name!r}, which is aggregated at the same time")
+        return names
 
-    def _own_function(self, column: str) -> str | None:
+    # -- aggregate functions ----------------------------------------------------------------------
+    def _declared_function(self, column: str) -> str | None:
+        """The function that the column's own option names."""
         return self._options.get(f"{_FIELDS}{column}.aggregate-function")
 
-    def _wrong(self, option: str, why: str) -> InvalidOption:
-        value = self._options.get(option, "")
-        text = f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out."
-        return InvalidOption(text, option=option, value=value, table=self._table)
+    def _function_of(self, column: str) -> str | None:
+        """The function that the column's own option names, or the default for all columns."""
+        declared = self._declared_function(column)
+        if declared is None and self._options.is_set(opt.DEFAULT_AGGREGATE_FUNCTION):
+            default: str = self._options.value(opt.DEFAULT_AGGREGATE_FUNCTION)
+            return default
+        return declared
 
-    def _aggregation(self, sequence: Sequence[str], remove: bool) -> dict[str, ColumnRule]:
-        rules = {}
-        for one in self._schema.fields:
-            if one.name in sequence:
-                ignores = self._is_on(f"{_FIELDS}{one.name}.ignore-retract")
-                rules[one.name] = ColumnRule(function="last_value", ignore_retract=ignores)
-            elif one.name in self._schema.primary_keys:
-                rules[one.name] = ColumnRule(function="key")
-            else:
-                function = self._function_of(one.name)
-                rules[one.name] = self._rule(
-                    one, _LAST_NON_NULL if function is None else function, None
-                )
-            if remove and rules[one.name].ignore_retract:
-                text = f"fields.{one.name}.ignore-retract"
-                raise self._wrong(text, "does not go with aggregation.remove-record-on-delete")
-        return rules
-
-    def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
-        facts = {"table": self._table, "column": column.name, "function": function}
-        if not function or function != function.strip():
-            cure = f"which no engine has. Set fields.{column.name}.aggregate-function to an exact name, without blanks."
-            text = f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, {cure}"
-            raise InvalidOption(text, **facts)
-        if function not in FUNCTIONS:
-            raise UnsupportedFeature(
-                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which this release "
-                f"does not have. It has {', '.join(FUNCTIONS)}. Use an engine on the JVM, or change the function.",
-                **facts,
-            )
-        if not fits(function, column.type):
-            text = f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function"
-            raise InvalidOption(
-                f"{text} {function!r} does not take. Change the function or the type.", **facts
-            )
-        own = f"{_FIELDS}{column.name}."
-        distinct = self._is_on(own + "distinct")
-        delimiter = self._options.get(own + "list-agg-delimiter", ",")
+    def _function_rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
+        """The rule of a column that the function merges. Raises `InvalidOption` and
+        `UnsupportedFeature` if it cannot.
+        """
+        self._check_function(column, function)
+        distinct_key = f"{_FIELDS}{column.name}.distinct"
+        delimiter_key = f"{_FIELDS}{column.name}.list-agg-delimiter"
+        distinct = self._is_on(distinct_key)
+        delimiter = self._options.get(delimiter_key, ",")
         if function == "listagg" and distinct and not delimiter:
-            raise self._wrong(
-                own + "list-agg-delimiter", f"is empty, so {own}distinct cannot separate parts"
-            )
-        ignore = self._is_on(own + "ignore-retract")
+            raise self._wrong(delimiter_key, f"is empty, so {distinct_key} cannot separate parts")
         return ColumnRule(
             function=function,
-            ignore_retract=ignore,
+            ignore_retract=self._is_on(_ignore_retract_key(column.name)),
             distinct=distinct,
             delimiter=delimiter,
             group=group,
         )
 
-    def _partial_update(
-        self, remove: bool, ignore: bool
-    ) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
-        groups, member_of = self._groups()
-        ordering = {name for group in groups for name in group.ordering}
-        on_group = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
-        removing = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
-        deleting = self._columns(on_group, filter(None, removing.split(",")))
-        for given, key in ((remove, opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key), (deleting, on_group)):
-            if given and ignore:
-                raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {key}")
-        if remove and groups:
-            raise self._wrong(
-                opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key,
-                "does not go with sequence groups of columns",
+    def _check_function(self, column: DataField, function: str) -> None:
+        context = {"table": self._table, "column": column.name, "function": function}
+        if not function or function != function.strip():
+            raise InvalidOption(
+                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which no engine "
+                f"has. Set fields.{column.name}.aggregate-function to an exact name, without blanks.",
+                **context,
             )
-        if not set(deleting) <= ordering:
-            raise self._wrong(on_group, "names a column that orders no sequence group")
-        rules = {}
-        for one in self._schema.fields:
-            group, function = member_of.get(one.name), self._function_of(one.name)
-            if one.name in ordering:
-                rules[one.name] = ColumnRule(function="of_group", group=group)
-            elif one.name in self._schema.primary_keys:
-                rules[one.name] = ColumnRule(function="key")
-            elif function is None:
-                rules[one.name] = ColumnRule(
-                    function="non_null" if group is None else "of_group", group=group
-                )
-            else:
-                if group is None and function != _LAST_NON_NULL:
-                    own = f"fields.{one.name}.aggregate-function"
-                    key = (
-                        own if self._own_function(one.name) else opt.DEFAULT_AGGREGATE_FUNCTION.key
-                    )
-                    raise self._wrong(
-                        key, f"needs a sequence group that has the column {one.name!r}"
-                    )
-                rules[one.name] = self._rule(one, function, group)
-        return tuple(
-            [replace(one, deletes=not set(deleting).isdisjoint(one.ordering)) for one in groups]
-        ), rules
+        if function not in FUNCTIONS:
+            raise UnsupportedFeature(
+                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which this release "
+                f"does not have. It has {', '.join(FUNCTIONS)}. Use an engine on the JVM, or change the function.",
+                **context,
+            )
+        if not fits(function, column.type):
+            raise InvalidOption(
+                f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function {function!r} "
+                "does not take. Change the function or the type.",
+                **context,
+            )
 
-    def _groups(self) -> tuple[list[SequenceGroup], dict[str, int]]:
+    def _aggregation_rules(self, sequence_fields: Sequence[str]) -> dict[str, ColumnRule]:
+        remove_on_delete = self._options.value(opt.AGGREGATION_REMOVE_ON_DELETE)
+        rules = {}
+        for field in self._schema.fields:
+            ignore_retract_key = _ignore_retract_key(field.name)
+            if field.name in sequence_fields:
+                rule = ColumnRule(
+                    function="last_value", ignore_retract=self._is_on(ignore_retract_key)
+                )
+            elif field.name in self._schema.primary_keys:
+                rule = ColumnRule(function="key")
+            else:
+                function = self._function_of(field.name)
+                if function is None:
+                    function = _LAST_NON_NULL
+                rule = self._function_rule(field, function, None)
+            if remove_on_delete and rule.ignore_retract:
+                raise self._wrong(
+                    ignore_retract_key, "does not go with aggregation.remove-record-on-delete"
+                )
+            rules[field.name] = rule
+        return rules
+
+    # -- partial updates --------------------------------------------------------------------------
+    def _deleting_columns(self) -> set[str]:
+        """The ordering columns of the groups in which a -D deletes the row."""
+        option = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP
+        return set(self._columns(option.key, filter(None, self._options.value(option).split(","))))
+
+    def _check_deletes(self, groups: Sequence[SequenceGroup], deleting: set[str]) -> None:
+        """Raises `InvalidOption` for options about deletes that contradict each other."""
+        remove_on_delete = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE)
+        remove_key = opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key
+        group_key = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
+        if self._options.value(opt.IGNORE_DELETE):
+            if remove_on_delete:
+                raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {remove_key}")
+            if deleting:
+                raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {group_key}")
+        if remove_on_delete and groups:
+            raise self._wrong(remove_key, "does not go with sequence groups of columns")
+        if not deleting <= _ordering_columns(groups):
+            raise self._wrong(group_key, "names a column that orders no sequence group")
+
+    def _partial_update_rules(
+        self, groups: Sequence[SequenceGroup], group_of: Mapping[str, int]
+    ) -> dict[str, ColumnRule]:
+        """The rule of each column. `group_of` has the position of each grouped column's group."""
+        ordering = _ordering_columns(groups)
+        rules = {}
+        for field in self._schema.fields:
+            group = group_of.get(field.name)
+            function = self._function_of(field.name)
+            if field.name in ordering:
+                rule = ColumnRule(function="of_group", group=group)
+            elif field.name in self._schema.primary_keys:
+                rule = ColumnRule(function="key")
+            elif function is not None:
+                if group is None and function != _LAST_NON_NULL:
+                    raise self._needs_group(field.name)
+                rule = self._function_rule(field, function, group)
+            elif group is None:
+                rule = ColumnRule(function="non_null")
+            else:
+                rule = ColumnRule(function="of_group", group=group)
+            rules[field.name] = rule
+        return rules
+
+    def _needs_group(self, column: str) -> InvalidOption:
+        key = opt.DEFAULT_AGGREGATE_FUNCTION.key
+        if self._declared_function(column):
+            key = f"{_FIELDS}{column}.aggregate-function"
+        return self._wrong(key, f"needs a sequence group that has the column {column!r}")
+
+    def _groups(self) -> tuple[tuple[SequenceGroup, ...], dict[str, int]]:
         """The sequence groups, and the position of each column's group."""
         groups: list[SequenceGroup] = []
-        member_of: dict[str, int] = {}
+        group_of: dict[str, int] = {}
         for key in sorted(self._options):
-            if not (key.startswith(_FIELDS) and key.endswith(".sequence-group")):
+            if not (key.startswith(_FIELDS) and key.endswith(_SEQUENCE_GROUP)):
                 continue
-            ordering = self._columns(key, key[len(_FIELDS) : -len(".sequence-group")].split(","))
+            ordering = self._columns(key, key[len(_FIELDS) : -len(_SEQUENCE_GROUP)].split(","))
             for name in ordering:
                 if self._schema.field(name).type.is_nested:
                     raise self._wrong(
@@ -372,10 +433,18 @@ class _Reading:
             if len(set(members)) < len(members):
                 raise self._wrong(key, "names a column twice")
             for name in (*members, *ordering):
-                if member_of.get(name, len(groups)) != len(groups):
+                if group_of.get(name, len(groups)) != len(groups):
                     raise self._wrong(key, f"names {name!r}, which is in another sequence group")
                 if name in self._schema.primary_keys:
                     raise self._wrong(key, f"names {name!r}, which is in the primary key")
-                member_of[name] = len(groups)
+                group_of[name] = len(groups)
             groups.append(SequenceGroup(ordering=ordering))
-        return groups, member_of
+        return tuple(groups), group_of
+
+
+def _ignore_retract_key(column: str) -> str:
+    return f"{_FIELDS}{column}.ignore-retract"
+
+
+def _ordering_columns(groups: Iterable[SequenceGroup]) -> set[str]:
+    return {name for group in groups for name in group.ordering}

@@ -1,6 +1,6 @@
-"""What is informed of each batch: functions, the log, and the metrics of commits. These have Java
-Paimon's names (group `commit`), and this package's own (semantics.md §14). Durations are kept as
-the newest values with their distribution, as in Java Paimon's histograms.
+"""What is informed of each batch: functions, the log, and the metrics of commits. The metrics have
+the names of Java Paimon's group `commit`, and names of this package (semantics.md §14). Of
+durations the newest values are kept with their distribution, as in Java Paimon's histograms.
 """
 
 import logging
@@ -69,6 +69,7 @@ _LAST: Final = {
     "lastCompactionInputFileSize": "compaction_input_bytes",
     "lastCompactionOutputFileSize": "compaction_output_bytes",
 }
+"""The metrics of the newest commit, each with the field of its counts that it holds."""
 COUNTERS: Final = (
     "skippedBatches",
     "uncertainCommits",
@@ -88,6 +89,12 @@ COUNTERS: Final = (
     "committedBytes",
 )
 """The names of the metrics that only grow."""
+_FAILURES: Final = {
+    CommitUnknown: "uncertainCommits",
+    CommitConflict: "conflicts",
+    SequenceConflict: "sequenceConflicts",
+}
+"""The counters of batches that failed. An error may count in several."""
 METRICS: Final = (
     "lastCommitDuration",
     *(f"commitDuration.{part}" for part in PARTS),
@@ -128,17 +135,16 @@ class CommitMetrics:
         """Adds one batch."""
         with self._lock:
             self._counters["orphanFilesDeleted"] += report.removed_files
-            self._counters["compactionConflicts"] += report.compact_failed is not None
-            self._counters["skippedBatches"] += report.outcome == "already committed"
+            if report.compact_failed is not None:
+                self._counters["compactionConflicts"] += 1
+            if report.outcome == "already committed":
+                self._counters["skippedBatches"] += 1
             if report.outcome != "committed":
                 return
             self._durations.update(report.commit_millis)
-            totals = {
-                "committedRows": report.rows,
-                "committedFiles": report.files,
-                "committedBytes": report.bytes,
-            }
-            self._counters.update(totals)
+            self._counters["committedRows"] += report.rows
+            self._counters["committedFiles"] += report.files
+            self._counters["committedBytes"] += report.bytes
             self._counters["lostRaces"] += report.attempts - 1
             self._counters["manifestsMerged"] += report.manifests_merged
             self._last = {
@@ -156,15 +162,16 @@ class CommitMetrics:
     def failed(self, error: BaseException) -> None:
         """Adds a failed batch."""
         with self._lock:
-            self._counters["uncertainCommits"] += isinstance(error, CommitUnknown)
-            self._counters["conflicts"] += isinstance(error, CommitConflict)
-            self._counters["sequenceConflicts"] += isinstance(error, SequenceConflict)
+            for kind, counter in _FAILURES.items():
+                if isinstance(error, kind):
+                    self._counters[counter] += 1
 
     def expired(self, report: ExpireReport | None) -> None:
         """Adds an expiry after a commit; None for one that failed."""
         with self._lock:
-            self._counters["failedExpiries"] += report is None
-            if report is not None:
+            if report is None:
+                self._counters["failedExpiries"] += 1
+            else:
                 self._counters["expiredSnapshots"] += len(report.snapshots)
                 self._counters["expiredFiles"] += sum(report.files.values())
 
@@ -183,12 +190,12 @@ class CommitMetrics:
         """
         with self._lock:
             durations = self._durations.distribution()
-            found: dict[str, float] = dict.fromkeys(METRICS, 0)
-            found.update({"lastCommittedSnapshotId": -1, "lastSnapshotId": -1})
-            found.update({f"commitDuration.{part}": value for part, value in durations.items()})
-            found.update(self._last)
-            found.update({name: self._counters[name] for name in COUNTERS})
-        return found
+            values: dict[str, float] = dict.fromkeys(METRICS, 0)
+            values.update({"lastCommittedSnapshotId": -1, "lastSnapshotId": -1})
+            values.update({f"commitDuration.{part}": value for part, value in durations.items()})
+            values.update(self._last)
+            values.update({name: self._counters[name] for name in COUNTERS})
+        return values
 
 
 LOGGER_NAME: Final = "paimon_stream"
@@ -221,18 +228,28 @@ def report_to_all(
     failing: set[int],
 ) -> None:
     """Calls every reporter. If one raises, that is logged with its traceback and changes nothing:
-    the snapshot is already published, and a failure after that must not fail the batch. `failing`
-    has the ids of those that raised at the batch before: they are not logged again, but at level
-    DEBUG.
+    the snapshot is already published, and a failure after that must not fail the batch.
+
+    Args:
+        reporters: those to call, in order.
+        report: of the batch.
+        failing: the ids of the reporters that raised at the batch before. Their next failure is
+            logged at level DEBUG only. This call brings the ids up to date.
     """
     for reporter in reporters:
         try:
             reporter(report)
             failing.discard(id(reporter))
         except Exception:  # noqa: BLE001
-            text = "%s: reporter %r failed on batch %d; the commit is not affected. It is called again next time."
             level = logging.DEBUG if id(reporter) in failing else logging.WARNING
-            _LOG.log(level, text, report.location, reporter, report.identifier, exc_info=True)
+            _LOG.log(
+                level,
+                "%s: reporter %r failed on batch %d; the commit is not affected. It is called again next time.",
+                report.location,
+                reporter,
+                report.identifier,
+                exc_info=True,
+            )
             failing.add(id(reporter))
 
 
@@ -252,29 +269,32 @@ def log_report(report: CommitReport) -> None:
 
 
 def _line(report: CommitReport) -> str:
-    batch = (
-        "batch commit" if report.identifier == BATCH_IDENTIFIER else f"batch {report.identifier}"
-    )
-    start = f"{report.location}: {batch}"
-    if report.outcome == "empty":
-        text = f"{start} is empty, no snapshot made"
-    elif report.outcome == "already committed":
-        where = (
-            "in a snapshot since expired"
-            if report.snapshot_id is None
-            else f"as snapshot {report.snapshot_id}"
-        )
-        text = f"{start} was already committed {where}"
-    else:
-        reused = " (files of an earlier run)" if report.reused else ""
-        what = f"{count(report.rows, 'row')} in {count(report.files, 'file')}{reused}, {size(report.bytes, 'bytes')}"
-        took = f"{count(report.attempts, 'attempt')}, {report.millis:.0f} ms{_sent(report)}"
-        text = f"{start} committed as snapshot {report.snapshot_id}: {what}, {took}"
     # A table's path or a commit user may contain line breaks; a log line must stay one line.
-    return " ".join(f"{text}, user {report.user}".splitlines())
+    return " ".join(f"{_sentence(report)}, user {report.user}".splitlines())
+
+
+def _sentence(report: CommitReport) -> str:
+    batch = f"batch {report.identifier}"
+    if report.identifier == BATCH_IDENTIFIER:
+        batch = "batch commit"
+    subject = f"{report.location}: {batch}"
+    if report.outcome == "empty":
+        return f"{subject} is empty, no snapshot made"
+    if report.outcome == "already committed" and report.snapshot_id is None:
+        return f"{subject} was already committed in a snapshot since expired"
+    if report.outcome == "already committed":
+        return f"{subject} was already committed as snapshot {report.snapshot_id}"
+    rows = count(report.rows, "row")
+    reused = " (files of an earlier run)" if report.reused else ""
+    files = f"{count(report.files, 'file')}{reused}"
+    bytes_ = size(report.bytes, "bytes")
+    attempts = count(report.attempts, "attempt")
+    millis = f"{report.millis:.0f} ms{_sent(report)}"
+    return f"{subject} committed as snapshot {report.snapshot_id}: {rows} in {files}, {bytes_}, {attempts}, {millis}"
 
 
 def _sent(report: CommitReport) -> str:
+    """The requests to an object store, in brackets; nothing for other storages."""
     if not report.requests:
         return ""
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.requests.items()))

@@ -1,6 +1,6 @@
 """Metrics and traces of sinks for OpenTelemetry (docs/monitoring.md, "OpenTelemetry")."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -21,19 +21,18 @@ def observe_metrics(
     `paimon_stream.<metric in snake case>`, with the attributes `table` and `name`. The meter is by
     default the global one. Raises `MissingExtra`.
     """
-    metrics, found = (
-        require("opentelemetry.metrics", "opentelemetry", "observe_metrics"),
-        list[Any](),
-    )
+    metrics = require("opentelemetry.metrics", "opentelemetry", "observe_metrics")
     meter = metrics.get_meter(_SCOPE) if meter is None else meter
+    readings: list[tuple[Mapping[str, float], dict[str, str]]] = []
 
     def observed(metric: str, options: Any) -> Iterable[Any]:
-        if metric == METRICS[0]:  # it is asked first, so a collection begins
-            found[:] = [
+        # The first metric is asked first. So a collection begins, and all of it is of one moment.
+        if metric == METRICS[0]:
+            readings[:] = [
                 (sink.metrics(), {"table": sink.location, "name": sink.name or ""})
                 for sink in sinks
             ]
-        return [metrics.Observation(values[metric], of) for values, of in found]
+        return [metrics.Observation(values[metric], attributes) for values, attributes in readings]
 
     for metric in METRICS:
         create = (
@@ -57,31 +56,42 @@ class BatchSpans:
         runtime: Runtime | None = None,
     ) -> None:
         require(_TRACE, "opentelemetry", "BatchSpans")
-        self._tracer, self._clock = tracer, (runtime or system()).clock
+        self._tracer = tracer
+        self._clock = (runtime or system()).clock
 
     def __call__(self, report: CommitReport) -> None:
         """Makes the spans of one batch."""
         trace = require(_TRACE, "opentelemetry", "BatchSpans")
         tracer = trace.get_tracer(_SCOPE) if self._tracer is None else self._tracer
         end = self._clock.now_millis()
-        known = {
-            "table": report.location,
-            "user": report.user,
-            "batch": report.identifier,
-            "outcome": report.outcome,
-        }
-        known |= {
-            "attempts": report.attempts,
-            "rows": report.rows,
-            "files": report.files,
-            "bytes": report.bytes,
-        }
-        known |= {} if report.snapshot_id is None else {"snapshot": report.snapshot_id}
-        at, own = end - report.millis, {f"{_SCOPE}.{key}": value for key, value in known.items()}
-        batch = tracer.start_span(f"{_SCOPE} batch", start_time=int(at * 1e6), attributes=own)
+        start = end - report.millis
+        batch = tracer.start_span(
+            f"{_SCOPE} batch", start_time=_nanos(start), attributes=_attributes(report)
+        )
         beneath = trace.set_span_in_context(batch)
         for phase, millis in report.phases.items():
-            span = tracer.start_span(phase, context=beneath, start_time=int(at * 1e6))
-            at += millis
-            span.end(end_time=int(at * 1e6))
-        batch.end(end_time=int(end * 1e6))
+            span = tracer.start_span(phase, context=beneath, start_time=_nanos(start))
+            start += millis
+            span.end(end_time=_nanos(start))
+        batch.end(end_time=_nanos(end))
+
+
+def _attributes(report: CommitReport) -> dict[str, Any]:
+    """The attributes of the span of a batch."""
+    facts = {
+        "table": report.location,
+        "user": report.user,
+        "batch": report.identifier,
+        "outcome": report.outcome,
+        "attempts": report.attempts,
+        "rows": report.rows,
+        "files": report.files,
+        "bytes": report.bytes,
+    }
+    if report.snapshot_id is not None:
+        facts["snapshot"] = report.snapshot_id
+    return {f"{_SCOPE}.{name}": value for name, value in facts.items()}
+
+
+def _nanos(millis: float) -> int:
+    return int(millis * 1e6)

@@ -15,12 +15,14 @@ _Sink = TypeVar("_Sink", bound=Any)  # it has `location`, `name` and `metrics`, 
 
 
 class PrometheusCollector:
-    """Exports `PaimonSink.metrics()` of each sink that `add` was given. The names are
-    `paimon_stream_` and the metric's in snake case, such as `paimon_stream_last_commit_duration`;
-    what follows a dot is the label `part`. Each has the labels `table` and `name`, those of the
-    sink, so there are as many series as there are sinks. Durations are milliseconds. With a
-    `registry` of prometheus_client, which is by default its own, the collector registers itself.
-    Raises `MissingExtra`, and what a registry raises that has such a collector.
+    """Exports `PaimonSink.metrics()` of each sink that `add` was given.
+
+    The names are `paimon_stream_` and the metric's in snake case, such as
+    `paimon_stream_last_commit_duration`. What follows a dot is the label `part`. Each has the
+    labels `table` and `name`, those of the sink, so there are as many series as there are sinks.
+    Durations are milliseconds. The collector registers itself with a `registry` of
+    prometheus_client, by default with the one that prometheus_client has. Raises `MissingExtra`,
+    and what a registry raises that has such a collector.
 
     >>> collector = PrometheusCollector()  # doctest: +SKIP
     >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP
@@ -28,7 +30,8 @@ class PrometheusCollector:
 
     def __init__(self, registry: Any = None) -> None:
         client = require(_CLIENT, "prometheus", "PrometheusCollector")
-        self._metrics, self._lock = client.metrics_core, threading.Lock()
+        self._metrics = client.metrics_core
+        self._lock = threading.Lock()
         self._sinks: dict[tuple[str, str], Any] = {}
         self._registry = client.REGISTRY if registry is None else registry
         self._registry.register(self)
@@ -42,13 +45,17 @@ class PrometheusCollector:
         if it cannot.
         """
         try:
-            return require(_CLIENT, "prometheus", "serve").start_http_server(
-                port, address, self._registry
-            )[0]
-        except (OSError, OverflowError, TypeError, UnicodeError) as why:
-            text = f"Prometheus cannot be answered at {address}:{port}: {getattr(why, 'strerror', None) or why}."
-            cure = "Give another port, of 1024 to 65535, or address, or end the program that has this one."
-            raise InvalidOption(f"{text} {cure}", option="port", value=port) from None
+            client = require(_CLIENT, "prometheus", "serve")
+            server, _ = client.start_http_server(port, address, self._registry)
+        except (OSError, OverflowError, TypeError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidOption(
+                f"Prometheus cannot be answered at {address}:{port}: {reason}. "
+                "Give another port, of 1024 to 65535, or address, or end the program that has this one.",
+                option="port",
+                value=port,
+            ) from None
+        return server
 
     def add(self, sink: _Sink) -> _Sink:
         """Exports this sink from now on, in place of an earlier one of the same table and name.
@@ -68,19 +75,22 @@ class PrometheusCollector:
         """The metrics now. prometheus_client calls this."""
         with self._lock:
             sinks = list(self._sinks.items())
-        found = self._families()
+        families = self._families()
         for labels, sink in sinks:
-            for key, value in sink.metrics().items():
-                metric, _, part = key.partition(".")
-                found[metric].add_metric([*labels, *([part] if part else [])], value)
-        return found.values()
+            for metric, value in sink.metrics().items():
+                name, _, part = metric.partition(".")
+                values = [*labels, part] if part else [*labels]
+                families[name].add_metric(values, value)
+        return families.values()
 
     def _families(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for metric, _, part in (key.partition(".") for key in METRICS):
-            kind = "CounterMetricFamily" if metric in COUNTERS else "GaugeMetricFamily"
-            labels = ["table", "name", *(["part"] if part else [])]
-            found[metric] = getattr(self._metrics, kind)(
-                f"paimon_stream_{snake_case(metric)}", metric, labels=labels
-            )
-        return found
+        """The metrics without values, by the part of their names before the dot."""
+        families: dict[str, Any] = {}
+        for metric in METRICS:
+            name, _, part = metric.partition(".")
+            kind = self._metrics.GaugeMetricFamily
+            if name in COUNTERS:
+                kind = self._metrics.CounterMetricFamily
+            labels = ["table", "name", "part"] if part else ["table", "name"]
+            families[name] = kind(f"paimon_stream_{snake_case(name)}", name, labels=labels)
+        return families

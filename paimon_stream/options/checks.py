@@ -1,7 +1,9 @@
-"""Checks what users give, before anything is done. Options: values that do not parse are refused,
-unknown keys are reported. Arguments of public calls: one error names the table, the argument and
-what it may be. Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
-`2026-11-01T12:00Z`.
+"""Checks what users give, before anything is done.
+
+- Options: a value that does not parse is refused, and an unknown key is reported.
+- Arguments of public calls: the error names the table, the argument, and what it may be.
+- Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
+  `2026-11-01T12:00Z`.
 """
 
 import datetime as dt
@@ -17,8 +19,9 @@ from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+import paimon_stream.options.of_sinks as of_sinks
+import paimon_stream.options.of_tables as of_tables
 from paimon_stream.errors import InvalidOption
-from paimon_stream.options import of_sinks, of_tables
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, duration, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -107,7 +110,9 @@ def table_options() -> tuple[Option[Any], ...]:
 
 def compaction_options() -> tuple[Option[Any], ...]:
     """All declared options of compactions, which are table options, too."""
-    return tuple(one for name, one in vars(of_tables).items() if name.startswith("COMPACTION_"))
+    return tuple(
+        option for name, option in vars(of_tables).items() if name.startswith("COMPACTION_")
+    )
 
 
 def sink_options() -> tuple[Option[Any], ...]:
@@ -117,18 +122,20 @@ def sink_options() -> tuple[Option[Any], ...]:
 
 def store_options() -> tuple[Option[Any], ...]:
     """All declared options for object stores, which are sink options, too."""
-    return tuple(one for one in sink_options() if one.key.startswith(f"{SINK_PREFIX}store."))
+    return tuple(
+        option for option in sink_options() if option.key.startswith(f"{SINK_PREFIX}store.")
+    )
 
 
 def of_table(stored: Mapping[str, str]) -> dict[str, str]:
-    """The options in a table's schema without those that begin as sink options do: these count only
-    if a writer is given them.
+    """The options in a table's schema without those that have the prefix of sink options.
+    These count only if they are given to a writer.
     """
     return {key: value for key, value in stored.items() if not _is_of_sinks(key)}
 
 
 def sink_options_among(stored: Mapping[str, str]) -> list[str]:
-    """The keys in a table's schema that begin as sink options do, sorted."""
+    """The keys in a table's schema that have the prefix of sink options, sorted."""
     return sorted(filter(_is_of_sinks, stored))
 
 
@@ -137,55 +144,79 @@ def _is_of_sinks(key: str) -> bool:
 
 
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
-    return tuple(one for one in vars(module).values() if isinstance(one, Option))
+    return tuple(value for value in vars(module).values() if isinstance(value, Option))
 
 
-def check_sink_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
+def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | None = None) -> None:
     """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that
-    does) or do not parse. Checks the other options as `check_table_options` does.
+    does) or do not parse. Checks the other options as `check_table_options` does, with the same
+    arguments.
     """
-    keys, known = [option.key for option in sink_options()], _by_name(sink_options())
-    for key, value in lowered(given).items():
+    keys = [option.key for option in sink_options()]
+    known = _by_name(sink_options())
+    for key, value in lowered(options).items():
         if key in known:
             Options({key: value}).value(known[key])
         elif key.startswith(SINK_PREFIX):
             raise InvalidOption(_unknown(key, keys), option=key)
         elif SINK_PREFIX + key in known:
-            text = f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}."
-            raise InvalidOption(text, option=key, value=value)
-    check_table_options(
-        {k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)}, beside
-    )
+            raise InvalidOption(
+                f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}.",
+                option=key,
+                value=value,
+            )
+    others = {key: value for key, value in options.items() if not _is_of_sinks(key)}
+    check_table_options(others, additional)
 
 
-def check_table_options(given: Mapping[str, str], beside: Iterable[str] | None = None) -> None:
+def check_table_options(
+    options: Mapping[str, str], additional: Iterable[str] | None = None
+) -> None:
     """Raises `InvalidOption` for sink options, for credentials of stores, and for declared table
     options that do not parse. Warns of unknown options, and of aliases that Paimon itself does not
-    know. With `beside`, the keys that may be given in addition, an unknown option is an error.
+    know.
+
+    Args:
+        options: the options, by key.
+        additional: keys that may be given, too. With them, an unknown option is an error.
     """
-    keys, known = [option.key for option in table_options()], _by_name(table_options())
-    ours = {option.key for option in sink_options()}
-    for key, value in lowered(given).items():
-        if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in ours:
+    keys = [option.key for option in table_options()]
+    known = _by_name(table_options())
+    sink_keys = {option.key for option in sink_options()}
+    for key, value in lowered(options).items():
+        if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in sink_keys:
             name = key if key.startswith(SINK_PREFIX) else SINK_PREFIX + key
-            text = f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink:"
-            raise InvalidOption(f"{text} options={{{name!r}: {value!r}}}.", option=key, value=value)
+            raise InvalidOption(
+                f"Option {key!r} belongs to a sink, not to a table. "
+                f"Give it to PaimonSink: options={{{name!r}: {value!r}}}.",
+                option=key,
+                value=value,
+            )
         if is_secret(key):
-            why = "where every reader sees them. Nothing was written. Give it as one of the storage_options."
-            text = f"Option {key!r} is a credential of a store. A table's options are kept in its folder, {why}"
-            raise InvalidOption(text, option=key)
+            raise InvalidOption(
+                f"Option {key!r} is a credential of a store. "
+                "A table's options are kept in its folder, where every reader sees them. "
+                "Nothing was written. Give it as one of the storage_options.",
+                option=key,
+            )
         if key in known:
             Options({key: value}).value(known[key])
             if key != known[key].key and key not in _PAIMON_ALIASES:
-                text = f"Option {key!r} is read as {known[key].key!r}. Paimon itself knows only the latter."
-                warnings.warn(text, stacklevel=_CALLER)
-        elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
-            if beside is not None:
-                raise InvalidOption(
-                    f"{_unknown(key, (*keys, *beside))} Nothing was written or read.", option=key
+                warnings.warn(
+                    f"Option {key!r} is read as {known[key].key!r}. "
+                    "Paimon itself knows only the latter.",
+                    stacklevel=_CALLER,
                 )
-            text = f"{_unknown(key, (*keys, *_FOREIGN_KEYS))} It is kept, and has no effect here."
-            warnings.warn(text, stacklevel=_CALLER)
+        elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
+            if additional is not None:
+                raise InvalidOption(
+                    f"{_unknown(key, (*keys, *additional))} Nothing was written or read.",
+                    option=key,
+                )
+            warnings.warn(
+                f"{_unknown(key, (*keys, *_FOREIGN_KEYS))} It is kept, and has no effect here.",
+                stacklevel=_CALLER,
+            )
 
 
 def _by_name(options: Iterable[Option[Any]]) -> dict[str, Option[Any]]:
@@ -209,8 +240,8 @@ LONG: Final = (-(2**63), 2**63 - 1)
 Flag = TypeVar("Flag", bound=bool | None)
 Number = TypeVar("Number", bound=int | None)
 
-_SHOWN: Final = 60
-_LEFT_OUT: Final = ("", ", or leave it out")
+_MOST_SHOWN: Final = 60
+"""The most characters of a value that a message shows."""
 
 
 class Arguments:
@@ -226,7 +257,7 @@ class Arguments:
         if isinstance(value, np.bool_):
             return cast(Flag, bool(value))
         if not isinstance(value, bool) and not (optional and value is None):
-            raise self.wrong(name, value, "True or False" + _LEFT_OUT[optional])
+            raise self.wrong(name, value, _allowed("True or False", optional=optional))
         return value
 
     def whole(
@@ -242,12 +273,17 @@ class Arguments:
         if optional and value is None:
             return value
         number = integer_of(value)
-        low, high = -math.inf if least is None else least, math.inf if most is None else most
+        low = -math.inf if least is None else least
+        high = math.inf if most is None else most
         if number is None or not low <= number <= high:
-            bounds = "" if least is None else f" of at least {least}"
-            bounds += "" if most is None else f"{' and' if bounds else ' of'} at most {most}"
+            bounds = []
+            if least is not None:
+                bounds.append(f"at least {least}")
+            if most is not None:
+                bounds.append(f"at most {most}")
+            allowed = f"a whole number of {' and '.join(bounds)}" if bounds else "a whole number"
             shown = value if number is None else number
-            raise self.wrong(name, shown, f"a whole number{bounds}" + _LEFT_OUT[optional])
+            raise self.wrong(name, shown, _allowed(allowed, optional=optional))
         return cast(Number, number)
 
     def text(
@@ -258,28 +294,28 @@ class Arguments:
             return
         if not isinstance(value, str) or not (blank or value.strip()):
             allowed = "text" if blank else "text that is not blank"
-            raise self.wrong(name, value, allowed + _LEFT_OUT[optional])
+            raise self.wrong(name, value, _allowed(allowed, optional=optional))
 
     def function(self, name: str, value: object, *, optional: bool = False) -> None:
         """Something that can be called."""
         if not callable(value) and not (optional and value is None):
-            raise self.wrong(name, value, "a function" + _LEFT_OUT[optional])
+            raise self.wrong(name, value, _allowed("a function", optional=optional))
 
     def mapping(
         self, name: str, value: Any, example: str, *, texts: bool = False
     ) -> dict[str, Any]:
-        """A mapping of text, with `texts` to text, as a dict; {} for None. Messages hide the values
-        (secrets).
+        """A mapping, as a dict; {} for None. Its keys must be text, and with `texts` also its
+        values. Messages hide the values, because they may be secrets.
         """
         if value is None:
             return {}
         if not isinstance(value, Mapping):
             raise self.wrong(name, value, f"a dict such as {example}", secret=True)
-        for key, one in value.items():
+        for key, entry in value.items():
             if not isinstance(key, str):
                 raise self.wrong(f"a key of {name}", key, "text")
-            if texts and not isinstance(one, str):
-                raise self.wrong(f"{name}[{key!r}]", one, "text", secret=True)
+            if texts and not isinstance(entry, str):
+                raise self.wrong(f"{name}[{key!r}]", entry, "text", secret=True)
         return dict(value)
 
     def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:
@@ -288,11 +324,11 @@ class Arguments:
         """
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise self.wrong(name, value, what)
-        found = tuple(value)
-        for number, one in enumerate(found):
-            if not isinstance(one, kind):
-                raise self.wrong(f"{name}[{number}]", one, f"{what} as {name}")
-        return found
+        items = tuple(value)
+        for number, item in enumerate(items):
+            if not isinstance(item, kind):
+                raise self.wrong(f"{name}[{number}]", item, f"{what} as {name}")
+        return items
 
     def wrong(
         self, name: str, value: object, allowed: str, *, secret: bool = False
@@ -300,22 +336,27 @@ class Arguments:
         """The error for a value that is not what is `allowed`. It shows only the type of a value
         that is secret or may be long. `name` may be a part of an argument, such as `messages[2]`.
         """
-        shown = f"of type {type(value).__name__}"
-        long = isinstance(value, str | bytes) and len(value) > _SHOWN
-        huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
-        if value is None or (
-            isinstance(value, str | bytes | int | float) and not (secret or long or huge)
-        ):
+        is_long = isinstance(value, str | bytes) and len(value) > _MOST_SHOWN
+        is_huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
+        is_plain = isinstance(value, str | bytes | int | float)
+        if value is None or (is_plain and not (secret or is_long or is_huge)):
             shown = repr(value)
-        text = f"{name} is {shown}. Nothing was changed. Give {allowed}."
-        return InvalidOption(text, option=name.partition("[")[0].rpartition(" ")[2]).of_table(
-            self._table
-        )
+        else:
+            shown = f"of type {type(value).__name__}"
+        argument = name.partition("[")[0].rpartition(" ")[2]
+        return InvalidOption(
+            f"{name} is {shown}. Nothing was changed. Give {allowed}.", option=argument
+        ).of_table(self._table)
+
+
+def _allowed(kind: str, *, optional: bool) -> str:
+    """What may be given: a value of this kind, or nothing if it is `optional`."""
+    return f"{kind}, or leave it out" if optional else kind
 
 
 def integer_of(value: object) -> int | None:
-    """The value as an `int`, None if it is no whole number; True and False are none. Takes those of
-    numpy.
+    """The value as an `int`; None if it is no whole number. True and False do not count as
+    numbers, and the whole numbers of numpy do.
     """
     if isinstance(value, bool | np.bool_):
         return None
@@ -351,29 +392,47 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)
 
 
-def age_of(given: Age, name: str, table: str) -> dt.timedelta:
-    """The age. Raises `InvalidOption`, which names the argument (`name`) and the table's location
-    (`table`).
+def age_of(value: Age, name: str, table: str) -> dt.timedelta:
+    """The age that somebody gives.
+
+    Args:
+        value: the age.
+        name: the argument, for messages.
+        table: the table's location, for messages.
+
+    Raises:
+        InvalidOption: the value is no age.
     """
     with suppress(ValueError, OverflowError):
-        if isinstance(given, str):
-            return dt.timedelta(milliseconds=duration(given))
-    if isinstance(given, dt.timedelta) and given >= dt.timedelta(0):
-        return given
-    raise _refused(
-        given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta."
-    )
+        if isinstance(value, str):
+            return dt.timedelta(milliseconds=duration(value))
+    if isinstance(value, dt.timedelta) and value >= dt.timedelta(0):
+        return value
+    raise InvalidOption(
+        f"{name} is {value!r}, which is not an age. Nothing was changed. "
+        "Give an age such as '7 d' or '36 h', or a timedelta.",
+        option=name,
+        value=value,
+    ).of_table(table)
 
 
-def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
-    """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of
-    `age_of`.
+def moment_millis(value: Moment, name: str, table: str, now_millis: int) -> int:
+    """The moment that somebody gives, in epoch milliseconds.
+
+    Args:
+        value: the moment.
+        name: the argument, for messages.
+        table: the table's location, for messages.
+        now_millis: the time from which an age is counted back, in epoch milliseconds.
+
+    Raises:
+        InvalidOption: the value is no moment.
     """
-    when: object = given
+    when: object = value
     millis: int | None = None
     with suppress(ValueError, OverflowError):
-        if isinstance(given, str):
-            when = age_or_time(given)
+        if isinstance(value, str):
+            when = age_or_time(value)
         if isinstance(when, dt.timedelta):
             millis = now_millis - round(when.total_seconds() * 1000)
         elif isinstance(when, dt.datetime):
@@ -382,12 +441,9 @@ def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
             millis = integer_of(when)
     if millis is not None and LONG[0] <= millis <= LONG[1]:
         return millis
-    cure = (
-        "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."
-    )
-    raise _refused(given, name, table, "an age or a time", cure)
-
-
-def _refused(given: object, name: str, table: str, what: str, cure: str) -> InvalidOption:
-    text = f"{name} is {given!r}, which is not {what}. Nothing was changed. {cure}"
-    return InvalidOption(text, option=name, value=given).of_table(table)
+    raise InvalidOption(
+        f"{name} is {value!r}, which is not an age or a time. Nothing was changed. "
+        "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime.",
+        option=name,
+        value=value,
+    ).of_table(table)

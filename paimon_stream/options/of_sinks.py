@@ -30,7 +30,7 @@ def _merge_mode(value: str) -> str:
 
 def _operation_mapping(value: str) -> Mapping[str, str]:
     """Row kinds by token: `c=+I,u=+U,d=-D`."""
-    pairs = [one.split("=") for one in value.split(",") if one.strip()]
+    pairs = [pair.split("=") for pair in value.split(",") if pair.strip()]
     if not pairs or not all(len(pair) == 2 and pair[1].strip() in _ROW_KINDS for pair in pairs):
         raise ValueError("not a list such as 'c=+I,u=+U,d=-D'; the kinds are +I, -U, +U and -D")
     return {token.strip(): kind.strip() for token, kind in pairs}

@@ -69,7 +69,7 @@ EXTERNAL_FS = Option(
 )
 EXTERNAL_WEIGHTS = Option(
     "data-file.external-paths.weights",
-    lambda value: [positive(one) for one in value.split(",")],
+    lambda value: [positive(weight) for weight in value.split(",")],
     None,
     "With weight-robin, how many files each path gets, such as 1,3.",
 )

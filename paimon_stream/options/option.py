@@ -3,8 +3,10 @@
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from paimon_stream.errors import InvalidOption
@@ -17,7 +19,15 @@ SINK_PREFIX: Final = "paimon-stream."
 
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
-    """One option. `default` is written as users write it; None means no default."""
+    """One option.
+
+    Attributes:
+        key: its name.
+        parse: makes a value of a text. Raises `ValueError`, whose text says what is wrong.
+        default: as users write it; None means no default.
+        doc: what the option does.
+        aliases: other names of it.
+    """
 
     key: str
     parse: Callable[[str], T]
@@ -74,10 +84,12 @@ _TIME_UNITS: Final = {
 
 
 def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if not found or found[2].lower() not in units:
+    """The number that a text with a unit denotes. `what` and `example` are for the error."""
+    parts = _SIZE.fullmatch(text.strip())
+    unit = None if parts is None else units.get(parts[2].lower())
+    if parts is None or unit is None:
         raise ValueError(f"not a {what} such as {example!r}")
-    return int(found[1]) * units[found[2].lower()]
+    return int(parts[1]) * unit
 
 
 def size(text: str) -> int:
@@ -104,7 +116,7 @@ def switch(key: str, doc: str, *, aliases: tuple[str, ...] = ()) -> Option[bool]
 
 def integer(text: str) -> int:
     """A whole number."""
-    if "_" in text:  # a digit apart for Python, and nothing for Java
+    if "_" in text:  # it divides digits for Python, and not for Java
         raise ValueError("not a whole number such as '4'")
     try:
         number = int(text.strip())
@@ -115,13 +127,13 @@ def integer(text: str) -> int:
     return number
 
 
-def between(least: int, most: int, why: str) -> Callable[[str], int]:
-    """A whole number within these bounds; `why` refuses any other."""
+def between(least: int, most: int, refusal: str) -> Callable[[str], int]:
+    """A whole number within these bounds. `refusal` is the text of the error for any other."""
 
     def parse(text: str) -> int:
         number = integer(text)
         if not least <= number <= most:
-            raise ValueError(why)
+            raise ValueError(refusal)
         return number
 
     return parse
@@ -169,32 +181,33 @@ def word(value: str) -> str:
 
 def zone(value: str) -> dt.tzinfo:
     """A time zone as Java names it: `Europe/Berlin`, `UTC`, `+08:00`, `GMT+8`."""
-    text = value.strip()
-    found = _OFFSET.fullmatch(text)
-    try:
-        if text in ("Z", "UTC", "GMT", "UT"):
-            return dt.timezone.utc
-        if found is None and not _NOT_OF_JAVA.fullmatch(text):
-            return ZoneInfo(text)
-        away = dt.timedelta(
-            **{unit: int(found[unit] or 0) for unit in ("hours", "minutes", "seconds")}  # type: ignore[index]
-        )
+    name = value.strip()
+    if name in ("Z", "UTC", "GMT", "UT"):
+        return dt.timezone.utc
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        away = _away(offset)
         if away <= dt.timedelta(hours=18):
-            return dt.timezone(-away if found["sign"] == "-" else away)  # type: ignore[index]
-    except (
-        ValueError,
-        OSError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ):  # an unknown zone is a KeyError
-        pass
+            return dt.timezone(-away if offset["sign"] == "-" else away)
+    elif not _NOT_OF_JAVA.fullmatch(name):
+        # An unknown zone is a KeyError.
+        with suppress(ValueError, OSError, KeyError, TypeError, RecursionError):
+            return ZoneInfo(name)
     raise ValueError("not a time zone of Java's such as 'Europe/Berlin' or '+02:00'")
+
+
+def _away(offset: re.Match[str]) -> dt.timedelta:
+    """How far a zone's offset is from UTC, without its sign."""
+    return dt.timedelta(
+        hours=int(offset["hours"]),
+        minutes=int(offset["minutes"] or 0),
+        seconds=int(offset["seconds"] or 0),
+    )
 
 
 def levels(value: str) -> Mapping[int, str]:
     """Words by level: `0:avro,5:parquet`."""
-    pairs = [one.split(":") for one in value.split(",") if one.strip()]
+    pairs = [pair.split(":") for pair in value.split(",") if pair.strip()]
     if not all(len(pair) == 2 and pair[0].strip().isdigit() for pair in pairs):
         raise ValueError("not a list such as '0:avro,5:parquet'")
     return {int(level): word.strip() for level, word in pairs}
@@ -202,16 +215,17 @@ def levels(value: str) -> Mapping[int, str]:
 
 def names(value: str) -> frozenset[str]:
     """Names, divided by commas."""
-    return frozenset(one.strip() for one in value.split(",") if one.strip())
+    return frozenset(name.strip() for name in value.split(",") if name.strip())
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
     """One of these words."""
 
     def parse(value: str) -> str:
-        if value.strip().lower() not in choices:
+        lowered_value = value.strip().lower()
+        if lowered_value not in choices:
             raise ValueError(f"must be one of {', '.join(choices)}")
-        return value.strip().lower()
+        return lowered_value
 
     return parse
 
@@ -219,7 +233,12 @@ def one_of(*choices: str) -> Callable[[str], str]:
 _FORM_TOKEN: Final = re.compile(
     r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<sign>.)", re.DOTALL
 )
-_MOST_SECTIONS: Final = 10  # each doubles the time in which a text is found not to have the form
+_MOST_SECTIONS: Final = 10
+"""Each section doubles the time in which a text is found not to have the form."""
+_MOST_LETTERS: Final = {"y": 19, "u": 19, "S": 9}
+"""How often a letter may be repeated; twice for the others."""
+_FIXED_WIDTH: Final = re.compile(r"([MdHms])\1(?!\1)|S")
+"""A number of fixed width."""
 
 
 def time_form(value: str) -> re.Pattern[str]:
@@ -237,20 +256,25 @@ def time_form(value: str) -> re.Pattern[str]:
 
 
 def _part_of_form(token: re.Match[str]) -> str:
-    """As in Java, a number takes all digits but those of the numbers of fixed width behind it."""
+    """The regular expression of one token of a form. As in Java, a number takes all digits but
+    those of the numbers of fixed width behind it.
+    """
     sign = token["sign"] or ""
     if token["letters"] is None and sign not in ("{", "}", "#", "'"):
-        return {"[": "(?:", "]": ")?"}.get(
-            sign, re.escape(sign or token["quoted"].replace("''", "'") or "'")
-        )
-    letter, width = token[0][0], len(token[0])
-    if letter not in "yuMdHmsS" or width > {"y": 19, "u": 19, "S": 9}.get(letter, 2):
+        if sign in ("[", "]"):
+            return "(?:" if sign == "[" else ")?"
+        return re.escape(sign or token["quoted"].replace("''", "'") or "'")
+    letter = token[0][0]
+    width = len(token[0])
+    if letter not in "yuMdHmsS" or width > _MOST_LETTERS.get(letter, 2):
         raise ValueError(
             f"{token[0]!r} is not read here; use yyyy, yy, MM, M, dd, d, HH, H, mm, m, ss, s and S"
         )
     if width == 2 or width > 3 or letter == "S":
-        return f"(?P<{'Y' if letter in 'yu' and width == 2 else letter}>[0-9]{{{width}}})"
-    end = "" if re.match(r"([MdHms])\1(?!\1)|S", token.string[token.end() :]) else "(?![0-9])"
+        group = "Y" if letter in "yu" and width == 2 else letter
+        return f"(?P<{group}>[0-9]{{{width}}})"
+    text_behind = token.string[token.end() :]
+    end = "" if _FIXED_WIDTH.match(text_behind) else "(?![0-9])"
     return f"(?P<{letter}>[0-9]{{{width},19}}){end}"
 
 
@@ -258,16 +282,23 @@ class Options(Mapping[str, str]):
     """The options in force: a table's options, overridden by those of one writer. Keys are looked
     up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the
     text of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes.
-    `location`, the table's, is for messages.
+
+    Args:
+        table: the table's options.
+        overrides: those of the writer.
+        location: the table's, for messages.
     """
 
     __slots__ = ("_location", "_raw")
 
     def __init__(
-        self, table: Mapping[str, str], own: Mapping[str, str] | None = None, location: str = ""
+        self,
+        table: Mapping[str, str],
+        overrides: Mapping[str, str] | None = None,
+        location: str = "",
     ) -> None:
         self._location = location
-        self._raw = {**lowered(table), **lowered(own or {})}
+        self._raw = {**lowered(table), **lowered(overrides or {})}
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is
@@ -275,13 +306,15 @@ class Options(Mapping[str, str]):
         """
         raw = self._text(option)
         if raw is None:
-            text = f"Option {option.key!r} is needed, but it is not set."
-            raise InvalidOption(text, option=option.key).at(self._location)
+            raise InvalidOption(
+                f"Option {option.key!r} is needed, but it is not set.", option=option.key
+            ).at(self._location)
         try:
-            return option.parse(raw)
-        except ValueError as why:
-            text = f"Option {option.key!r} is {raw!r}: {why}."
-            raise InvalidOption(text, option=option.key, value=raw).at(self._location) from None
+            return cast("T", _parsed(option.parse, raw))
+        except ValueError as wrong:
+            raise InvalidOption(
+                f"Option {option.key!r} is {raw!r}: {wrong}.", option=option.key, value=raw
+            ).at(self._location) from None
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option has a value of its own."""
@@ -309,6 +342,12 @@ class Options(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"Options({', '.join(sorted(self._raw))})"
+
+
+@lru_cache(1024)
+def _parsed(parse: Callable[[str], Any], raw: str) -> Any:
+    """The value of a text, which nobody changes: options are looked up many times in a commit."""
+    return parse(raw)
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:

@@ -35,9 +35,13 @@ _BY_NAME: Final[Mapping[str, Mapping[str, StoreOption]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a name means. Of several names in one source, the lowest `rank` counts. `inverse`: it
-    means the opposite.
+class KnownName:
+    """What a name means.
+
+    Attributes:
+        option: the option.
+        rank: of several names in one source, the lowest rank counts.
+        inverse: the name means the opposite of the option.
     """
 
     option: StoreOption
@@ -45,37 +49,40 @@ class Found:
     inverse: bool
 
 
-def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | None:
-    """The option that a name means for this kind of store, or None. `owners` are the bucket, or the
-    hosts of the account and its container. Hadoop's names may end with a host, or begin with a
-    bucket; others' mean nothing here.
+def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> KnownName | None:
+    """The option that a name means, or None.
+
+    Args:
+        kind: the kind of store.
+        name: the name.
+        owners: the bucket, or the hosts of the account and its container. Hadoop's names may begin
+            with a bucket, or end with a host. Those of other owners mean nothing here.
     """
     folded = folded_name(kind, name)
-    own = _without_owner(kind, folded, owners)
-    option = _BY_NAME[kind].get(own)
+    plain = _without_owner(kind, folded, owners)
+    option = _BY_NAME[kind].get(plain)
     if option is None:
         return None
-    inverse = any(folded_name(kind, one) == own for one in option.inverse)
-    rank = -1 if own != folded else _spellings(kind, option).index(own)
-    return Found(option, rank, inverse)
+    inverse = any(folded_name(kind, opposite) == plain for opposite in option.inverse)
+    rank = -1 if plain != folded else _spellings(kind, option).index(plain)
+    return KnownName(option, rank, inverse)
 
 
 def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
-    """Why a name is refused, and what to do; None if it is not known to be. `owners` are as for
-    `store_option`.
+    """What to do instead of using a name that is refused; None for any other name. `owners` are as
+    for `store_option`.
     """
     return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
 
 
 def _without_owner(kind: str, folded: str, owners: Iterable[str]) -> str:
     for owner in map(_folded, owners):
-        own = (
-            folded.removeprefix(f"bucket.{owner}.")
-            if kind == "s3"
-            else folded.removesuffix(f".{owner}")
-        )
-        if own != folded:
-            return own
+        if kind == "s3":
+            plain = folded.removeprefix(f"bucket.{owner}.")
+        else:
+            plain = folded.removesuffix(f".{owner}")
+        if plain != folded:
+            return plain
     return folded
 
 
@@ -91,16 +98,19 @@ def is_secret(name: str) -> bool:
     """Whether a name, as a table's options may hold it, is that of a secret of some store."""
     folded = _folded(name)
     for kind, prefixes in PREFIXES.items():
-        own = folded_name(kind, name)
-        if folded.startswith(prefixes) and (_SECRET.search(own) or _is_declared_secret(kind, own)):
+        plain = folded_name(kind, name)
+        is_secret_here = _SECRET.search(plain) or _is_declared_secret(kind, plain)
+        if folded.startswith(prefixes) and is_secret_here:
             return True
     return False
 
 
-def _is_declared_secret(kind: str, own: str) -> bool:
+def _is_declared_secret(kind: str, plain: str) -> bool:
+    """Whether a folded name is a secret option's, perhaps with an owner before or after it."""
     return any(
-        option.secret and (own == known or own.startswith(f"{known}.") or own.endswith(f".{known}"))
+        plain == known or plain.startswith(f"{known}.") or plain.endswith(f".{known}")
         for known, option in _BY_NAME[kind].items()
+        if option.secret
     )
 
 

@@ -1,7 +1,7 @@
 """The storage options of object stores, declared once: names, what they set, and which are secret.
 The first name of an option is the one that `docs/stores.md` recommends; the others are those of
-Paimon, Hadoop, delta-rs and pyiceberg. Of names that differ only in case, in `-`, `_` and `.`, or
-in the prefix of their store, one is listed (`store_names`).
+Paimon, Hadoop, delta-rs and pyiceberg. Some names differ only in case, in `-`, `_` and `.`, or in
+the prefix of their store. Of these, one is listed (`store_names`).
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,18 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOption:
-    """One storage option. `key` is obstore's, or a word of this package that becomes such keys.
-    `inverse` are names that mean the opposite. `switch`: the value is true or false. Options of one
-    `login` are taken from one source only: a key of one and a token of another fit nobody. The
-    variables of the `environment` are read on the driver.
+    """One storage option.
+
+    Attributes:
+        key: obstore's key, or a word of this package that becomes such keys.
+        names: its names, the recommended one first.
+        doc: what it sets.
+        environment: variables that set it, too. They are read on the driver.
+        inverse: names that mean the opposite.
+        switch: whether its value is true or false.
+        secret: whether no message may show it.
+        login: whether it is a part of a login. All of these are taken from one source only: a key
+            of one source and a token of another fit nobody.
     """
 
     key: str
@@ -28,18 +36,24 @@ class StoreOption:
 
 
 def _option(
-    key: str, doc: str, *names: str, env: str = "", inverse: str = "", kind: str = ""
+    key: str,
+    doc: str,
+    *names: str,
+    environment: tuple[str, ...] = (),
+    inverse: tuple[str, ...] = (),
+    switch: bool = False,
+    secret: bool = False,
+    login: bool = False,
 ) -> StoreOption:
-    """`kind` has `?` for a switch, `*` for a secret, `@` for a part of a login."""
     return StoreOption(
         key=key,
         names=names,
         doc=doc,
-        environment=tuple(env.split()),
-        inverse=tuple(inverse.split()),
-        switch="?" in kind,
-        secret="*" in kind,
-        login="@" in kind,
+        environment=environment,
+        inverse=inverse,
+        switch=switch,
+        secret=secret,
+        login=login,
     )
 
 
@@ -49,7 +63,7 @@ _COMMON: Final = (
         "An HTTP proxy, `http://[user:password@]host:port`.",
         "proxy_url",
         "s3.proxy-uri",
-        kind="*",
+        secret=True,
     ),
     _option("proxy_excludes", "Hosts that are reached without the proxy.", "proxy_excludes"),
     _option(
@@ -57,7 +71,7 @@ _COMMON: Final = (
         "A CA to trust beside those of the system: a file of the driver, or PEM text.",
         "root_certificate",
         "ca_bundle",
-        env="AWS_CA_BUNDLE",
+        environment=("AWS_CA_BUNDLE",),
     ),
 )
 
@@ -69,7 +83,7 @@ _S3: Final = (
         "fs.s3a.endpoint",
         "AWS_ENDPOINT_URL",
         "AWS_ENDPOINT_URL_S3",
-        env="AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL AWS_ENDPOINT",
+        environment=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     ),
     _option(
         "region",
@@ -78,7 +92,7 @@ _S3: Final = (
         "s3.region",
         "AWS_DEFAULT_REGION",
         "client.region",
-        env="AWS_REGION AWS_DEFAULT_REGION",
+        environment=("AWS_REGION", "AWS_DEFAULT_REGION"),
     ),
     _option(
         "access_key_id",
@@ -87,8 +101,9 @@ _S3: Final = (
         "s3.access-key-id",
         "fs.s3.accessKeyId",
         "client.access-key-id",
-        env="AWS_ACCESS_KEY_ID",
-        kind="*@",
+        environment=("AWS_ACCESS_KEY_ID",),
+        secret=True,
+        login=True,
     ),
     _option(
         "secret_access_key",
@@ -97,8 +112,9 @@ _S3: Final = (
         "s3.secret-access-key",
         "fs.s3.accessKeySecret",
         "client.secret-access-key",
-        env="AWS_SECRET_ACCESS_KEY",
-        kind="*@",
+        environment=("AWS_SECRET_ACCESS_KEY",),
+        secret=True,
+        login=True,
     ),
     _option(
         "session_token",
@@ -107,8 +123,9 @@ _S3: Final = (
         "fs.s3.securityToken",
         "AWS_TOKEN",
         "client.session-token",
-        env="AWS_SESSION_TOKEN AWS_TOKEN",
-        kind="*@",
+        environment=("AWS_SESSION_TOKEN", "AWS_TOKEN"),
+        secret=True,
+        login=True,
     ),
     _option(
         "profile",
@@ -116,8 +133,8 @@ _S3: Final = (
         "`aws`, and the files on every executor.",
         "aws.profile",
         "client.profile-name",
-        env="AWS_PROFILE",
-        kind="@",
+        environment=("AWS_PROFILE",),
+        login=True,
     ),
     _option(
         "role_arn",
@@ -126,7 +143,7 @@ _S3: Final = (
         "s3.role-arn",
         "fs.s3a.assumed.role.arn",
         "client.role-arn",
-        kind="@",
+        login=True,
     ),
     _option(
         "role_session_name",
@@ -134,13 +151,13 @@ _S3: Final = (
         "s3.role-session-name",
         "fs.s3a.assumed.role.session.name",
         "client.role-session-name",
-        kind="@",
+        login=True,
     ),
     _option(
         "external_id",
         "The external id of the assumed role.",
         "fs.s3a.assumed.role.external.id",
-        kind="@",
+        login=True,
     ),
     _option(
         "aws_endpoint_url_sts",
@@ -148,60 +165,61 @@ _S3: Final = (
         "fs.s3a.assumed.role.sts.endpoint",
         "AWS_ENDPOINT_URL_STS",
         "AWS_STS_ENDPOINT",
-        kind="@",
+        login=True,
     ),
     _option(
         "web_identity_token_file",
         "A web identity: a file of every executor.",
         "AWS_WEB_IDENTITY_TOKEN_FILE",
-        kind="@",
+        login=True,
     ),
     _option(
         "container_credentials_relative_uri",
         "The credentials of an ECS task.",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        kind="@",
+        login=True,
     ),
     _option(
         "container_credentials_full_uri",
         "The credentials of an EKS pod.",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        kind="@",
+        login=True,
     ),
     _option(
         "container_authorization_token_file",
         "The token of an EKS pod: a file of every executor.",
         "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-        kind="@",
+        login=True,
     ),
     _option("metadata_endpoint", "Where the machine's role is asked for.", "AWS_METADATA_ENDPOINT"),
-    _option("imdsv1_fallback", "Also ask with IMDSv1.", "AWS_IMDSV1_FALLBACK", kind="?"),
+    _option("imdsv1_fallback", "Also ask with IMDSv1.", "AWS_IMDSV1_FALLBACK", switch=True),
     _option(
         "credentials_provider",
         "Hadoop's list of classes. Those whose way is known here are accepted.",
         "fs.s3a.aws.credentials.provider",
-        kind="@",
+        login=True,
     ),
     _option(
         "skip_signature",
         "Send no credentials.",
         "s3.anonymous",
         "AWS_SKIP_SIGNATURE",
-        kind="?@",
-        env="AWS_SKIP_SIGNATURE",
+        switch=True,
+        login=True,
+        environment=("AWS_SKIP_SIGNATURE",),
     ),
     _option(
         "path_style",
         "The bucket is in the path of a request, not in its host. Default: true if there is an endpoint.",
         "s3.path.style.access",
-        kind="?",
-        inverse="AWS_VIRTUAL_HOSTED_STYLE_REQUEST s3.force-virtual-addressing",
+        switch=True,
+        inverse=("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "s3.force-virtual-addressing"),
     ),
     _option(
         "ssl",
         "Whether an endpoint without a scheme is https.",
         "s3.connection.ssl.enabled",
-        kind="?",
+        switch=True,
     ),
     _option(
         "server_side_encryption",
@@ -209,7 +227,7 @@ _S3: Final = (
         "s3.encryption.algorithm",
         "fs.s3a.server-side-encryption-algorithm",
         "AWS_SERVER_SIDE_ENCRYPTION",
-        env="AWS_SERVER_SIDE_ENCRYPTION",
+        environment=("AWS_SERVER_SIDE_ENCRYPTION",),
     ),
     _option(
         "encryption_key",
@@ -218,30 +236,30 @@ _S3: Final = (
         "fs.s3a.server-side-encryption.key",
         "AWS_SSE_KMS_KEY_ID",
         "AWS_SSE_CUSTOMER_KEY_BASE64",
-        env="AWS_SSE_KMS_KEY_ID AWS_SSE_CUSTOMER_KEY_BASE64",
-        kind="*",
+        environment=("AWS_SSE_KMS_KEY_ID", "AWS_SSE_CUSTOMER_KEY_BASE64"),
+        secret=True,
     ),
     _option(
         "sse_bucket_key_enabled",
         "Use the bucket's key with KMS.",
         "AWS_SSE_BUCKET_KEY_ENABLED",
-        kind="?",
+        switch=True,
     ),
     _option(
         "request_payer",
         "Whoever asks pays.",
         "s3.requester.pays.enabled",
         "AWS_REQUEST_PAYER",
-        kind="?",
+        switch=True,
     ),
     _option("checksum_algorithm", "A checksum of each upload, `SHA256`.", "AWS_CHECKSUM_ALGORITHM"),
-    _option("unsigned_payload", "Do not sign the content.", "AWS_UNSIGNED_PAYLOAD", kind="?"),
+    _option("unsigned_payload", "Do not sign the content.", "AWS_UNSIGNED_PAYLOAD", switch=True),
     _option("proxy_host", "The host of an HTTP proxy.", "fs.s3a.proxy.host"),
     _option("proxy_port", "Its port.", "fs.s3a.proxy.port"),
     _option("proxy_user", "Its user.", "fs.s3a.proxy.username"),
-    _option("proxy_password", "Its password.", "fs.s3a.proxy.password", kind="*"),
+    _option("proxy_password", "Its password.", "fs.s3a.proxy.password", secret=True),
     _option(
-        "proxy_ssl", "Whether the proxy itself is https.", "fs.s3a.proxy.ssl.enabled", kind="?"
+        "proxy_ssl", "Whether the proxy itself is https.", "fs.s3a.proxy.ssl.enabled", switch=True
     ),
 )
 
@@ -252,36 +270,39 @@ _GCS: Final = (
         "gs.auth.service.account.json.keyfile",
         "GOOGLE_SERVICE_ACCOUNT",
         "GOOGLE_SERVICE_ACCOUNT_PATH",
-        kind="@",
+        login=True,
     ),
     _option(
         "service_account_key",
         "The content of such a file.",
         "gs.service-account-key",
-        env="GOOGLE_SERVICE_ACCOUNT_KEY",
-        kind="*@",
+        environment=("GOOGLE_SERVICE_ACCOUNT_KEY",),
+        secret=True,
+        login=True,
     ),
     _option(
         "application_credentials",
         "The file of the application's default credentials, on every executor.",
         "GOOGLE_APPLICATION_CREDENTIALS",
-        kind="@",
+        login=True,
     ),
     _option(
         "bearer_token",
         "A token, which ends without being renewed.",
         "gcs.oauth2.token",
         "GOOGLE_BEARER_TOKEN",
-        env="GOOGLE_BEARER_TOKEN",
-        kind="*@",
+        environment=("GOOGLE_BEARER_TOKEN",),
+        secret=True,
+        login=True,
     ),
-    _option("auth_type", "Hadoop's word for the kind of login.", "fs.gs.auth.type", kind="@"),
+    _option("auth_type", "Hadoop's word for the kind of login.", "fs.gs.auth.type", login=True),
     _option(
         "skip_signature",
         "Send no credentials. This is for reading only.",
         "gcs.anonymous",
         "GOOGLE_SKIP_SIGNATURE",
-        kind="?@",
+        switch=True,
+        login=True,
     ),
     _option(
         "base_url",
@@ -290,7 +311,7 @@ _GCS: Final = (
         "fs.gs.storage.root.url",
         "gcs.service.host",
         "GOOGLE_BASE_URL",
-        env="GOOGLE_BASE_URL",
+        environment=("GOOGLE_BASE_URL",),
     ),
 )
 
@@ -299,7 +320,7 @@ _AZURE: Final = (
         "account_name",
         "The storage account, if the location does not name it.",
         "azure.account-name",
-        env="AZURE_STORAGE_ACCOUNT_NAME",
+        environment=("AZURE_STORAGE_ACCOUNT_NAME",),
     ),
     _option(
         "account_key",
@@ -307,8 +328,13 @@ _AZURE: Final = (
         "azure.account.key",
         "AZURE_STORAGE_ACCESS_KEY",
         "AZURE_STORAGE_MASTER_KEY",
-        env="AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_MASTER_KEY",
-        kind="*@",
+        environment=(
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "AZURE_STORAGE_ACCESS_KEY",
+            "AZURE_STORAGE_MASTER_KEY",
+        ),
+        secret=True,
+        login=True,
     ),
     _option(
         "sas_key",
@@ -317,31 +343,35 @@ _AZURE: Final = (
         "fs.azure.sas.fixed.token",
         "AZURE_STORAGE_SAS_KEY",
         "fs.azure.sas",
-        env="AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_SAS_KEY",
-        kind="*@",
+        environment=("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+        secret=True,
+        login=True,
     ),
     _option(
         "token",
         "A bearer token, which ends without being renewed.",
         "AZURE_STORAGE_TOKEN",
-        env="AZURE_STORAGE_TOKEN",
-        kind="*@",
+        environment=("AZURE_STORAGE_TOKEN",),
+        secret=True,
+        login=True,
     ),
     _option(
         "client_id",
         "The application's id.",
         "azure.client-id",
         "fs.azure.account.oauth2.client.id",
-        env="AZURE_STORAGE_CLIENT_ID AZURE_CLIENT_ID",
-        kind="*@",
+        environment=("AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"),
+        secret=True,
+        login=True,
     ),
     _option(
         "client_secret",
         "The application's secret.",
         "azure.client-secret",
         "fs.azure.account.oauth2.client.secret",
-        env="AZURE_STORAGE_CLIENT_SECRET AZURE_CLIENT_SECRET",
-        kind="*@",
+        environment=("AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET"),
+        secret=True,
+        login=True,
     ),
     _option(
         "tenant_id",
@@ -349,22 +379,27 @@ _AZURE: Final = (
         "azure.tenant-id",
         "AZURE_AUTHORITY_ID",
         "fs.azure.account.oauth2.msi.tenant",
-        env="AZURE_STORAGE_TENANT_ID AZURE_TENANT_ID AZURE_STORAGE_AUTHORITY_ID AZURE_AUTHORITY_ID",
-        kind="@",
+        environment=(
+            "AZURE_STORAGE_TENANT_ID",
+            "AZURE_TENANT_ID",
+            "AZURE_STORAGE_AUTHORITY_ID",
+            "AZURE_AUTHORITY_ID",
+        ),
+        login=True,
     ),
     _option(
         "oauth_endpoint",
         "`https://<authority>/<tenant>/oauth2/token`: stands for the tenant and its host.",
         "fs.azure.account.oauth2.client.endpoint",
-        kind="@",
+        login=True,
     ),
-    _option("authority_host", "Where tokens are asked for.", "AZURE_AUTHORITY_HOST", kind="@"),
+    _option("authority_host", "Where tokens are asked for.", "AZURE_AUTHORITY_HOST", login=True),
     _option(
         "federated_token_file",
         "A workload identity: a file of every executor.",
         "AZURE_FEDERATED_TOKEN_FILE",
         "fs.azure.account.oauth2.token.file",
-        kind="@",
+        login=True,
     ),
     _option(
         "msi_endpoint",
@@ -372,42 +407,55 @@ _AZURE: Final = (
         "AZURE_MSI_ENDPOINT",
         "AZURE_IDENTITY_ENDPOINT",
         "fs.azure.account.oauth2.msi.endpoint",
-        kind="@",
+        login=True,
     ),
-    _option("object_id", "The managed identity's object id.", "AZURE_OBJECT_ID", kind="@"),
+    _option("object_id", "The managed identity's object id.", "AZURE_OBJECT_ID", login=True),
     _option(
-        "msi_resource_id", "The managed identity's resource id.", "AZURE_MSI_RESOURCE_ID", kind="@"
+        "msi_resource_id",
+        "The managed identity's resource id.",
+        "AZURE_MSI_RESOURCE_ID",
+        login=True,
     ),
-    _option("use_azure_cli", "Ask the program `az` for tokens.", "AZURE_USE_AZURE_CLI", kind="?@"),
     _option(
-        "auth_type", "Hadoop's word for the kind of login.", "fs.azure.account.auth.type", kind="@"
+        "use_azure_cli",
+        "Ask the program `az` for tokens.",
+        "AZURE_USE_AZURE_CLI",
+        switch=True,
+        login=True,
+    ),
+    _option(
+        "auth_type",
+        "Hadoop's word for the kind of login.",
+        "fs.azure.account.auth.type",
+        login=True,
     ),
     _option(
         "oauth_provider",
         "Hadoop's class for tokens. Those whose way is known here are accepted.",
         "fs.azure.account.oauth.provider.type",
-        kind="@",
+        login=True,
     ),
     _option(
         "skip_signature",
         "Send no credentials.",
         "azure.anonymous",
         "AZURE_SKIP_SIGNATURE",
-        kind="?@",
+        switch=True,
+        login=True,
     ),
     _option(
         "endpoint",
         "Where the store is, if the location does not say it, with the account in it.",
         "azure.endpoint",
         "AZURE_STORAGE_ENDPOINT",
-        env="AZURE_STORAGE_ENDPOINT AZURE_ENDPOINT",
+        environment=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     ),
     _option(
         "encryption_key",
         "A key of your own, in base64, by which the store encrypts.",
         "fs.azure.encryption.encoded.client-provided-key",
         "AZURE_ENCRYPTION_KEY",
-        kind="*",
+        secret=True,
     ),
 )
 
@@ -423,10 +471,10 @@ PREFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "gcs": ("fs.gs.", "google.cloud.", "google.", "gcs.", "gs."),
     "azure": ("fs.azure.", "azure.storage.", "azure.", "adls."),
 }
-"""The beginnings of folded names by the kind of store."""
+"""How folded names begin, by the kind of store. A longer beginning comes before a shorter one."""
 
 _TRUST: Final = "Nobody can then tell the store from a stranger. Trust its CA by 'root_certificate'"
-_CURES: Final = {
+_ADVICE: Final = {
     "s3": {
         _TRUST: "allow.invalid.certificates",
         "Each commit is a put that the store refuses if the snapshot is there; no lock is needed": (
@@ -462,7 +510,7 @@ _CURES: Final = {
     },
 }
 REFUSED: Final = {
-    kind: {name: cure for cure, names in cures.items() for name in names.split()}
-    for kind, cures in _CURES.items()
+    kind: {name: advice for advice, names in names_of.items() for name in names.split()}
+    for kind, names_of in _ADVICE.items()
 }
 """Folded names that are known and refused, by the kind of store: what to do instead."""

@@ -8,8 +8,10 @@ applies to rows written without the column, not to rows that are older than the 
 1.4.2).
 
 Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses:
-integers wrap around, decimals that do not fit become NULL, strings are cut. Conversions that depend
-on a time zone, or on how Java prints a number, are refused.
+integers wrap around, decimals that do not fit become NULL, strings are cut and padded. Decimals are
+rounded in 256 bits (`convert_decimals`); `convert_texts` has what becomes text, and `convert_parsed`
+what text becomes. Conversions that depend on a time zone, or on how Java prints a FLOAT or DOUBLE,
+are refused. Statistics of columns of another type never leave a file or a row group out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,30 +31,37 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.key_runs import nulls
+from paimon_stream.read.convert_decimals import to_decimal, to_float, to_integer
+from paimon_stream.read.convert_parsed import PARSERS, NotParsed, parsed
+from paimon_stream.read.convert_texts import to_binary, to_string
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
 """Turns an array that a file format gives for a type that is not nested into the type's Arrow
 type.
 """
 _INTEGERS: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}
+_SECONDS: Final = {TypeRoot.INT, TypeRoot.BIGINT}
 _FLOATS: Final = {TypeRoot.FLOAT, TypeRoot.DOUBLE}
 _STRINGS: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR}
 _BINARIES: Final = {TypeRoot.BINARY, TypeRoot.VARBINARY}
 _CASTS: Final = (
     (_INTEGERS | {TypeRoot.DECIMAL}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_FLOATS, _INTEGERS | _FLOATS),
-    (_STRINGS | _INTEGERS | {TypeRoot.BOOLEAN}, _STRINGS),
-    (_BINARIES, _BINARIES),
-    ({TypeRoot.BOOLEAN}, _INTEGERS),
+    (_STRINGS | _BINARIES | _INTEGERS | {TypeRoot.BOOLEAN, TypeRoot.DECIMAL}, _STRINGS),
+    ({TypeRoot.DATE, TypeRoot.TIMESTAMP}, _STRINGS),
+    (_STRINGS | _BINARIES, _BINARIES),
+    (_STRINGS, set(PARSERS)),
+    ({TypeRoot.BOOLEAN}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_INTEGERS, {TypeRoot.BOOLEAN}),
     ({TypeRoot.DATE}, {TypeRoot.TIMESTAMP}),
     ({TypeRoot.TIMESTAMP}, {TypeRoot.DATE}),
+    (_SECONDS, {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}),
+    ({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}, _SECONDS),
 )
 """From which types to which others `_cast` converts."""
 
-_ANY_INTEGER: Final = pa.decimal128(20, 0)
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
 _LAST_SECOND: Final = 2**63 // PER_SECOND["ns"] - 1
 Longs = npt.NDArray[np.int64]
@@ -114,20 +123,46 @@ def convert(
 ) -> pa.Array:
     """The array in `target`'s Arrow type, from any type that the file format gives for `source`.
     `column` is its name. Raises `FormatError` if it does not hold `source`, `InvalidData` for text
-    that is not UTF-8, which Java writes.
+    that is not UTF-8, which Java writes, or that does not parse, and `UnsupportedFeature` for moments that Arrow cannot
+    hold in the finer unit of `target`.
     """
     if not target.is_nested:
         values = leaf(array, source)
-        if target.is_string and (source.is_string or source.is_binary):
+        if (target.is_string and source.is_binary) or (source.is_string and not target.is_binary):
             _check_text(values, column)
-        made = _cast(values, source, target)
         wanted = arrow_type(target)
+        try:
+            made = _cast(values, source, target)
+        except OverflowError:
+            raise _beyond(column, source, target) from None
+        except NotParsed as wrong:
+            raise _not_parsed(column, source, target, wrong.count) from None
         return made if made.type.equals(wanted) else made.cast(wanted)
     if target.root is TypeRoot.ROW:
         return _row(array, source, target, leaf, column)
     if target.root is TypeRoot.ARRAY:
         return _array(array, source, target, leaf, column)
     return _map(array, source, target, leaf, column)
+
+
+def _beyond(column: str, source: DataType, target: DataType) -> UnsupportedFeature:
+    wanted = arrow_type(target)
+    span = " before 1677-09-21 or after 2262-04-11" if wanted.unit == "ns" else ""
+    text = (
+        f"Column {column!r} was {source} in files of the table and is {target} now. It holds moments{span} that Arrow "
+        f"cannot hold as {wanted}. Select other columns, or have Java Paimon change the column's type to a TIMESTAMP "
+        "of at most 6 digits."
+    )
+    return UnsupportedFeature(text, column=column, type=str(target))
+
+
+def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> InvalidData:
+    text = (
+        f"column {column!r} was {source} in files of the table and is {target} now, but holds text that is no such "
+        f"value, in at least {PLACES}. Java Paimon fails on such text, too. Select other columns, or have Java Paimon "
+        "change the column's type back"
+    )
+    return InvalidData(text, column=column, count=count)
 
 
 def _check_text(values: pa.Array, column: str) -> None:
@@ -216,15 +251,17 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return array
     old, new = source.root, target.root
     if new in _STRINGS:
-        return _string(array, source, target)
+        return to_string(array, source, target)
     if new in _BINARIES:
-        return (
-            array if target.precision == MAX_LENGTH else pc.binary_slice(array, 0, target.precision)
-        )
+        return to_binary(array, target)
+    if old in _STRINGS:
+        return parsed(array, target)
     if source.is_timestamp or target.is_timestamp:
         return _time(array, source, target, wanted)
-    if TypeRoot.DECIMAL in (old, new):
-        return _decimal(array, source, target, wanted)
+    if new is TypeRoot.DECIMAL:
+        return to_decimal(array, wanted)
+    if old is TypeRoot.DECIMAL:
+        return (to_float if new in _FLOATS else to_integer)(array, wanted)
     return (
         _truncated(array, wanted)
         if old in _FLOATS and new in _INTEGERS
@@ -232,37 +269,40 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     )
 
 
-def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    if source.root not in _STRINGS:
-        array = array.cast(pa.string())
-    if target.precision == MAX_LENGTH:
-        return array
-    if source.root not in _STRINGS or source.precision > target.precision:
-        array = pc.utf8_slice_codeunits(array, 0, target.precision)
-    if target.root is TypeRoot.CHAR and source.root in _STRINGS:
-        array = pc.utf8_rpad(array, width=target.precision, padding=" ")
-    return array
-
-
 def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
     """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by
-    rounding towards zero.
+    rounding towards zero. Integers are seconds.
     """
+    if source.root in _SECONDS:
+        seconds = array.cast(pa.int64()).view(pa.timestamp("s", wanted.tz))
+        return _finer(seconds, wanted)
+    if target.root in _SECONDS:
+        millis = _floor_to(array, pa.timestamp("ms"))
+        seconds = _numbers(millis, lambda values: _toward_zero(values, 1000), np.int64)
+        return seconds.cast(wanted, safe=False)
     if source.root is TypeRoot.DATE:
-        return array.cast(pa.timestamp("s")).cast(wanted)
+        return _finer(array.cast(pa.timestamp("s")), wanted)
     if target.root is TypeRoot.DATE:
         millis = _floor_to(array, pa.timestamp("ms"))
         return _numbers(millis, lambda values: _toward_zero(values, 86_400_000), np.int32).view(
             pa.date32()
         )
     if target.precision >= source.precision:
-        return array.cast(wanted)
+        return _finer(array, wanted)
     made = _floor_to(array, wanted)
     step = PER_SECOND[made.type.unit] // 10**target.precision
     if step == 1:
         return made
     divide = _toward_zero if target.precision < 3 else np.floor_divide
     return _numbers(made, lambda values: divide(values, step) * step, np.int64).view(wanted)
+
+
+def _finer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Timestamps in a unit that is not coarser. Raises `OverflowError` beyond what it can hold."""
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid:
+        raise OverflowError(f"{wanted} ends before some value") from None
 
 
 def _floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -311,23 +351,3 @@ def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     whole = np.where(over | under, 0, values).astype(limits.dtype)
     whole[over], whole[under] = limits.max, limits.min
     return pa.array(whole, wide, mask=nulls(array)).cast(wanted, safe=False)
-
-
-def _decimal(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
-    if target.root is not TypeRoot.DECIMAL:
-        if target.root in _FLOATS:
-            return array.cast(wanted)
-        whole = pc.trunc(array).cast(pa.decimal128(38, 0), safe=False)
-        words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
-        low = words[
-            whole.offset : whole.offset + len(whole), 0
-        ]  # what Java keeps of a decimal that is too large
-        return pa.array(low, mask=nulls(whole)).cast(wanted, safe=False)
-    if source.root is not TypeRoot.DECIMAL:
-        array = array.cast(_ANY_INTEGER)
-    if array.type.scale > wanted.scale:
-        array = pc.round(array, ndigits=wanted.scale, round_mode="half_towards_infinity")
-    limit = pa.scalar(10 ** (wanted.precision - wanted.scale), pa.decimal256(40, 0))
-    wide = pa.decimal256(76, max(array.type.scale, wanted.scale))
-    fits = pc.less(pc.abs(array.cast(wide)), limit.cast(pa.decimal256(76, wide.scale)))
-    return pc.if_else(fits, array.cast(wide), pa.scalar(None, wide)).cast(wanted, safe=False)

@@ -61,6 +61,8 @@ _RANGE: Final = 1 << 20
 """Bytes of a column that are read at a time: of a local file, and of one in a store."""
 _ALONE: Final = 65_536
 """Who asks for batches of fewer rows has many files open."""
+_FEW: Final = 10_000
+"""Up to so many rows are decoded before other threads have begun to."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 _TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.[1-9]\d")
@@ -103,7 +105,9 @@ def read_parquet(
             )
             continue
         rows = _rows_at_once(file, number, names, batch_rows)
-        for batch in file.iter_batches(rows, row_groups=[number], columns=names):
+        threads = file.metadata.row_group(number).num_rows > _FEW
+        batches = file.iter_batches(rows, row_groups=[number], columns=names, use_threads=threads)
+        for batch in batches:
             yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
 
 

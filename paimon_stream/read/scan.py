@@ -22,6 +22,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
+from paimon_stream.format.names import shown_name
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.stats import ColumnStats, decode_stats, partition_bounds
@@ -220,7 +221,7 @@ def _columns(
                 if near
                 else f" Its columns: {', '.join(schema.field_names)}."
             )
-            text = f"has no column {name!r} (schema {schema.id}).{hint}"
+            text = f"has no column {shown_name(str(name))} (schema {schema.id}).{hint}"
             raise IncompatibleSchema(text, column=name, schema=schema.id).of_table(
                 table.location, subject=True
             )

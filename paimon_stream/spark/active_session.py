@@ -9,11 +9,11 @@ from typing import Any
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
 from paimon_stream.catalogs.jdbc import JdbcCatalog
+from paimon_stream.catalogs.opening import open_storage, open_table_folder
 from paimon_stream.catalogs.rest import RestCatalog
 from paimon_stream.compact.remote import Elsewhere
 from paimon_stream.options import Arguments
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table
 
 
@@ -39,7 +39,7 @@ def in_catalog(
     arguments = catalog_arguments(options_of_catalog(catalog))
     kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
     kind = kinds.get(arguments["storage_options"].get("metastore", ""), FilesystemCatalog)
-    return kind(**arguments).found(location)
+    return kind(**arguments, opened=open_table_folder).found(location)
 
 
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
@@ -77,7 +77,7 @@ def executors_of_session(table: Table) -> Elsewhere | None:
     session = _session()
     if not hasattr(session, "_jsparkSession") or table.location.startswith("memory:"):
         return None
-    from paimon_stream.spark.write_job import SparkExecutors
+    from paimon_stream.spark.compaction import SparkExecutors
 
     return SparkExecutors(session, table)
 

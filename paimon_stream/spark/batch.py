@@ -15,7 +15,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 from paimon_stream import errors
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
@@ -29,25 +28,27 @@ from paimon_stream.spark.identity import (
     observe_query,
 )
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
+from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.operations import operations_of
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch, for_driver
 from paimon_stream.stream.verdicts import Batch, Reuse
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
-from paimon_stream.write.row_kinds import Operations
 
 _PACKAGE_LOG: Final = logging.getLogger("paimon_stream")
 _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class QueryRun:
     """One run of one query, as this sink sees it. `stateless` says whether the query is known to
     keep no state; None before Spark was asked.
     """
@@ -103,7 +104,7 @@ class Runs:
     last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
     _failing: set[int] = field(default_factory=set)
-    _by_user: dict[str, Run] = field(default_factory=dict)
+    _by_user: dict[str, QueryRun] = field(default_factory=dict)
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
@@ -117,7 +118,7 @@ class Runs:
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
 
-            def rows_of(run: Run) -> Rows:
+            def rows_of(run: QueryRun) -> Rows:
                 rows = FrameRows(frame=frame, facts=facts, run=run, clock=self._runtime.clock)
                 return Rows(
                     write=rows.write, drain=rows.drain, before_commit=settings.before_commit
@@ -131,7 +132,7 @@ class Runs:
         facts: QueryFacts,
         settings: SinkSettings,
         user: str,
-        rows_of: Callable[[Run], Rows],
+        rows_of: Callable[[QueryRun], Rows],
         after: int | None = None,
     ) -> None:
         """Runs one batch in the run of this query. Begins a new run if this process has none, or if
@@ -176,7 +177,7 @@ class Runs:
             raise error from raised.__cause__
         self.last_error = None
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> QueryRun:
         root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
         query, run, name = facts.query_id, facts.run_id, facts.name
         identity = WriterIdentity(
@@ -190,13 +191,15 @@ class Runs:
             runtime=self._runtime,
             observer=settings.observer,
         )
-        after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
+        after_commit = AfterCommit(
+            protect=protect_last_snapshot, runtime=self._runtime, on_expiry=self.metrics.expired
+        )
         compaction = (
             None
             if settings.overwrites
             else StreamCompaction(self._runtime, count=self.metrics.compacted)
         )
-        return Run(
+        return QueryRun(
             run_id=facts.run_id,
             user=user,
             writer=writer,
@@ -242,7 +245,7 @@ class FrameRows:
 
     frame: DataFrame
     facts: QueryFacts
-    run: Run
+    run: QueryRun
     clock: Clock
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
@@ -268,7 +271,7 @@ class FrameRows:
             self.frame.write.format("noop").mode("overwrite").save()
 
     def _write_rows(self, judged: JudgedBatch) -> WrittenBatch:
-        run, operations = self.run, Operations.of(judged.table.options)
+        run, operations = self.run, operations_of(judged.table.options)
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()

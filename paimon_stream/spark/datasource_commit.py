@@ -33,22 +33,26 @@ from paimon_stream import options as opt
 from paimon_stream.commit.sequence import Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import log_report
 from paimon_stream.runtime import system
 from paimon_stream.spark.align import align, fold_of
-from paimon_stream.spark.batch import Run, Runs, batch_of
+from paimon_stream.spark.batch import QueryRun, Runs, batch_of
 from paimon_stream.spark.checkpoint import Checkpoint
-from paimon_stream.spark.datasource import divided
-from paimon_stream.spark.datasource_write import Answer, Plan
+from paimon_stream.spark.datasource_options import divided
+from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.spark.write_job import spec_of, written_by
 from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.operations import operations_of
+from paimon_stream.stream.sequence_conflicts import as_decided
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
@@ -82,7 +86,7 @@ _RUNS: Final[dict[tuple[str, str], Runs]] = {}
 lives on.
 """
 
-Answers: TypeAlias = Sequence[Answer | None]
+Answers: TypeAlias = Sequence[TaskAnswer | None]
 Given: TypeAlias = Mapping[str, str]
 
 
@@ -129,7 +133,7 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
     table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
     _check_door(table)
-    operations = Operations.of(table.options)
+    operations = operations_of(table.options)
     sources = _columns(columns, table, operations)
     snapshots = SnapshotStore(table.storage)
     latest, numbering = snapshots.latest(), None
@@ -280,7 +284,7 @@ def commit_batch(
         user = commit_user(facts, sink.commit_user, sink.name, sink.prefix)
         query_id, basis, keep = first.query_id, first.basis, unless_kept.pop_all
 
-        def rows_of(run: Run) -> Rows:
+        def rows_of(run: QueryRun) -> Rows:
             if run.newest_batch is None and checkpoint is None:
                 _check_known(sink, query_id, batch_id)
             rows = TaskRows(sink=sink, answers=answers, basis=basis, run=run, keep=keep)
@@ -300,7 +304,7 @@ class TaskRows:
     sink: SinkSettings
     answers: Answers
     basis: bytes
-    run: Run
+    run: QueryRun
     keep: Callable[[], object]
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
@@ -331,7 +335,7 @@ class TaskRows:
 
 
 def _checkpoint_of(
-    sink: SinkSettings, query_name: str | None, answer: Answer | None
+    sink: SinkSettings, query_name: str | None, answer: TaskAnswer | None
 ) -> Checkpoint | None:
     """The query's checkpoint: the one that is given, or the folder of the query's name below the
     session's, if it is this query's. None if it is not known: without a name, Spark makes one up,
@@ -376,13 +380,19 @@ def commit_rows(
     warn_of_merging(table)
     summary = BatchSummary.of_messages(rows, millis=None, reused=False).properties()
     digest, numbering = pickle.loads(planned.basis)
-    commit = TableCommit(table, planned.user, after_commit=AfterCommit(batch=True), digest=digest)
+    commit = TableCommit(
+        table,
+        planned.user,
+        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+        digest=digest,
+    )
     try:
         if overwrite:
             dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
             report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
         else:
-            report = commit.append(rows, numbering, summary, identifier)
+            decided = as_decided(table, numbering)
+            report = commit.append(rows, decided, summary, identifier)
     except errors.PaimonStreamError as failed:
         if not isinstance(failed, errors.CommitUnknown):  # then they may be published
             _remove(sink, answers)

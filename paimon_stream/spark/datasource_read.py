@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import moment_millis
 from paimon_stream.options.option import size, switch
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system
-from paimon_stream.spark.datasource import divided
+from paimon_stream.spark.datasource_options import divided
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
     arrow_of,
@@ -31,7 +32,6 @@ from paimon_stream.spark.splits import (
     without_files,
 )
 from paimon_stream.spark.types import same_but_nulls, spark_type
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import load_table
 
 KEYS: Final = {  # the options of a read, each with the names that Paimon has for it
@@ -66,7 +66,7 @@ def schema_of(options: dict[str, str]) -> StructType:
     return StructType([*kinds, *columns])
 
 
-class _Reader(DataSourceReader):  # type: ignore[misc]
+class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: dict[str, str], schema: StructType, **more: Any) -> None:
         scan, self.split_bytes, self.asked = _planned(options, columns=schema.names, **more)
         for one, wanted in zip(scan.columns, schema.fields, strict=True):
@@ -90,7 +90,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         yield from rows_of_split(self.scan, self.arrow, data, version)
 
 
-reader_of: Final = _Reader
+reader_of: Final = _SnapshotReader
 """A reader of exactly the columns of a schema, of the snapshot that is chosen now. Raises as
 `PaimonTable.to_arrow`.
 """

@@ -32,13 +32,13 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.names import wrong_with
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
-from paimon_stream.maintenance.expire import CONSUMER_FILE, next_snapshot, write_consumer
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
 from paimon_stream.options.option import Option, one_of, positive, switch, text
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.spark.datasource_read import NOW, ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
+from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
@@ -272,7 +272,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             return start["snapshot"], None
         with suppress(NotFound):
             if self._consumer:
-                return next_snapshot(self._table.storage, CONSUMER_FILE + self._consumer) - 1, None
+                return next_snapshot(self._table.storage, consumer_path(self._consumer)) - 1, None
         if self._mode == "from-timestamp":
             ids = [one for one in self._store.ids() if one <= newest]
             place = bisect_left(ids, self._from, key=lambda one: self._store.get(one).time_millis)

@@ -15,8 +15,8 @@ in numbers, and among rows of a key the later one of the DataFrame wins.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,7 +29,8 @@ from pyspark.sql.datasource import (
 
 from paimon_stream.errors import IdentityUnknown
 from paimon_stream.extras import require
-from paimon_stream.spark.tasks import WriteTask, settle
+from paimon_stream.spark.datasource_task import Plan, TaskAnswer
+from paimon_stream.spark.tasks import settle
 from paimon_stream.write.task import encode_result
 
 _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
@@ -40,49 +41,6 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 """A module of the processes in which Spark plans a write."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is known of a batch before its tasks begin.
-
-    `columns` are the names of the table's columns, each with the column of the rows, or None if
-    they lack it. In `user`, the commit user, `{}` stands for the query id. `recent` has the newest
-    batch of each stream among the last snapshots, by commit user and query id. `basis` is for the
-    commit, in the driver's own form.
-    """
-
-    task: WriteTask
-    columns: tuple[tuple[str, str | None], ...]
-    user: str
-    recent: Mapping[tuple[str, str | None], int]
-    basis: bytes
-
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's columns, NULL where they lack one. Types are converted when rows
-        are written.
-        """
-        names = [name for name, _ in self.columns]
-        for batch in batches:
-            made = [
-                pa.nulls(batch.num_rows) if one is None else batch.column(one)
-                for _, one in self.columns
-            ]
-            yield pa.RecordBatch.from_arrays(made, names=names)
-
-
-@dataclass(frozen=True)
-class Answer(WriterCommitMessage):  # type: ignore[misc]
-    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis,
-    and in a stream the ids of query and run, and the session's folder of checkpoints, if it has
-    one. The result is None if the batch is in the table already, so that no file was written.
-    """
-
-    result: bytes | None
-    basis: bytes
-    query_id: str = ""
-    run_id: str = ""
-    checkpoints: str | None = None
 
 
 class _RowWriter:
@@ -126,13 +84,13 @@ class _RowWriter:
             if plan.recent.get((user, ids[0])) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
                     pass
-                return Answer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
+                return TaskAnswer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
             task = replace(task, spec=replace(task.spec, user=user))
         made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
         checkpoints = context.getLocalProperty(_CHECKPOINTS) if self.is_stream else None
-        return Answer(encode_result(made), plan.basis, *ids, checkpoints)
+        return TaskAnswer(encode_result(made), plan.basis, *ids, checkpoints)
 
-    def abort(self, messages: Sequence[Answer | None], *batch: int) -> None:
+    def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
         """Removes the files of a write that was never committed."""
         _driver().abort(messages, **self._given)
 
@@ -144,7 +102,7 @@ def _driver() -> Any:
 class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """Appends a DataFrame, or replaces the table by it."""
 
-    def commit(self, messages: Sequence[Answer | None]) -> None:
+    def commit(self, messages: Sequence[TaskAnswer | None]) -> None:
         """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
         _driver().commit_rows(self._planned(), messages, **self._given)
 
@@ -156,6 +114,6 @@ class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWrite
 
     is_stream = True
 
-    def commit(self, messages: Sequence[Answer | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[TaskAnswer | None], batchId: int) -> None:
         """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
         _driver().commit_batch(messages, batchId, **self._given)

@@ -175,7 +175,8 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
     if facts.query_id is None:
         raise IdentityUnknown(
             "The streaming query of this batch is not known, so a replay could not be recognised. Call the sink from "
-            "foreachBatch itself; from a thread of your own, start that as pyspark.InheritableThread; on Spark Connect "
+            "foreachBatch itself; from a thread of your own, start that as pyspark.InheritableThread; in a "
+            "ThreadPoolExecutor, submit pyspark.inheritable_thread_target(spark)(function); on Spark Connect "
             "and for plain DataFrames give PaimonSink the query's checkpoint= or a commit_user=, or write by "
             'format("paimon_stream"). Nothing was written.'
         )

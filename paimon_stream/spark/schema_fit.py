@@ -17,9 +17,9 @@ from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.types import can_up_cast, named, paimon_type, spark_type
+from paimon_stream.stream.operations import operations_of
 from paimon_stream.table.schema_change import Mode, fixed_columns, merge_columns, wider
 from paimon_stream.table.table import Merge, Table, check_grown
-from paimon_stream.write.row_kinds import Operations
 
 Evolve = Callable[[Merge], Table]
 """Publishes the schema that the merge makes of the table's newest schema. Returns the table with
@@ -69,7 +69,7 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
     """Does what `check_columns` does, for a DataFrame with exactly the columns of an earlier schema
     of the table and the column that `paimon-stream.operation-column` names.
     """
-    beside = Operations.of(table.options)
+    beside = operations_of(table.options)
     if beside is not None:
         beside.check(table.schema, table.options, table.location, fold_of(False))
     columns = st.StructType(
@@ -95,7 +95,7 @@ def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column,
     """The DataFrame without the column that says what each row does, and that column as text, if
     there is one.
     """
-    beside = Operations.of(table.options)
+    beside = operations_of(table.options)
     if beside is None:
         return frame, ()
     fold = fold_of(is_case_sensitive(frame))

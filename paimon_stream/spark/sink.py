@@ -3,123 +3,26 @@ made.
 """
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from paimon_stream import options as opt
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
-from paimon_stream.errors import InvalidOption, UnsupportedFeature, naming
+from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
 from paimon_stream.runtime import system
 from paimon_stream.spark.active_session import in_catalog
-from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
-from paimon_stream.storage.base import Storage
+from paimon_stream.spark.sink_settings import OnCommit, SinkSettings
 from paimon_stream.storage.branch import with_branch
 from paimon_stream.storage.location import shown_location
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.publishing import BeforeCommit
-from paimon_stream.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
     from paimon_stream.spark.batch import Runs
-
-OnCommit = Callable[[CommitReport], object]
-
-_MODES: Final = ("append", "update", "complete")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSettings:
-    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it.
-    `session` is the Spark session that runs the query, once known; its Hadoop configuration
-    completes the storage options.
-    """
-
-    location: str
-    token: str
-    commit_user: str | None = None
-    name: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    mode: str = "append"
-    checkpoint: str | None = None
-    before_commit: BeforeCommit | None = None
-    on_commit: OnCommit | None = None
-    observer: BatchObserver = NO_OBSERVER
-    session: Any = field(default=None, repr=False, compare=False)
-
-    def check(self) -> None:
-        """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every
-        table.
-        """
-        table = self.open_storage().location
-        given = opt.Arguments(table)
-        if self.mode not in _MODES:
-            raise given.wrong("mode", self.mode, f"one of {', '.join(_MODES)}")
-        given.text("commit_user", self.commit_user, optional=True)
-        given.text("name", self.name, optional=True)
-        given.function("before_commit", self.before_commit, optional=True)
-        given.function("on_commit", self.on_commit, optional=True)
-        if not isinstance(self.observer, BatchObserver):
-            raise given.wrong("observer", self.observer, "a BatchObserver, or leave it out")
-        with naming(table):
-            opt.check_sink_options(self.options)
-
-    def check_mode(self, table: Table) -> None:
-        """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can
-        replace another.
-        """
-        if self.mode == "update" and not table.schema.primary_keys:
-            why = f"by which a row replaces an earlier one, and {table.location} has none: each update would add a row."
-            others = "mode='append' with a watermark, or a table with a primary key"
-            cure = f"Use mode='complete', which replaces the table each time, {others}."
-            text = f"mode='update' needs a primary key, {why} {cure}"
-            raise UnsupportedFeature(text, table=table.location, option="mode", value=self.mode)
-
-    @property
-    def overwrites(self) -> bool:
-        """Whether each batch replaces the whole table."""
-        return self.mode == "complete"
-
-    def open_storage(self) -> Storage:
-        """The storage of the table's folder. Does not access it yet."""
-        return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
-
-    def open_checkpoint(self, location: str) -> Checkpoint:
-        """The checkpoint at a location. Looks whether it can be read if it is in an object
-        store.
-        """
-        return open_checkpoint(location, self._all_storage_options(), self._hadoop)
-
-    def _all_storage_options(self) -> dict[str, str]:
-        """The storage options, with those of the sink's options that concern the storage."""
-        given = opt.Options(self.options)
-        ours = (opt.UNSAFE_SINGLE_WRITER, *opt.store_options())
-        named = {one.key: given[one.key] for one in ours if given.is_set(one)}
-        return {**self.storage_options, **named}
-
-    def _hadoop(self) -> Mapping[str, str]:
-        if self.session is None:
-            return {}
-        read = require("paimon_stream.spark.hadoop_options", "spark", "PaimonSink").hadoop_options
-        found: Mapping[str, str] = read(self.session)
-        return found
-
-    @property
-    def prefix(self) -> str | None:
-        """`commit.user-prefix` of the sink only: the writer's name must not change when the table
-        is altered.
-        """
-        options = opt.Options(self.options)
-        return (
-            options.value(opt.COMMIT_USER_PREFIX)
-            if options.is_set(opt.COMMIT_USER_PREFIX)
-            else None
-        )
 
 
 class PaimonSink:

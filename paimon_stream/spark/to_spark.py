@@ -36,6 +36,7 @@ from paimon_stream.spark.types import named, nullable_everywhere, spark_type
 from paimon_stream.storage.branch import BranchStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.uri import ExternalStorage
+from paimon_stream.table.partition_spellings import SpelledStorage
 
 _LOG = logging.getLogger(__name__)
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
@@ -138,8 +139,8 @@ def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
     """Why Spark's own reader would not return the rows of the table; None if it would. `schemas`
     are the files'.
     """
-    if isinstance(scan.table.storage, BranchStorage | ExternalStorage):
-        return "it is a branch, or has external paths"
+    if isinstance(scan.table.storage, BranchStorage | ExternalStorage | SpelledStorage):
+        return "it is a branch, has external paths, or is partitioned by FLOAT or DOUBLE"
     if scan.vectors:
         return "its files have deletion vectors"
     if scan.table.options.value(DATA_EVOLUTION):

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from paimon_stream.compact.in_stream import compacts
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import SHUFFLE
+from paimon_stream.stream.compacting import compacts
 from paimon_stream.table.table import Table
 
 _MOST_ROWS: Final = 2**16

@@ -13,10 +13,10 @@ Invariants:
 - What `write` and `write_all` have written is durable when they return, so it is durable before a
   snapshot that refers to it. Only hints are not (`write_hint`): nobody believes them without a
   proof.
-- All errors are `StorageError`s, but `read` raises `CorruptMetadata` for a file that is too large
-  to be what it should be, and an object store raises a `ConfigError` if its settings are wrong (no
-  such bucket) or this process may not use it. `Unavailable` means that the operation may have taken
-  effect; all others prove that it has not.
+- All errors are `StorageError`s, with two exceptions. `read` raises `CorruptMetadata` for a file
+  that is too large to be what it should be. An object store raises a `ConfigError` if its settings
+  are wrong (no such bucket) or this process may not use it. `Unavailable` means that the operation
+  may have taken effect; all others prove that it has not.
 """
 
 import io
@@ -51,8 +51,12 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """A file: its path relative to the root, size in bytes, modification time in epoch
-    milliseconds.
+    """A file.
+
+    Attributes:
+        path: relative to the root.
+        size: in bytes.
+        modified_millis: when it was modified, in epoch milliseconds.
     """
 
     path: str
@@ -68,8 +72,8 @@ class FileStat:
 @runtime_checkable
 class Storage(Protocol):
     """One folder of a storage. Implementations are immutable and can be pickled, because they
-    travel to executors. They inherit what can be done by the other operations, one after the other,
-    unless they have a faster way.
+    travel to executors. They inherit those methods that can be done by the other ones, one after
+    the other, unless they have a faster way.
     """
 
     __slots__ = ()
@@ -121,10 +125,10 @@ class Storage(Protocol):
         """
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The sorted names of the files that `list_files` finds. A storage may save requesting
-        sizes and times.
+        """The sorted names of the files that `list_files` finds. A storage may save the requests
+        for sizes and times.
         """
-        return [one.name for one in self.list_files(folder, prefix)]
+        return [file.name for file in self.list_files(folder, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), sorted, without those
@@ -133,9 +137,9 @@ class Storage(Protocol):
         """
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """All files below the folder at any depth, in any order, a page at a time, also those whose
-        names begin with a dot. Folders whose names do are left out, and so are folders behind a
-        symbolic link.
+        """All files below the folder at any depth, in any order, a page at a time. These include
+        files whose names begin with a dot. They do not include what is in folders whose names
+        begin with a dot, or behind a symbolic link.
         """
         yield files_of(self, folder)
         for name in self.list_folders(folder):
@@ -158,8 +162,8 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a
-        folder that is not empty. Of a symbolic link to a file it deletes the link itself; a link to
-        a folder stays. A path through a link below the root is refused (`StorageError`), because
+        folder that is not empty. If the file is a symbolic link, the link itself is deleted. A link
+        to a folder stays. A path through a link below the root is refused (`StorageError`), because
         what is there may belong to others.
         """
 
@@ -187,8 +191,8 @@ class Storage(Protocol):
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of functions that use this storage and do not depend on each other, in their
         order. Where answers take long, as in an object store, all are under way at once, in several
-        threads, and the first error is raised when all have ended. Elsewhere they run one after the
-        other, and none begins after one has failed.
+        threads. The first error is then raised when all have ended. Elsewhere they run one after
+        the other, and none begins after one has failed.
         """
         return in_turn(requests)
 
@@ -201,8 +205,8 @@ def delete_each(
     for path in paths:
         try:
             delete(path)
-        except (StorageError, InvalidOption) as why:
-            failed[path] = why
+        except (StorageError, InvalidOption) as error:
+            failed[path] = error
     return failed
 
 
@@ -212,16 +216,16 @@ def files_of(storage: Storage, folder: str) -> list[FileStat]:
 
 
 def delete_below(storage: Storage, folder: str, last: Sequence[str] = ()) -> None:
-    """Deletes a folder with all that is in it, but nothing behind links; the folders `last` go
-    last. Raises `StorageError` for the first file that stays.
+    """Deletes a folder with all that is in it, but nothing behind links. The folders `last` are
+    deleted last. Raises `StorageError` for the first file that cannot be deleted.
     """
     names = storage.list_folders(folder) if last or storage.has_folders else []
-    first = (one for one in names if one not in last and not storage.is_link(f"{folder}/{one}"))
+    first = (name for name in names if name not in last and not storage.is_link(f"{folder}/{name}"))
     for name in (*first, *last):
         delete_below(storage, f"{folder}/{name}")
     for page in storage.list_below(folder):
-        for why in storage.delete_all([one.path for one in page]).values():
-            raise why
+        for error in storage.delete_all([file.path for file in page]).values():
+            raise error
     if storage.has_folders:
         storage.delete(folder)
 
@@ -261,11 +265,12 @@ def read_if_there(read: Callable[..., bytes], *arguments: Any) -> bytes | None:
 def check_size(path: str, size: int, limit: int) -> None:
     """Raises `CorruptMetadata` for a file of more than `limit` bytes."""
     if size > limit:
-        most = (
-            f"files of its kind have at most {limit:,}. It was not read. Restore it from a backup."
+        raise CorruptMetadata(
+            f"{path} has {size:,} bytes, so it is not what it should be: "
+            f"files of its kind have at most {limit:,}. It was not read. "
+            "Restore it from a backup.",
+            path=path,
         )
-        text = f"{path} has {size:,} bytes, so it is not what it should be: {most}"
-        raise CorruptMetadata(text, path=path)
 
 
 def parents(path: str) -> Iterator[str]:
@@ -286,9 +291,9 @@ class FileSink(Protocol):
 
 
 class Bundle:
-    """Holds files back, up to 16 MiB of them, to write them with fewer syncs: nothing refers to any
-    before all exist. They can be relied on only after `flush` has returned. A bundle dropped before
-    may leave some of them, or none.
+    """Holds files back, up to 16 MiB of them, to write them with fewer syncs. Nothing may refer to
+    any of them before all exist. The files can be relied on only after `flush` has returned. If the
+    bundle is dropped before, some of them may exist, or none.
     """
 
     __slots__ = ("_files", "_held", "_in_doubt", "_storage")
@@ -296,7 +301,7 @@ class Bundle:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: dict[str, bytes] = {}
-        self._held = 0
+        self._held = 0  # bytes
         self._in_doubt = False  # a flush that failed may have left files
 
     def write(self, path: str, data: bytes) -> None:
@@ -309,7 +314,7 @@ class Bundle:
             self.flush()
 
     def drop(self, path: str) -> bool:
-        """Forgets a file that is still held. Returns whether it was, and nothing of it was sent."""
+        """Forgets a file that is still held. Returns whether it was, with nothing of it sent."""
         data = self._files.pop(path, None)
         self._held -= len(data or b"")
         return data is not None and not self._in_doubt
@@ -321,7 +326,9 @@ class Bundle:
         if self._files:
             self._in_doubt = True
             self._storage.write_all([*self._files.items()])
-        self._files, self._held, self._in_doubt = {}, 0, False
+        self._files = {}
+        self._held = 0
+        self._in_doubt = False
 
 
 class HeldOutputs:

@@ -1,7 +1,7 @@
 """A branch of a table as a storage: its own metadata, and all other files, which it shares
-(table-kinds.md §6). What opens a table over such a view reads and writes that branch. The folders
-of a branch are in `branch/branch-<name>/`. Besides those of Java that is our own one, so each
-branch has its own streams.
+(table-kinds.md §6). A table that is opened over such a view reads and writes that branch. The
+folders of a branch are in `branch/branch-<name>/`: those that Java has there, and this package's
+own one. So each branch has its own streams.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
 from paimon_stream.errors import InvalidOption, PaimonStreamError
@@ -45,92 +45,129 @@ _LONGEST: Final = 240
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
-class StorageView:
-    """Shows `whole`, and perhaps other storages, under other paths. The method `_there` of a
-    subclass says in which storage a path is, how it begins there, and how here instead.
+class Place(NamedTuple):
+    """Where a file is that a view shows under some path.
+
+    Attributes:
+        storage: the storage that has the file.
+        there: how the path begins in that storage, in place of `here`.
+        here: how the path begins in the view.
     """
 
-    __slots__ = ("whole",)
-    whole: Storage
+    storage: Storage
+    there: str = ""
+    here: str = ""
+
+    def path_there(self, path: str) -> str:
+        """The path in the storage, of a path in the view."""
+        return self.there + path[len(self.here) :]
+
+    def path_here(self, path: str) -> str:
+        """The path in the view, of a path in the storage."""
+        return self.here + path.removeprefix(self.there)
+
+
+class StorageView:
+    """Shows `base`, and perhaps other storages, under other paths. The method `_place` of a
+    subclass says where a path is.
+    """
+
+    __slots__ = ("base",)
+    base: Storage
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write_all", "delete_all"):
             return partial(self._all, name)
         if name not in BY_PATH:
-            return getattr(self.whole, name)
+            return getattr(self.base, name)
 
-        def call(path: str, *others: Any, **named: Any) -> Any:
-            storage, there, here = self._there(path)
-            found = getattr(storage, name)(there + path[len(here) :], *others, **named)
-            if there == here:
-                return found
-            back = partial(_moved, there, here)
-            return map(back, found) if name == "list_below" else back(found)
+        def call(path: str, *arguments: Any, **named_arguments: Any) -> Any:
+            place = self._place(path)
+            result = getattr(place.storage, name)(
+                place.path_there(path), *arguments, **named_arguments
+            )
+            if place.there == place.here:
+                return result
+            back = partial(_with_path_here, place)
+            return map(back, result) if name == "list_below" else back(result)
 
         return call
 
     def _all(self, name: str, items: Sequence[Any]) -> dict[str, PaimonStreamError]:
         """Calls the method of each storage once, with its paths, or pairs of path and content."""
-        found: dict[str, tuple[Storage, dict[str, str], list[Any]]] = {}
+        groups: dict[str, _Group] = {}
         for item in items:
             path = item if isinstance(item, str) else item[0]
-            storage, there, here = self._there(path)
-            moved = there + path[len(here) :]
-            _, paths, group = found.setdefault(here, (storage, {}, []))
-            paths[moved] = path
-            group.append(moved if item is path else (moved, item[1]))
-        failed = self.whole.together(
-            [partial(getattr(one, name), group) for one, _, group in found.values()]
+            place = self._place(path)
+            path_there = place.path_there(path)
+            group = groups.setdefault(place.here, _Group(place.storage, {}, []))
+            group.paths_here[path_there] = path
+            group.items.append(path_there if item is path else (path_there, item[1]))
+        failures_of_groups = self.base.together(
+            [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )
-        of_paths = zip(found.values(), failed, strict=True)
-        return {
-            paths[one]: why
-            for (_, paths, _), wrong in of_paths
-            for one, why in (wrong or {}).items()
-        }
+        failed: dict[str, PaimonStreamError] = {}
+        for group, failures in zip(groups.values(), failures_of_groups, strict=True):
+            for path_there, error in (failures or {}).items():
+                failed[group.paths_here[path_there]] = error
+        return failed
 
 
-def _moved(there: str, here: str, found: Any) -> Any:
-    if isinstance(found, list):
-        return [_moved(there, here, one) for one in found]
-    return (
-        replace(found, path=here + found.path.removeprefix(there))
-        if isinstance(found, FileStat)
-        else found
-    )
+class _Group(NamedTuple):
+    """What one storage is asked for at once.
+
+    Attributes:
+        storage: the storage.
+        paths_here: the paths in the view, by those in the storage.
+        items: the paths in the storage, or pairs of path and content.
+    """
+
+    storage: Storage
+    paths_here: dict[str, str]
+    items: list[Any]
+
+
+def _with_path_here(place: Place, result: Any) -> Any:
+    """The result of a storage's method, with the paths of the view in its `FileStat`s."""
+    if isinstance(result, list):
+        return [_with_path_here(place, entry) for entry in result]
+    if isinstance(result, FileStat):
+        return replace(result, path=place.path_here(result.path))
+    return result
 
 
 class BranchStorage(StorageView):
-    """The files of one branch of the table in `whole`. Callers see it as a `Storage`
+    """The files of one branch of the table in `base`. Callers see it as a `Storage`
     (`branch_storage`).
     """
 
     __slots__ = ("branch", "folder")
 
-    def __init__(self, whole: Storage, branch: str) -> None:
-        self.whole = whole
+    def __init__(self, base: Storage, branch: str) -> None:
+        self.base = base
         self.branch = branch
         self.folder = branch_folder(branch)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BranchStorage, (self.whole, self.branch)
+        return BranchStorage, (self.base, self.branch)
 
     @property
     def location(self) -> str:
         """The location that opens the branch."""
-        return f"{self.whole.location}{_MARK}{self.branch}"
+        return f"{self.base.location}{_MARK}{self.branch}"
 
     def is_noted(self) -> bool:
         """Whether the branch is being made or deleted."""
-        return is_noted(self.whole, self.branch)
+        return is_noted(self.base, self.branch)
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
-        return self.whole, self.folder if path.partition("/")[0] in _OWN else "", ""
+    def _place(self, path: str) -> Place:
+        is_own = path.partition("/")[0] in _OWN
+        return Place(self.base, there=self.folder if is_own else "")
 
 
-def branch_storage(whole: Storage, branch: str) -> Storage:
-    """The branch of the table in `whole`."""
-    return cast(Storage, BranchStorage(whole, branch))
+def branch_storage(table: Storage, branch: str) -> Storage:
+    """The branch of the table in `table`."""
+    return cast(Storage, BranchStorage(table, branch))
 
 
 def branch_of(storage: Storage) -> str:
@@ -140,7 +177,7 @@ def branch_of(storage: Storage) -> str:
 
 def whole_of(storage: Storage) -> Storage:
     """The table's folder with all branches, whichever of them the storage shows."""
-    return storage.whole if isinstance(storage, BranchStorage) else storage
+    return storage.base if isinstance(storage, BranchStorage) else storage
 
 
 def is_served(storage: Storage) -> bool:
@@ -154,7 +191,7 @@ def branch_folder(branch: str) -> str:
 
 
 def branch_names(storage: Storage) -> list[str]:
-    """The names of all branches but main, of which one may be half made or half deleted."""
+    """The names of all branches but main. One of them may be half made or half deleted."""
     names = whole_of(storage).list_folders(_FOLDER)
     return [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
 
@@ -167,37 +204,44 @@ def branch_note(branch: str) -> str:
 
 
 def older_branch_note(branch: str) -> str:
-    """Where releases up to 0.1.0 wrote that file; commit user `branch-<name>` has a folder there."""
+    """Where releases up to 0.1.0 wrote it; commit user `branch-<name>` has a folder there."""
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 
 
-def notes_of_branch(whole: Storage, branch: str) -> list[str]:
+def notes_of_branch(table: Storage, branch: str) -> list[str]:
     """The files that say that the branch is being made or deleted, also those of earlier releases.
-    Folders of commit users are none. Raises `StorageError`.
+    Folders of commit users are not among them. Raises `StorageError`.
     """
-    wanted = (branch_note(branch), older_branch_note(branch))
-    return [one.path for one in whole.list_files(_OWN_FOLDER, _FOLDER) if one.path in wanted]
+    notes = (branch_note(branch), older_branch_note(branch))
+    return [file.path for file in table.list_files(_OWN_FOLDER, _FOLDER) if file.path in notes]
 
 
-def is_noted(whole: Storage, branch: str) -> bool:
+def is_noted(table: Storage, branch: str) -> bool:
     """Whether the branch is being made or deleted. One request. Raises `StorageError`."""
-    return bool(notes_of_branch(whole, branch))
+    return bool(notes_of_branch(table, branch))
 
 
-def check_is_main(storage: Storage, why: str) -> None:
-    """Raises `InvalidOption` for a branch other than main. `why` ends the message."""
+def check_is_main(storage: Storage, reason: str) -> None:
+    """Raises `InvalidOption` for a branch other than main. `reason` says in the message why main is
+    needed.
+    """
     if branch_of(storage) != MAIN:
-        text = f"{storage.location} is a branch: {why}. Nothing was changed."
-        raise InvalidOption(text, option="branch", table=storage.location)
+        raise InvalidOption(
+            f"{storage.location} is a branch: {reason}. Nothing was changed.",
+            option="branch",
+            table=storage.location,
+        )
 
 
 def check_branch(name: str, location: str) -> None:
     """Raises `InvalidOption` for a name that no branch may have (table-kinds.md R6.1)."""
     if _NO_NAME.search(name) or len(name.encode("utf-8", "replace")) > _LONGEST:
-        rule = "It is neither empty nor main nor only digits, fits into the name of a file, and has no blank"
-        cure = "and none of / \\ $ ? #. Nothing was changed. Take another name."
-        text = f"the name of the branch is not allowed. {rule} {cure}"
-        raise InvalidOption(text, option="branch").of_table(location)
+        raise InvalidOption(
+            "the name of the branch is not allowed. It is neither empty nor main nor only digits, "
+            "fits into the name of a file, and has no blank and none of / \\ $ ? #. "
+            "Nothing was changed. Take another name.",
+            option="branch",
+        ).of_table(location)
 
 
 def split_location(location: str) -> tuple[str, str | None]:
@@ -217,20 +261,25 @@ def with_branch(location: Any, branch: str | None) -> Any:
     """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another
     branch's location.
     """
-    if (
-        branch is None
-        or not isinstance(location, str | os.PathLike)
-        or not (text := os.fspath(location)).strip()
-    ):
+    if branch is None or not isinstance(location, str | os.PathLike):
+        return location
+    path = os.fspath(location)
+    if not path.strip():
         return location  # `open_storage` judges it
-    shown = shown_location(text)
+    shown = shown_location(path)
     Arguments(shown).text("branch", branch)
-    if split_location(text)[0] != text:
-        if (named := split_location(text)[1] or MAIN) != branch:
-            why = f"{shown} is branch {named!r}, and branch {branch!r} is given. Give one of them."
-            raise InvalidOption(why, option="branch", table=shown)
+    table, branch_in_path = split_location(path)
+    if table != path:
+        if (branch_in_path or MAIN) != branch:
+            raise InvalidOption(
+                f"{shown} is branch {branch_in_path or MAIN!r}, and branch {branch!r} is given. "
+                "Give one of them.",
+                option="branch",
+                table=shown,
+            )
         return location
     if branch == MAIN:
         return location
     check_branch(branch, shown)
-    return f"{text.rstrip('/')}{_MARK}{quote(branch, safe='') if scheme_of(text) == 'file' else branch}"
+    name = quote(branch, safe="") if scheme_of(path) == "file" else branch
+    return f"{path.rstrip('/')}{_MARK}{name}"

@@ -43,9 +43,9 @@ class LocalStorage(Storage):
     """A folder of the local file system. It need not exist: reads find nothing, and the first write
     creates it. Raises `InvalidOption` for an empty root.
 
-    With `unsafe_single_writer`, files get their final names at once where hard links are
-    unsupported, instead of `NotAtomic`. Readers, and a kill, may then find half a file, so this is
-    safe only for one writer at a time.
+    Where hard links are not supported, `put_if_absent` raises `NotAtomic`. With
+    `unsafe_single_writer`, files get their final names at once there. Readers may then find half a
+    file, and a kill may leave one. So this is safe only for one writer at a time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
     '/tmp/warehouse/db.db/orders'
@@ -133,27 +133,34 @@ class LocalStorage(Storage):
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
-        found = []
+        files = []
         for entry in self._entries(folder, prefix):
-            try:  # contexts only where needed, because folders may hold very many files
+            # Contexts are made only where they are needed, because folders may hold very many
+            # files.
+            try:
                 if entry.is_file():
-                    found.append(
-                        _file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat())
-                    )
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    files.append(_file_stat(path, entry.stat()))
             except OSError as failed:
                 if failed.errno in NO_SUCH_FILE:
                     continue
                 with os_files.reading(entry.path):
                     raise
-        return sorted(found, key=_PATH)  # all are in one folder, so this sorts by name
+        return sorted(files, key=_PATH)  # all are in one folder, so this sorts by name
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files that `list_files` finds, sorted."""
-        return sorted(one.name for one in self._entries(folder, prefix) if _is(one.is_file, one))
+        return sorted(
+            entry.name
+            for entry in self._entries(folder, prefix)
+            if _is_of_kind(entry, entry.is_file)
+        )
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
-        return sorted(one.name for one in self._entries(folder, "") if _is(one.is_dir, one))
+        return sorted(
+            entry.name for entry in self._entries(folder, "") if _is_of_kind(entry, entry.is_dir)
+        )
 
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a
@@ -177,14 +184,15 @@ class LocalStorage(Storage):
         """Renames a folder in one step. Raises `StorageError` if it is missing, or the target
         exists and has files.
         """
-        with os_files.writing(full := self._full(target)):
+        full = self._full(target)
+        with os_files.writing(full):
             os.rename(self._full(source), full)
         os_files.sync_folder_of(full)
 
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link."""
         self._full(path)
-        return any(os.path.islink(f"{self.root}/{one}") for one in (path, *parents(path)))
+        return any(os.path.islink(f"{self.root}/{above}") for above in (path, *parents(path)))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A buffered stream for a new file; see `Storage.open_output`. The name is taken at
@@ -227,16 +235,19 @@ class LocalStorage(Storage):
                 os.unlink(temporary)
 
     def _judge_link(self, refused: OSError, full: str, data: bytes) -> PutResult:
+        """The result of a put after its hard link was refused."""
         if isinstance(refused, FileExistsError):
             return PutResult.EXISTS
         if refused.errno not in _NO_LINKS:
             raise os_files.translated(refused, full, "create") from None
         if self.unsafe_single_writer:
             return _put_exclusively(full, data)
-        alone = "if nobody else ever writes this table, set paimon-stream.unsafe-single-writer=true"
-        cure = f"Use a location that has them, or, {alone}."
-        text = f"Cannot create {full} atomically: this file system has no hard links. {cure}"
-        raise NotAtomic(text, path=full) from None
+        raise NotAtomic(
+            f"Cannot create {full} atomically: this file system has no hard links. "
+            "Use a location that has them, or, if nobody else ever writes this table, "
+            "set paimon-stream.unsafe-single-writer=true.",
+            path=full,
+        ) from None
 
 
 def _without_waiting(full: str, flags: int) -> int:
@@ -244,22 +255,22 @@ def _without_waiting(full: str, flags: int) -> int:
     return os.open(full, flags | os.O_NONBLOCK)
 
 
-def _regular(full: str, found: os.stat_result) -> os.stat_result:
+def _regular(full: str, status: os.stat_result) -> os.stat_result:
     """The same status if it is that of a regular file."""
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder", full)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise NotFound(
             f"{full} is no file, but a pipe, a socket or a device, which is not read. Remove it.",
             path=full,
         )
-    return found
+    return status
 
 
-def _is(kind: Callable[[], bool], entry: os.DirEntry[str]) -> bool:
-    """What `kind` says of an entry; False for a link that leads nowhere."""
+def _is_of_kind(entry: os.DirEntry[str], is_kind: Callable[[], bool]) -> bool:
+    """What a method of the entry says, such as `is_file`; False for a link that leads nowhere."""
     try:
-        return kind()
+        return is_kind()
     except OSError as failed:
         if failed.errno in NO_SUCH_FILE:
             return False
@@ -275,8 +286,8 @@ def _is_missing(full: str) -> bool:
     return False
 
 
-def _file_stat(path: str, found: os.stat_result) -> FileStat:
-    return FileStat(path=path, size=found.st_size, modified_millis=found.st_mtime_ns // 1_000_000)
+def _file_stat(path: str, status: os.stat_result) -> FileStat:
+    return FileStat(path=path, size=status.st_size, modified_millis=status.st_mtime_ns // 1_000_000)
 
 
 def _put_exclusively(full: str, data: bytes) -> PutResult:
@@ -294,8 +305,8 @@ def _put_exclusively(full: str, data: bytes) -> PutResult:
 
 def _linked_nevertheless(temporary: str) -> bool:
     """Whether a link that reported an error was made after all. A network file system repeats a
-    request whose answer was lost, and the repetition reports "exists"; the link count shows it (man
-    2 open, O_EXCL).
+    request whose answer was lost, and the repetition reports "exists". The link count shows that
+    the link was made (man 2 open, O_EXCL).
     """
     try:
         return os.stat(temporary).st_nlink > 1
@@ -303,8 +314,7 @@ def _linked_nevertheless(temporary: str) -> bool:
         return False
 
 
-# -- deleting without following symbolic links
-# --------------------------------------------------------
+# -- deleting without following symbolic links -----------------------------------------------------
 #
 # A path is followed from one open folder to the next, and a link in it is refused. So nothing
 # outside the root is deleted, even if a folder is replaced by a link meanwhile. The root itself may
@@ -317,46 +327,51 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOE
 
 
 def delete_below(root: str, path: str) -> None:
-    """Deletes the file at the path below the root, or an empty folder. Of a symbolic link to a file
-    it deletes the link, never what the link points to. Does nothing for a folder that is not empty,
-    and for a link to a folder. Raises `StorageError` for a path through a symbolic link, and
+    """Deletes the file at the path below the root, or an empty folder. For a symbolic link to a
+    file it deletes the link, never what the link points to. Does nothing for a folder that is not
+    empty, and for a link to a folder. Raises `StorageError` for a path through a symbolic link, and
     `OSError`.
     """
     *folders, name = path.split("/")
-    at = os.open(root, _FOLDER)
+    parent = os.open(root, _FOLDER)
     try:
         for folder in folders:
-            inner = _inner(at, folder, f"{root}/{path}")
-            os.close(at)
-            at = inner
-        _delete(at, name)
+            inner = _inner(parent, folder, f"{root}/{path}")
+            os.close(parent)
+            parent = inner
+        _delete(parent, name)
     finally:
-        os.close(at)
+        os.close(parent)
 
 
-def _inner(at: int, folder: str, full: str) -> int:
+def _inner(parent: int, folder: str, full: str) -> int:
+    """Opens a folder inside the open folder `parent`. Raises `StorageError` for a symbolic link."""
     try:
-        return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+        return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     except OSError as failed:
-        if failed.errno in NO_SUCH_FILE and stat.S_ISLNK(_mode(at, folder)):
-            what = f"its folder {folder} is a symbolic link, and nothing is deleted through links"
-            cure = "Delete the file by hand, or move the folder to where the link is."
-            raise StorageError(f"Cannot delete {full}: {what}. {cure}", path=full) from None
+        if failed.errno in NO_SUCH_FILE and stat.S_ISLNK(_mode(parent, folder)):
+            raise StorageError(
+                f"Cannot delete {full}: its folder {folder} is a symbolic link, "
+                "and nothing is deleted through links. "
+                "Delete the file by hand, or move the folder to where the link is.",
+                path=full,
+            ) from None
         raise
 
 
-def _delete(at: int, name: str) -> None:
-    mode = _mode(at, name)
+def _delete(parent: int, name: str) -> None:
+    """Deletes a file, or an empty folder, in the open folder `parent`."""
+    mode = _mode(parent, name)
     if stat.S_ISDIR(mode):
         with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=at)
-    elif not (stat.S_ISLNK(mode) and stat.S_ISDIR(_mode(at, name, follow=True))):
-        os.unlink(name, dir_fd=at)
+            os.rmdir(name, dir_fd=parent)
+    elif not (stat.S_ISLNK(mode) and stat.S_ISDIR(_mode(parent, name, follow=True))):
+        os.unlink(name, dir_fd=parent)
 
 
-def _mode(at: int, name: str, *, follow: bool = False) -> int:
-    """The type and rights of a file; 0 if they are not known."""
+def _mode(parent: int, name: str, *, follow: bool = False) -> int:
+    """The type and rights of a file in the open folder `parent`; 0 if they are not known."""
     try:
-        return os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
+        return os.stat(name, dir_fd=parent, follow_symlinks=follow).st_mode
     except OSError:
         return 0

@@ -1,4 +1,4 @@
-"""Locations in object stores as users write them, and what of a location may be shown."""
+"""Locations in object stores as users write them, and the part of a location that may be shown."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ KIND_OF: Final = {
 
 SUPPORTED: Final = (
     "a local path, file:///path, s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
-    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or oss://bucket/path"
+    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path "
+    "or oss://bucket/path"
 )
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -36,8 +37,15 @@ _MOST_KEY: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A folder in an object store. `shown` is the location without credentials. `host` is Azure's,
-    empty if the location has none; `account` is its first part.
+    """A folder in an object store.
+
+    Attributes:
+        kind: the kind of store: `s3`, `gcs` or `azure`.
+        scheme: the location's scheme, in lower case.
+        shown: the location without credentials.
+        bucket: the bucket or container.
+        prefix: the folder's key in it, never empty.
+        host: Azure's, with the account as its first part; empty if the location has none.
     """
 
     kind: str
@@ -55,28 +63,25 @@ class StoreLocation:
 
 def scheme_of(location: str) -> str:
     """The scheme in lower case, empty for a plain path."""
-    found = _SCHEME.match(location)
-    return found[1].lower() if found else ""
+    scheme = _SCHEME.match(location)
+    return scheme[1].lower() if scheme else ""
 
 
 def shown_location(location: str) -> str:
     """The location without user, password, query and fragment."""
-    scheme, colon, rest = location.partition(":")
+    scheme, colon, address = location.partition(":")
     if not _SCHEME.match(location):
-        return scheme + colon + re.sub(r"^//[^/@]*@", "//", rest)
-    rest = re.split(r"[?#]", rest, maxsplit=1)[0]
-    if not rest.startswith("//"):
-        return scheme + colon + rest
-    host, slash, path = rest[2:].partition("/")
+        return scheme + colon + re.sub(r"^//[^/@]*@", "//", address)
+    address = re.split(r"[?#]", address, maxsplit=1)[0]
+    if not address.startswith("//"):
+        return scheme + colon + address
+    host, slash, path = address[2:].partition("/")
     user, _, machine = host.rpartition("@")
     if scheme.lower() in _AT_ACCOUNT and ":" not in host:
-        return scheme + colon + rest  # before its @ is the container
+        return scheme + colon + address  # before its @ is the container
     if ":" in machine and (not _PORT.fullmatch(machine) or (not user and "@" in path)):
-        machine, slash, path = (
-            path.rpartition("@")[2],
-            "",
-            "",
-        )  # the password's own '/' seems to end the host
+        # A '/' of the password seems to end the host. What follows the last '@' is shown.
+        return f"{scheme}{colon}//{path.rpartition('@')[2]}"
     return f"{scheme}{colon}//{machine}{slash}{path}"
 
 
@@ -85,33 +90,48 @@ def store_location(location: str) -> StoreLocation:
     percent-decoded, and empty parts of a path count as nothing, as in Java. Raises `InvalidOption`,
     and `UnsupportedFeature` for a bucket that cannot hold a table.
     """
-    scheme, shown = scheme_of(location), shown_location(location)
-    rest = location.partition(":")[2]
-    if not rest.startswith("//"):
-        raise _invalid(shown, f"A location of {scheme} has two slashes: {_example(scheme)}")
-    netloc, _, path = rest[2:].partition("/")
-    bucket, at, host = netloc.partition("@") if scheme in _AT_ACCOUNT else (netloc, "", "")
-    if "@" in (host if at else bucket) or ":" in netloc:
-        cure = f"Give {_example(scheme)}, and credentials and the endpoint as storage options"
-        text = f"A location holds no user, password or port. {cure}"
-        raise _invalid(shown, text)
-    if re.search("[?#]", rest):
+    scheme = scheme_of(location)
+    shown = shown_location(location)
+    address = location.partition(":")[2]
+    if not address.startswith("//"):
+        raise _invalid(shown, f"A location of {scheme} has two slashes: {_example(scheme)}.")
+    netloc, _, path = address[2:].partition("/")
+    at_account = scheme in _AT_ACCOUNT and "@" in netloc
+    bucket = netloc
+    host = ""
+    if at_account:
+        bucket, _, host = netloc.partition("@")
+    if "@" in bucket or "@" in host or ":" in netloc:
         raise _invalid(
-            shown, "A location holds no query and no '#'. Give credentials as storage options"
+            shown,
+            "A location holds no user, password or port. "
+            f"Give {_example(scheme)}, and credentials and the endpoint as storage options.",
         )
-    if not _BUCKET.fullmatch(bucket) or (at and not _HOST.fullmatch(host)):
-        raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}")
+    if re.search("[?#]", address):
+        raise _invalid(
+            shown, "A location holds no query and no '#'. Give credentials as storage options."
+        )
+    if not _BUCKET.fullmatch(bucket) or (at_account and not _HOST.fullmatch(host)):
+        raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}.")
     if bucket.endswith("--x-s3"):
-        text = f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. Use another bucket."
-        raise UnsupportedFeature(text, location=shown)
+        raise UnsupportedFeature(
+            f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. "
+            "Use another bucket.",
+            location=shown,
+        )
     parts = [part for part in path.split("/") if part]
     if not parts:
         raise _invalid(
-            shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}"
+            shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}."
         )
-    kind, prefix = KIND_OF[scheme], _checked_key(KIND_OF[scheme], parts, shown)
+    kind = KIND_OF[scheme]
     return StoreLocation(
-        kind=kind, scheme=scheme, shown=shown.rstrip("/"), bucket=bucket, prefix=prefix, host=host
+        kind=kind,
+        scheme=scheme,
+        shown=shown.rstrip("/"),
+        bucket=bucket,
+        prefix=_checked_key(kind, parts, shown),
+        host=host,
     )
 
 
@@ -119,26 +139,30 @@ def _checked_key(kind: str, parts: list[str], shown: str) -> str:
     key = "/".join(parts)
     if kind == "azure" and "\\" in key:
         raise _invalid(
-            shown, "Azure takes a backslash for a slash. Give it with slashes, or rename the folder"
+            shown,
+            "Azure takes a backslash for a slash. Give it with slashes, or rename the folder.",
         )
     if any(part in (".", "..") for part in parts):
-        raise _invalid(shown, "A key has no '.' or '..' between slashes. Give the path in full")
+        raise _invalid(shown, "A key has no '.' or '..' between slashes. Give the path in full.")
     if not key.isprintable():
         raise _invalid(
-            repr(shown), "Its path holds characters that cannot be printed. Rename the folder"
+            repr(shown), "Its path holds characters that cannot be printed. Rename the folder."
         )
     size = len(key.encode())
     if size > _MOST_KEY:
-        text = f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one"
-        raise _invalid(shown, text)
+        raise _invalid(
+            shown,
+            f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. "
+            "Use a shorter one.",
+        )
     return key
 
 
 def _example(scheme: str) -> str:
     if scheme in _AT_ACCOUNT:
         return f"{scheme}://container@account.dfs.core.windows.net/path"
-    return f"{scheme}://{'container' if scheme == 'az' else 'bucket'}/path"
+    return "az://container/path" if scheme == "az" else f"{scheme}://bucket/path"
 
 
-def _invalid(shown: str, why: str) -> PaimonStreamError:
-    return InvalidOption(f"The location is {shown}. {why}.", location=shown)
+def _invalid(shown: str, problem: str) -> PaimonStreamError:
+    return InvalidOption(f"The location is {shown}. {problem}", location=shown)

@@ -1,6 +1,6 @@
-"""A storage in this process's memory: a public double for tests, which fulfils the whole contract,
-and the storage of `memory://` tables. Other processes, such as Spark's Python workers, see an empty
-one.
+"""A storage in this process's memory. It is a public double for tests, which fulfils the whole
+contract, and the storage of `memory://` tables. Other processes, such as Spark's Python workers,
+see an empty one.
 """
 
 import io
@@ -50,10 +50,12 @@ _PRIVATE: Final = "private-"
 
 
 def _shared_store(name: str, clock: Clock | None) -> _Store:
+    """The store of that name. If there is none yet, it is made with this clock."""
     with _REGISTRY_LOCK:
         store = _ALIVE.get(name)
         if store is None:
-            store = _ALIVE[name] = _Store(clock or system().clock)
+            store = _Store(clock or system().clock)
+            _ALIVE[name] = store
         if not name.startswith(_PRIVATE):
             _NAMED[name] = store
         return store
@@ -63,8 +65,12 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
 class MemoryStorage(Storage):
     """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process
     sees them, and so do pickled copies. Without a name, only copies share them, as long as there
-    are any. `root` is a folder inside. `clock` gives modification times; that of the first storage
-    of a name counts.
+    are any.
+
+    Args:
+        name: what the storages that share files have in common; None for a new, private name.
+        root: the folder inside that this storage shows.
+        clock: gives modification times. That of the first storage of a name counts.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
@@ -104,7 +110,9 @@ class MemoryStorage(Storage):
             self._store.folders.clear()
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`, and `CorruptMetadata`."""
+        """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than
+        `limit` bytes.
+        """
         data = self._file(path).data
         if len(data) > limit:
             check_size(f"{self.location}/{path}", len(data), limit)
@@ -152,7 +160,7 @@ class MemoryStorage(Storage):
         start = f"{start}/" if start else ""
         with self._store.lock:
             inside = [path[len(start) :] for path in self._store.folders if path.startswith(start)]
-        names = {rest.partition("/")[0] for rest in inside}
+        names = {path.partition("/")[0] for path in inside}
         return sorted(name for name in names if name and not name.startswith("."))
 
     def stat(self, path: str) -> FileStat:
@@ -221,7 +229,7 @@ class MemoryStorage(Storage):
 
 
 class _Stream(io.BytesIO):
-    """Keeps its content when it is closed, by whomever."""
+    """Keeps its content when it is closed, whoever closes it."""
 
     content: bytes = b""
 

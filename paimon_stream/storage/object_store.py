@@ -11,7 +11,6 @@ object (stores.md §4): another writer may have been first, an earlier try may h
 without an answer, or another request for the key is under way and nothing was written.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -34,32 +33,36 @@ from paimon_stream.storage.store_client import Client, Handle, client_of, is_rig
 from paimon_stream.storage.store_errors import Request as Asked
 from paimon_stream.storage.store_files import Upload, open_source
 from paimon_stream.storage.store_open import StoreSettings
-from paimon_stream.storage.together import Request, Tally, at_once
+from paimon_stream.storage.together import Request, RequestTally, at_once
 
 T = TypeVar("T")
 
 _PAGE: Final = 1000
 """The most keys that S3 lists or deletes with one request."""
 _CONFLICTS: Final = 5
+"""How often a put is repeated that meets another request for its key."""
 _WAIT_MILLIS: Final = 50
 _LARGE: Final = 1 << 20
 _MOST_KEY_BYTES: Final = 1024
 _KINDS: Final = {"read": "GET", "head": "HEAD", "list": "LIST", "delete": "DELETE"}
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-_NAME: Final = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectStorage(Storage):
     """A folder in a bucket. The store is opened when it is first used, in each process. A pickle
-    holds the settings with their secrets, which executors need; `repr` does not. `tally` counts
-    what this object sends.
+    holds the settings with their secrets, which executors need; `repr` does not.
+
+    Attributes:
+        settings: what opens the store.
+        runtime: the clock and the dice by which requests are repeated.
+        tally: counts what this object sends.
     """
 
     has_folders = False
     settings: StoreSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
-    tally: Tally = field(default_factory=Tally, kw_only=True, compare=False)
+    tally: RequestTally = field(default_factory=RequestTally, kw_only=True, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.settings, is_right(self.settings))
@@ -76,26 +79,26 @@ class ObjectStorage(Storage):
         """The whole content. Raises `NotFound`, and `CorruptMetadata` before the body is read."""
         full = f"{self.location}/{path}"
 
-        def body(found: Any) -> bytes:
-            check_size(full, int(found.meta["size"]), limit)
-            return bytes(found.bytes())
+        def body(answer: Any) -> bytes:
+            check_size(full, int(answer.meta["size"]), limit)
+            return bytes(answer.bytes())
 
         return self.get(path, body)
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file."""
-        why = None
+        conflict = None
         for attempt in range(_CONFLICTS):
             try:
                 return self._put("write", path, data, "overwrite", _handle_for(data))
             except errors.AlreadyExists as busy:  # another request for the key is under way
-                why = busy
+                conflict = busy
                 self._wait(attempt)
             except errors.NoSpace as full:
                 if self._held(path, full) != data:
                     raise
                 return None
-        raise _unknown("write", f"{self.settings.location}/{path}", why)
+        raise _unknown("write", f"{self.location}/{path}", conflict)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Writes the files in parallel; a path's last content counts. Raises the first error when
@@ -107,59 +110,67 @@ class ObjectStorage(Storage):
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
-        """Creates the file, or leaves an existing one unchanged. With `repeated`, for names that
-        only one writer uses, the client repeats a failed request, and an object with the same bytes
-        counts as created. Without, each failure of unknown effect is raised (`Unavailable`),
-        because only the caller knows what a repetition means.
+        """Creates the file, or leaves an existing one unchanged.
+
+        Args:
+            path: the file.
+            data: its content.
+            repeated: for names that only one writer uses. The client then repeats a failed request,
+                and an object with the same bytes counts as created. Without it, each failure of
+                unknown effect is raised, because only the caller knows what a repetition means.
+
+        Raises:
+            Unavailable: it is unknown whether the file was created.
+            NoSpace: the store is full, and there is no such object.
         """
-        sent, handle = repeated, _handle_for(data) if repeated else Handle.ONCE
-        why: errors.PaimonStreamError | None = None
+        handle = _handle_for(data) if repeated else Handle.ONCE
+        sent_before = repeated  # so an object that is there may be of an earlier request
+        refusal: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
             try:
                 self._put("create", path, data, "create", handle)
                 return PutResult.CREATED
             except errors.Unavailable:
                 if not repeated and self.client.right:
-                    # Waits for the store, so that the caller, who counts repetitions, repeats only
-                    # once.
+                    # This waits for the store, so that the caller, who counts repetitions, repeats
+                    # only once.
                     with suppress(errors.PaimonStreamError):
                         self.head(path)
                 raise
             except (errors.AlreadyExists, errors.NoSpace) as refused:
-                why = refused
+                refusal = refused
                 held = self._held(path, refused)
+            is_full = isinstance(refusal, errors.NoSpace)
             if held is not None:
-                ours = held == data and (sent or isinstance(why, errors.NoSpace))
-                return PutResult.CREATED if ours else PutResult.EXISTS
-            if isinstance(why, errors.NoSpace):
-                raise why
-            sent = True
+                is_ours = held == data and (sent_before or is_full)
+                return PutResult.CREATED if is_ours else PutResult.EXISTS
+            if is_full:
+                raise refusal
+            sent_before = True
             if attempt < _CONFLICTS:
                 self._wait(attempt)
-        raise _unknown("create", f"{self.settings.location}/{path}", why)
+        raise _unknown("create", f"{self.location}/{path}", refusal)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
-        start, found = self.listed(folder)
-        named = (
-            (one["path"][len(start) :], one)
-            for one in found["objects"]
-            if one["path"].startswith(start)
+        start, listing = self.listed(folder)
+        objects = {
+            entry["path"][len(start) :]: entry
+            for entry in listing["objects"]
+            if entry["path"].startswith(start)
+        }
+        names = sorted(
+            name
+            for name in objects
+            if name.startswith(prefix) and (prefix or not name.startswith("."))
         )
-        kept = [
-            one
-            for one in named
-            if one[0].startswith(prefix) and (prefix or not one[0].startswith("."))
-        ]
-        return [
-            _file_stat(f"{folder}/{name}" if folder else name, one)
-            for name, one in sorted(kept, key=_NAME)
-        ]
+        above = f"{folder}/" if folder else ""
+        return [_file_stat(above + name, objects[name]) for name in names]
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
-        start, found = self.listed(folder)
-        names = {key[len(start) :].rstrip("/") for key in found["common_prefixes"]}
+        start, listing = self.listed(folder)
+        names = {key[len(start) :].rstrip("/") for key in listing["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
@@ -168,27 +179,27 @@ class ObjectStorage(Storage):
         key.
         """
         key = self.key(folder) if folder else self.settings.prefix
-        start, above = f"{key}/", f"{folder}/" if folder else ""
+        start = f"{key}/"
+        above = f"{folder}/" if folder else ""
         last: str | None = None
         stream: Any = None
 
-        def following(obstore: Any, store: Any) -> Any:
+        def next_page(obstore: Any, store: Any) -> Any:
             nonlocal stream
-            source, stream = stream, None  # one that fails is not used again
-            source = source or obstore.list(store, prefix=key, offset=last, chunk_size=_PAGE)
-            found = next(source, None)
+            source = stream
+            stream = None  # a listing that fails is not used again
+            if source is None:
+                source = obstore.list(store, prefix=key, offset=last, chunk_size=_PAGE)
+            page = next(source, None)
             stream = source
-            return found
+            return page
 
-        while page := self.ask("list", folder, following):
+        while page := self.ask("list", folder, next_page):
             last = page[-1]["path"]
-            named = (
-                (one["path"][len(start) :], one) for one in page if one["path"].startswith(start)
-            )
             yield [
-                _file_stat(above + name, one)
-                for name, one in named
-                if name and "/." not in f"/{name.rpartition('/')[0]}"
+                _file_stat(above + entry["path"][len(start) :], entry)
+                for entry in page
+                if _is_shown_below(start, entry["path"])
             ]
 
     def stat(self, path: str) -> FileStat:
@@ -208,11 +219,14 @@ class ObjectStorage(Storage):
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
         every = dict.fromkeys(paths)
-        failed = delete_each(self.key, every)  # deletes nothing: finds the paths that are no keys
+        # This deletes nothing. It finds the paths that are no keys.
+        failed = delete_each(self.key, every)
         good = [path for path in every if path not in failed]
         groups = [good[start : start + _PAGE] for start in range(0, len(good), _PAGE)]
-        for found in self.together([partial(self._deleted_together, group) for group in groups]):
-            failed.update(found)
+        for failed_of_group in self.together(
+            [partial(self._deleted_together, group) for group in groups]
+        ):
+            failed.update(failed_of_group)
         return failed
 
     def is_link(self, path: str) -> bool:
@@ -238,15 +252,16 @@ class ObjectStorage(Storage):
         keys = [self.key(path) for path in paths]
         try:
             self.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
-        except (errors.StorageError, errors.InvalidOption) as why:
-            if isinstance(why, errors.Unavailable) or why.context.get("status") in (401, 403):
-                return dict.fromkeys(paths, why)  # it is the same for all
+        except (errors.StorageError, errors.InvalidOption) as refused:
+            is_denied = refused.context.get("status") in (401, 403)
+            if isinstance(refused, errors.Unavailable) or is_denied:
+                return dict.fromkeys(paths, refused)  # it is the same for all
             return self._deleted_alone(paths)
         return {}
 
     def _deleted_alone(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
-        found = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
-        return {path: why for one in found for path, why in one.items()}
+        failures = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
+        return {path: error for failed in failures for path, error in failed.items()}
 
     @property
     def client(self) -> Client:
@@ -261,26 +276,39 @@ class ObjectStorage(Storage):
         """
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
-        why, cure = None, "Use another name."
         if _CONTROL.search(key):
-            why = "has a control character, or bytes that are no text"
-        elif len(key.encode()) > _MOST_KEY_BYTES:
-            why = f"makes a key of {len(key.encode()):,} bytes, and a store takes {_MOST_KEY_BYTES:,} at most"
-            cure = "Use a shorter location."
-        elif self.settings.kind == "azure" and "\\" in path:
-            why = "has a backslash, which Azure takes for a slash"
-        if why is not None:
-            full = f"{self.settings.location}/{path}"
-            raise errors.InvalidOption(
-                f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full
+            raise self._no_key(
+                path, "has a control character, or bytes that are no text. Use another name."
+            )
+        size = len(key.encode())
+        if size > _MOST_KEY_BYTES:
+            raise self._no_key(
+                path,
+                f"makes a key of {size:,} bytes, and a store takes {_MOST_KEY_BYTES:,} at most. "
+                "Use a shorter location.",
+            )
+        if self.settings.kind == "azure" and "\\" in path:
+            raise self._no_key(
+                path, "has a backslash, which Azure takes for a slash. Use another name."
             )
         return key
+
+    def _no_key(self, path: str, problem: str) -> errors.InvalidOption:
+        return errors.InvalidOption(
+            f"The path {path!r} below {self.location} {problem}", path=f"{self.location}/{path}"
+        )
 
     def ask(
         self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM
     ) -> T:
-        """The result of an effect on obstore and an open store. The verb `head` is a `read` in
-        messages.
+        """The result of an effect on obstore and an open store.
+
+        Args:
+            verb: `read`, `head`, `list`, `write`, `create` or `delete`. In messages, `head` is
+                `read`.
+            path: the file or folder, for messages.
+            effect: takes the module and the store, and sends the request.
+            handle: which connection serves it.
         """
         client = self.client
         self.tally.add(_KINDS.get(verb, "PUT"))
@@ -296,9 +324,9 @@ class ObjectStorage(Storage):
         verb: str,
         path: str,
         name: str,
-        *given: Any,
+        *arguments: Any,
         handle: Handle = Handle.CALM,
-        **named: Any,
+        **named_arguments: Any,
     ) -> Any:
         """The result of the function of obstore with that name, for the file's key and the other
         arguments.
@@ -307,18 +335,21 @@ class ObjectStorage(Storage):
         return self.ask(
             verb,
             path,
-            lambda obstore, store: getattr(obstore, name)(store, key, *given, **named),
+            lambda obstore, store: getattr(obstore, name)(
+                store, key, *arguments, **named_arguments
+            ),
             handle,
         )
 
     def get(
         self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
     ) -> T:
-        """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
+        """Calls `use` with the answer, whose body has not been read yet. Returns what it returns.
+        Raises `NotFound`.
+        """
         key = self.key(path)
-        text = "read"
         return self.ask(
-            text,
+            "read",
             path,
             lambda obstore, store: use(obstore.get(store, key, options=options)),
             Handle.LARGE,
@@ -332,11 +363,11 @@ class ObjectStorage(Storage):
 
     def head(self, path: str) -> dict[str, Any]:
         """Obstore's facts about the object. Raises `NotFound`."""
-        found: dict[str, Any] = self.call("head", path, "head")
-        return found
+        facts: dict[str, Any] = self.call("head", path, "head")
+        return facts
 
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
-        """What all keys of a folder begin with, and what obstore finds directly in it."""
+        """How all keys in a folder begin, and obstore's listing of what is directly in it."""
         key = self.key(folder) if folder else self.settings.prefix
         return f"{key}/", self.ask(
             "list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key)
@@ -350,16 +381,16 @@ class ObjectStorage(Storage):
         be read, the effect of the put is unknown.
         """
         try:
-            return self.get(path, lambda found: bytes(found.bytes()))
+            return self.get(path, lambda answer: bytes(answer.bytes()))
         except errors.NotFound:
             return None
-        except errors.PaimonStreamError as unreadable:
-            why = unreadable
-        what = (
-            f"Reading the file back failed, so it is unknown whether it was written: {why.message}"
-        )
+        except errors.PaimonStreamError as failed:
+            unreadable = failed
+        # Raised outside of the handler, so that the error has no other one as its context.
         raise errors.Unavailable(
-            f"{refused.message} {what}", path=f"{self.settings.location}/{path}"
+            f"{refused.message} Reading the file back failed, "
+            f"so it is unknown whether it was written: {unreadable.message}",
+            path=f"{self.location}/{path}",
         )
 
     def _wait(self, attempt: int) -> None:
@@ -375,19 +406,31 @@ def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
     return ObjectStorage(settings)
 
 
-def _file_stat(path: str, found: Any) -> FileStat:
+def _is_shown_below(start: str, key: str) -> bool:
+    """Whether `list_below` shows an object: it is below `start`, and in no hidden folder."""
+    name = key[len(start) :]
+    return key.startswith(start) and name != "" and "/." not in f"/{name.rpartition('/')[0]}"
+
+
+def _file_stat(path: str, facts: Any) -> FileStat:
     # In whole seconds: some stores list finer times than they answer for a single object.
-    millis = int(found["last_modified"].timestamp()) * 1000
-    return FileStat(path=path, size=int(found["size"]), modified_millis=millis)
+    millis = int(facts["last_modified"].timestamp()) * 1000
+    return FileStat(path=path, size=int(facts["size"]), modified_millis=millis)
 
 
 def _handle_for(data: bytes) -> Handle:
     return Handle.LARGE if len(data) > _LARGE else Handle.CALM
 
 
-def _unknown(verb: str, full: str, why: errors.PaimonStreamError | None) -> errors.Unavailable:
-    said = () if why is None else (why.context.get("status"), why.context.get("code"))
-    what = " ".join(str(part) for part in said if part)
-    answer = f" ({what})" if what else ""
-    text = f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again."
-    return errors.Unavailable(text, path=full)
+def _unknown(verb: str, full: str, refusal: errors.PaimonStreamError | None) -> errors.Unavailable:
+    """The error of a put that met another request for its key at each try."""
+    answer = ""
+    if refusal is not None:
+        status_and_code = (refusal.context.get("status"), refusal.context.get("code"))
+        answer = " ".join(str(part) for part in status_and_code if part)
+    shown_answer = f" ({answer})" if answer else ""
+    return errors.Unavailable(
+        f"Cannot {verb} {full}: "
+        f"other requests for it were under way at each try{shown_answer}. Try again.",
+        path=full,
+    )

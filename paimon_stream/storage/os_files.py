@@ -1,5 +1,5 @@
 """New files of the local file system: how they are created, written, synced and closed. And the
-errors of the operating system as this package's errors, with the file and what to do.
+errors of the operating system as this package's errors, which name the file and say what to do.
 """
 
 import contextlib
@@ -25,15 +25,18 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3
 _SYNCED_TOGETHER: Final = 4
+"""How many files are synced at once if the disk is busy."""
 _QUICK_SYNC_SECONDS: Final = 0.001
+"""A sync that takes longer shows that the disk is busy."""
 
 
 class CheckedFile(io.FileIO):
-    """A new file that raises this package's errors and is synced when it is closed, by whomever."""
+    """A new file that raises this package's errors and is synced when it is closed, whoever closes
+    it.
+    """
 
     def __init__(self, full: str) -> None:
         self.full = full
-        self.abandoned = False
         super().__init__(_open_new(full), "wb")
 
     def write(self, data: Any, /) -> int:
@@ -42,28 +45,26 @@ class CheckedFile(io.FileIO):
             return super().write(data)
 
     def close(self) -> None:
-        """Syncs the file, unless it is being removed, and closes it."""
+        """Syncs the file and closes it."""
         if self.closed:
             return
         with writing(self.full):
             try:
-                if not self.abandoned:
-                    os.fsync(self.fileno())
+                os.fsync(self.fileno())
             finally:
                 super().close()
 
     def remove(self) -> None:
-        """Closes the file and deletes it, as far as possible."""
-        self.abandoned = True
-        with contextlib.suppress(StorageError):
-            self.close()
+        """Closes the file without a sync and deletes it, as far as possible."""
+        with contextlib.suppress(OSError):
+            super().close()
         with contextlib.suppress(OSError):
             os.unlink(self.full)
 
 
 class Output:
-    """The context of `open_output`. A generator that is dropped half-way, as by a kill, would
-    change the file.
+    """The context of `open_output`. It is no generator, because a generator that is dropped
+    half-way, as by a kill, would change the file.
     """
 
     def __init__(self, full: str) -> None:
@@ -93,18 +94,20 @@ def close_files(files: Sequence[CheckedFile]) -> None:
     The threads are short-lived, because a pool that is kept would not survive a fork.
     """
     waiting = list(files)
-    clock, together = system().clock, 1
+    clock = system().clock
+    together = 1
     while waiting:
         began = clock.monotonic()
-        some, waiting = waiting[:together], waiting[together:]
+        batch = waiting[:together]
+        waiting = waiting[together:]
         if together == 1:
-            some[0].close()
+            batch[0].close()
         else:
-            with ThreadPoolExecutor(
-                together
-            ) as pool:  # all have ended when the first error is raised
-                list(pool.map(CheckedFile.close, some))
-        together = 1 if clock.monotonic() - began < _QUICK_SYNC_SECONDS else _SYNCED_TOGETHER
+            # All have ended when the pool ends and the first error is raised.
+            with ThreadPoolExecutor(together) as pool:
+                list(pool.map(CheckedFile.close, batch))
+        is_quick = clock.monotonic() - began < _QUICK_SYNC_SECONDS
+        together = 1 if is_quick else _SYNCED_TOGETHER
 
 
 def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
@@ -119,15 +122,17 @@ def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
 
 
 def sync_folder_of(full: str) -> None:
-    """Makes a name durable. The file already exists, so a failure proves nothing: it raises
-    `Unavailable`.
+    """Makes the name of a file durable. The file already exists, so a failure does not prove that
+    nothing was done: it raises `Unavailable`.
     """
     try:
         _sync(os.path.dirname(full))
     except OSError as failed:
-        risk = "it may be lost if the machine stops now. Check the disk."
-        text = f"Created {full}, but its folder could not be synced ({failed.strerror}); {risk}"
-        raise Unavailable(text, path=full) from None
+        raise Unavailable(
+            f"Created {full}, but its folder could not be synced ({failed.strerror}); "
+            "it may be lost if the machine stops now. Check the disk.",
+            path=full,
+        ) from None
 
 
 def _open_new(full: str) -> int:
@@ -155,9 +160,9 @@ def _make_folder(folder: str) -> None:
 
 def write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
     """Writes all of the data, however little the system accepts at a time."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[write(rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[write(unwritten) :]
 
 
 def _sync(folder: str) -> None:
@@ -171,7 +176,10 @@ def _sync(folder: str) -> None:
 _NO_FOLDER: Final = (
     "{file} is a file, where a folder is needed. Remove that file, or use another location"
 )
-_TOO_MANY: Final = "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again"
+_TOO_MANY: Final = (
+    "this process has too many files open. "
+    "Raise its limit (ulimit -n), or close files, and try again"
+)
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
     errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),
@@ -230,9 +238,10 @@ def translated(failed: OSError, full: str, verb: str) -> StorageError:
     """This package's error for an `OSError`. `verb` says what was done to the file, such as
     "read".
     """
-    text = f"{failed.strerror or failed}. Check the disk or mount and try again"
-    kind, why = _KINDS.get(failed.errno or 0, (Unavailable, text))
-    return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)
+    unexplained = f"{failed.strerror or failed}. Check the disk or mount and try again"
+    kind, reason = _KINDS.get(failed.errno or 0, (Unavailable, unexplained))
+    shown_reason = reason.replace("{file}", _file_above(full))
+    return kind(f"Cannot {verb} {full}: {shown_reason}.", path=full)
 
 
 def _file_above(full: str) -> str:

@@ -1,5 +1,5 @@
 """Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
-`Storage.together` decides what is in flight at once. Memory holds what was asked for ahead and not
+`Storage.together` decides what is in flight at once. Memory holds what was fetched ahead and not
 read yet.
 """
 
@@ -16,14 +16,15 @@ from paimon_stream.storage.together import AT_ONCE, Request, in_turn
 T = TypeVar("T")
 
 _MOST_FILES: Final = 4 * AT_ONCE
+"""The most files that are read ahead at once."""
 _MOST_AHEAD: Final = 32 << 20
-"""The most files, and about the most bytes, that are read ahead at once."""
+"""About the most bytes that are read ahead at once."""
 
 
-def in_groups(things: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The things in lists of at most `size`."""
-    left = iter(things)
-    while group := list(islice(left, size)):
+def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
+    waiting = iter(items)
+    while group := list(islice(waiting, size)):
         yield group
 
 
@@ -36,26 +37,28 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
     most, opened = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
     active = list(islice(waiting, opened))
     while active:
-        turn, active = active[:most], active[most:]
+        turn = active[:most]
+        active = active[most:]
         pages = storage.together([partial(next, source, None) for _, source in turn])
-        for one, page in zip(turn, pages, strict=True):
+        for numbered, page in zip(turn, pages, strict=True):
             if page is not None:
-                yield one[0], page
-                active.append(one)
+                number, _ = numbered
+                yield number, page
+                active.append(numbered)
         active += islice(waiting, opened - len(active))
 
 
 class Ahead(Generic[T]):
-    """Fetches what is expected next along with what is wanted now. With a storage that answers at
-    once, nothing is fetched ahead (`helps`). Not for several threads.
+    """Fetches the files that are expected next along with the one that is wanted now. With a
+    storage that answers at once, nothing is fetched ahead (`helps`). Not for several threads.
     """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
         self._storage = storage
         self._fetch = fetch
         self._most = most_files
-        self._plan: dict[str, int] = {}
-        self._held: dict[str, T] = {}
+        self._plan: dict[str, int] = {}  # the sizes of the files that are expected, in their order
+        self._held: dict[str, T] = {}  # what was fetched and not taken
         self.helps = not storage.has_folders
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
@@ -67,28 +70,35 @@ class Ahead(Generic[T]):
 
     def forget(self) -> None:
         """Drops what was expected and not taken."""
-        self._plan, self._held = {}, {}
+        self._plan = {}
+        self._held = {}
 
     def peek(self, path: str) -> T | None:
-        """What `take` returns, which stays to be taken."""
+        """What `take` returns. It can still be taken."""
         if path in self._plan:
-            group, left = [path], _MOST_AHEAD - self._plan.pop(path)
-            while self._plan and len(group) < self._most and left > 0:
-                one = next(iter(self._plan))
-                left -= self._plan.pop(one)
-                group.append(one)
-            found = self._storage.together([partial(self._tried, one) for one in group])
-            self._held.update(
-                {one: what for one, what in zip(group, found, strict=True) if what is not None}
-            )
+            group = self._next_group(path)
+            fetched = self._storage.together([partial(self._tried, file) for file in group])
+            for file, content in zip(group, fetched, strict=True):
+                if content is not None:
+                    self._held[file] = content
         return self._held.get(path)
+
+    def _next_group(self, path: str) -> list[str]:
+        """Takes a file out of the plan, and those that follow, as far as there is room for them."""
+        group = [path]
+        room = _MOST_AHEAD - self._plan.pop(path)
+        while self._plan and len(group) < self._most and room > 0:
+            file = next(iter(self._plan))
+            room -= self._plan.pop(file)
+            group.append(file)
+        return group
 
     def hold(self, path: str) -> None:
         """Fetches a file that is wanted later. Several threads may call this, unlike the rest."""
         if path not in self._held:
-            found = self._tried(path)
-            if found is not None:
-                self._held[path] = found
+            content = self._tried(path)
+            if content is not None:
+                self._held[path] = content
 
     def take(self, path: str) -> T | None:
         """What was fetched of an expected file. None if it was not expected, was taken before, or
@@ -105,8 +115,8 @@ class Ahead(Generic[T]):
 
 
 class ReadAhead(Ahead[bytes]):
-    """Reads files whose content never changes, and with each the ones that are expected next. A
-    file that could not be read ahead is read when it is wanted, so that its error comes then.
+    """Reads files whose content never changes, and with each of them those that are expected next.
+    A file that could not be read ahead is read when it is wanted, so that its error comes then.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -131,8 +141,8 @@ class ReadAhead(Ahead[bytes]):
 
 
 class OpenAhead(Ahead[Any]):
-    """Opens data files, and with each some of the next. A source in a store holds at most a MiB
-    when it was opened.
+    """Opens data files, and with each of them some of the next. In a store, a source holds at most
+    a MiB when it was opened.
     """
 
     def __init__(self, storage: Storage) -> None:

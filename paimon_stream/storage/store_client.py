@@ -5,17 +5,17 @@ same bucket and settings. obstore is imported then. A child that is forked after
 because the client would hang there. Spark's daemon forks its workers before any use.
 
 Four connections serve one store (`Handle`). The *calm* one repeats what failed. The *large* one
-does, too, and gives large bodies more time. The *parts* one, for the parts of a file, goes on until
-an outage counts as one. The *once* one repeats nothing: whether a conditional create took effect is
-unknown after a repetition.
+does, too, and gives large bodies more time. The *parts* one serves the parts of a file, and repeats
+them for as long as an outage is waited for. The *once* one repeats nothing: whether a conditional
+create took effect is unknown after a repetition.
 
-The outage of a store that has answered once (the driver, for executors) is waited for, up to
-`max_outage_millis`.
+If a store has answered once, its outage is waited for, up to `max_outage_millis`. For executors it
+is enough that the store has answered the driver.
 
-Here is also the check that a storage creates files atomically, at the start of a stream and before
-a process's first commit to a store. Some gateways and mounts accept a conditional create and then
-overwrite the file: two commits could take the same id, and one be lost silently (semantics.md
-R2.3).
+This module also checks that a storage creates files atomically. This is done at the start of a
+stream, and before a process's first commit to a store. Some gateways and mounts accept a
+conditional create and then overwrite the file: two commits could take the same id, and one be lost
+silently (semantics.md R2.3).
 """
 
 import logging
@@ -52,8 +52,8 @@ _LONGEST_WAIT_SECONDS: Final = 10
 _RETRY_SECONDS: Final = 60
 _SAY_AGAIN_SECONDS: Final = 60
 _REPEATED: Final = (("list", store_errors.BROKEN), ("delete", store_errors.TIMED_OUT))
-"""What obstore itself does not repeat, though it may be: an answer that is cut off, or does not
-come.
+"""The failures that may be repeated and that obstore itself does not repeat: an answer that is cut
+off, or that does not come.
 """
 
 
@@ -70,11 +70,29 @@ _LASTING: Final = (Handle.CALM, Handle.LARGE)
 """The connections whose requests may be repeated here. A part of a file is repeated by obstore."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """A store that does not answer any more.
+
+    Attributes:
+        began: when the first request began that met it, in seconds of the clock.
+        said: when the log last said so.
+    """
+
+    began: float
+    said: float
+
+
 @dataclass(slots=True)
 class Client:
-    """One store, as this process uses it. `answered`: something has answered at its endpoint.
-    `right`: the store has done what it was asked, so its settings are right. `atomic`: a probe has
-    shown that it creates files atomically.
+    """One store, as this process uses it.
+
+    Attributes:
+        settings: what opens the store.
+        obstore: the module.
+        answered: something has answered at the store's endpoint.
+        right: the store has done what it was asked, so its settings are right.
+        atomic: a probe has shown that the store creates files atomically.
     """
 
     settings: StoreSettings
@@ -82,10 +100,10 @@ class Client:
     answered: bool = False
     right: bool = False
     atomic: bool = False
-    _outage: tuple[float, float] | None = (
-        None  # seconds of the clock: when it began, and when the log last said so
-    )
+    _outage: _Outage | None = None
+    """The outage that requests wait for now."""
     _handles: dict[Handle, Any] = field(default_factory=dict)
+    """The open stores."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(
@@ -95,100 +113,161 @@ class Client:
         effect: Callable[[Any], T],
         handle: Handle = Handle.CALM,
     ) -> T:
-        """The result of the effect on an open store. Raises this package's errors, without
-        obstore's as their context, because its texts hold URLs and answers. Until the store has
-        answered once, small requests are repeated for about a second only. Credentials that the
-        store does not take any more are read again once.
+        """The result of an effect on an open store.
+
+        Until the store has answered once, small requests are repeated for about a second only.
+        Credentials that the store does not take any more are read again once.
+
+        Args:
+            request: what is asked, for messages.
+            runtime: waits.
+            effect: takes the open store, and sends the request.
+            handle: which connection serves the request.
+
+        Raises:
+            PaimonStreamError: without obstore's error as its context, because obstore's texts hold
+                URLs and answers.
         """
-        small = handle is Handle.CALM or (handle is Handle.LARGE and request.verb == "read")
-        began, left, waits, renewed = runtime.clock.monotonic(), _TRIES, 0, False
+        asking = _Asking(request, runtime, handle, began=runtime.clock.monotonic())
         while True:
-            first = small and not self.answered
+            is_first = asking.is_small and not self.answered
             failure = None
             try:
-                result = effect(self._handle(Handle.ONCE if first else handle))
+                result = effect(self._handle(Handle.ONCE if is_first else handle))
             except BaseException as failed:
-                # Streams raise `OSError`, paths that no store can hold `ValueError`.
-                known = (self.obstore.exceptions.BaseError, OSError, ValueError)
-                if not (isinstance(failed, known) or store_errors.is_panic(failed)):
+                failure = self._failure(failed)
+                if failure is None:
                     raise
-                failure = store_errors.failure_of(failed)
-                if (
-                    self.answered and failure.rule is store_errors.NO_CREDENTIALS
-                ):  # the machine's role gives them again
-                    failure = replace(failure, rule=store_errors.NO_ROLE)
             if failure is None:
-                self.answered = self.right = True
+                self.answered = True
+                self.right = True
                 if self._outage is not None:
                     self._say_that_it_ended(runtime)
                 return result
             self.answered = self.answered or failure.answered
-            down = failure.rule.kind is Unavailable
-            left -= small
-            dated = self.right and failure.dated
-            if dated:
-                self._handles.clear()  # the next ones read the credentials anew
-            if dated and not renewed and handle is not Handle.PARTS:
-                renewed = True
-            elif (
-                small
-                and left > 0
-                and ((first and down) or (request.verb, failure.rule) in _REPEATED)
-            ):
-                runtime.clock.sleep(_WAIT_SECONDS)
-            elif down and self.right and handle in _LASTING:
-                took = runtime.clock.monotonic() - began
-                if took * 1000 >= self.settings.max_outage_millis:
-                    waited = (
-                        f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})."
-                        if waits
-                        else ""
-                    )
-                    raise failure.error(request, waited)
-                self._say_that_it_lasts(failure.error(request), began, runtime)
-                runtime.clock.sleep(min(2**waits, _LONGEST_WAIT_SECONDS))
-                waits += 1
-            else:
-                raise failure.error(request)
+            self._prepare_repetition(asking, failure, is_first=is_first)
 
-    def _say_that_it_lasts(self, why: PaimonStreamError, began: float, runtime: Runtime) -> None:
+    def _prepare_repetition(
+        self, asking: "_Asking", failure: store_errors.Failure, *, is_first: bool
+    ) -> None:
+        """Waits, or forgets credentials, before a request that failed is sent again. Raises the
+        failure if it is not to be sent again.
+        """
+        request = asking.request
+        clock = asking.runtime.clock
+        is_down = failure.rule.kind is Unavailable
+        if asking.is_small:
+            asking.tries_left -= 1
+        is_dated = self.right and failure.dated
+        if is_dated:
+            self._handles.clear()  # the next ones read the credentials anew
+        may_repeat = (is_first and is_down) or (request.verb, failure.rule) in _REPEATED
+        if is_dated and not asking.renewed and asking.handle is not Handle.PARTS:
+            asking.renewed = True
+        elif asking.is_small and asking.tries_left > 0 and may_repeat:
+            clock.sleep(_WAIT_SECONDS)
+        elif is_down and self.right and asking.handle in _LASTING:
+            took = clock.monotonic() - asking.began
+            if took * 1000 >= self.settings.max_outage_millis:
+                if asking.waits == 0:
+                    raise failure.error(request)
+                raise failure.error(
+                    request, f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})."
+                )
+            self._say_that_it_lasts(failure.error(request), asking.began, asking.runtime)
+            clock.sleep(min(2**asking.waits, _LONGEST_WAIT_SECONDS))
+            asking.waits += 1
+        else:
+            raise failure.error(request)
+
+    def _failure(self, failed: BaseException) -> store_errors.Failure | None:
+        """What a failed request says; None for an error that is not the store's."""
+        # Streams raise `OSError`, and paths that no store can hold `ValueError`.
+        of_store = (self.obstore.exceptions.BaseError, OSError, ValueError)
+        if not (isinstance(failed, of_store) or store_errors.is_panic(failed)):
+            return None
+        failure = store_errors.failure_of(failed)
+        if self.answered and failure.rule is store_errors.NO_CREDENTIALS:
+            # There were credentials before, so the role of the machine gives them again.
+            return replace(failure, rule=store_errors.NO_ROLE)
+        return failure
+
+    def _say_that_it_lasts(
+        self, failure: PaimonStreamError, began: float, runtime: Runtime
+    ) -> None:
         """Logs a warning when an outage is noticed, and one each minute, whatever the number of
         requests that wait.
         """
         now = runtime.clock.monotonic()
         with self._lock:
-            since, said = self._outage or (began, None)
-            if said is not None and now - said < _SAY_AGAIN_SECONDS:
+            if self._outage is None:
+                self._outage = _Outage(began, now)
+            elif now - self._outage.said < _SAY_AGAIN_SECONDS:
                 return
-            self._outage = since, now
-        text = "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s)."
+            else:
+                self._outage = replace(self._outage, said=now)
+            since = self._outage.began
         _LOG.warning(
-            text, why, now - since, self.settings.max_outage_millis // 1000, STORE_MAX_OUTAGE.key
+            "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s).",
+            failure,
+            now - since,
+            self.settings.max_outage_millis // 1000,
+            STORE_MAX_OUTAGE.key,
         )
 
     def _say_that_it_ended(self, runtime: Runtime) -> None:
         with self._lock:
-            outage, self._outage = self._outage, None
+            outage = self._outage
+            self._outage = None
         if outage is not None:
-            took = runtime.clock.monotonic() - outage[0]
+            took = runtime.clock.monotonic() - outage.began
             _LOG.info("%s: the store answers again, after %.0f s.", self.settings.location, took)
 
     def _handle(self, handle: Handle) -> Any:
         """The open store of a handle. It is opened at the first call."""
-        found = self._handles.get(handle)
-        if found is None:
+        store = self._handles.get(handle)
+        if store is None:
             with self._lock:
-                found = self._handles[handle] = self._handles.get(handle) or self._open(handle)
-        return found
+                store = self._handles.get(handle) or self._open(handle)
+                self._handles[handle] = store
+        return store
 
     def _open(self, handle: Handle) -> Any:
-        retries = 0 if handle is Handle.ONCE else self.settings.max_retries
+        max_retries = 0 if handle is Handle.ONCE else self.settings.max_retries
         seconds = self.settings.max_outage_millis / 1000
         if handle is Handle.PARTS and seconds > _RETRY_SECONDS:
             return open_store(self.settings, max_retries=round(seconds), seconds=seconds, bulk=True)
-        return open_store(
-            self.settings, max_retries=retries, bulk=handle in (Handle.LARGE, Handle.PARTS)
-        )
+        is_bulk = handle in (Handle.LARGE, Handle.PARTS)
+        return open_store(self.settings, max_retries=max_retries, bulk=is_bulk)
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One request, and how often it was repeated.
+
+    Attributes:
+        request: what is asked, for messages.
+        runtime: waits.
+        handle: which connection serves the request.
+        began: when it was first sent, in seconds of the clock.
+        tries_left: how many more tries it has within about a second, if it is small.
+        waits: how often it has waited for an outage.
+        renewed: whether the credentials were read again for it.
+    """
+
+    request: store_errors.Request
+    runtime: Runtime
+    handle: Handle
+    began: float
+    tries_left: int = _TRIES
+    waits: int = 0
+    renewed: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is repeated soon if the store has not answered yet."""
+        is_large = self.handle is Handle.LARGE
+        return self.handle is Handle.CALM or (is_large and self.request.verb == "read")
 
 
 _CLIENTS: Final[dict[StoreSettings, Client]] = {}
@@ -204,10 +283,12 @@ def client_of(settings: StoreSettings) -> Client:
     was forked after its parent had used a store, and `MissingExtra`.
     """
     if _USED_BY_PARENT:
-        why = f"so {settings.location} cannot be used here"
-        cure = "Start the process by 'spawn', or fork before a table is opened."
-        text = f"This process was forked after object stores were used in its parent, {why}. {cure}"
-        raise ConfigError(text, location=settings.location)
+        raise ConfigError(
+            "This process was forked after object stores were used in its parent, "
+            f"so {settings.location} cannot be used here. "
+            "Start the process by 'spawn', or fork before a table is opened.",
+            location=settings.location,
+        )
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     if client is None:
@@ -226,7 +307,7 @@ def shared_settings(settings: StoreSettings) -> StoreSettings:
 
 
 def is_right(settings: StoreSettings) -> bool:
-    """Whether the store has answered what this process, or the one that it works for, asked it."""
+    """Whether the store has done what this process, or its driver, asked of it."""
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     return shared in _RIGHT if client is None else client.right
@@ -239,26 +320,39 @@ def trust(settings: StoreSettings) -> None:
 
 _CONTENTS: Final = (b"first", b"second")
 _PROBES: Final = 5
-"""In a store that has answered this process before. Each waits until the store answers."""
+"""How often a store is probed that has answered this process before. Each probe waits until the
+store answers.
+"""
 
 
 def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
-    """Creates a new file in the folder twice, and removes it. The second create must change nothing
-    and report that; else `NotAtomic` is raised. In a store, each process does so once for a bucket.
-    A dot hides the file. If the store fails for a moment, the check is made again. Also raises what
-    the storage raises if it cannot write.
+    """Shows that a storage creates files atomically: creates a new file in the folder twice, and
+    removes it. The second create must change nothing and report that.
+
+    In a store, each process does so once for a bucket. If the store fails for a moment, the check
+    is made again. A dot hides the file.
+
+    Args:
+        storage: the storage.
+        folder: where the file is created; "" for the root.
+        ids: make its name.
+
+    Raises:
+        NotAtomic: the file could be created twice.
+        StorageError: the storage cannot write.
     """
     client = _client(storage)
     if (client is not None and client.atomic) or is_served(storage):
         return
-    for left in reversed(range(_PROBES)):
+    above = f"{folder}/" if folder else ""
+    for probes_left in reversed(range(_PROBES)):
         try:
-            _probe(storage, f"{folder}/.probe-{ids.uuid()}" if folder else f".probe-{ids.uuid()}")
+            # Each time under another name: after a failure it is unknown whether the last one was
+            # created, and an old file shows nothing.
+            _probe(storage, f"{above}.probe-{ids.uuid()}")
             break
-        except (
-            Unavailable
-        ):  # the effect of a create is unknown, so only another name shows anything
-            if not left or client is None or not client.right:
+        except Unavailable:
+            if not probes_left or client is None or not client.right:
                 raise
     if client is not None:
         client.atomic = True
@@ -268,16 +362,19 @@ def _probe(storage: Storage, path: str) -> None:
     results = []
     try:
         results = [storage.put_if_absent(path, data) for data in _CONTENTS]
-        kept = storage.read(path)
+        content = storage.read(path)
     finally:
         with suppress(StorageError):  # a hidden file that is left behind is never read
             storage.delete(path)
-    if results != [PutResult.CREATED, PutResult.EXISTS] or kept != _CONTENTS[0]:
-        harm = f"{path} could be created twice, so two commits could overwrite each other. Use a storage that can."
-        trust = "a PaimonSink with the option paimon-stream.commit.guard=trust may write it"
-        cure = f"If nobody else ever writes this table, {trust}."
-        text = f"{storage.location} does not create files atomically: {harm} {cure}"
-        raise NotAtomic(text, path=path, location=storage.location)
+    if results != [PutResult.CREATED, PutResult.EXISTS] or content != _CONTENTS[0]:
+        raise NotAtomic(
+            f"{storage.location} does not create files atomically: {path} could be created twice, "
+            "so two commits could overwrite each other. Use a storage that can. "
+            "If nobody else ever writes this table, a PaimonSink with the option "
+            "paimon-stream.commit.guard=trust may write it.",
+            path=path,
+            location=storage.location,
+        )
 
 
 def is_unproven(storage: Storage) -> bool:

@@ -3,8 +3,8 @@
 The first rule that fits decides: the error code in the store's answer, the HTTP status, and,
 without an answer, what the client says of the connection. Only `Unavailable` and `AlreadyExists`
 leave open whether the operation took effect; every other error proves that it did not (stores.md
-§5). Messages name the verb, location, path, status, code and cure, never a URL, headers, a body or
-a setting, because those may hold secrets.
+§5). Messages name the verb, location, path, status, code and advice, never a URL, headers, a body
+or a setting, because those may hold secrets.
 """
 
 import re
@@ -17,8 +17,12 @@ from paimon_stream import errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of a store, for messages. `verb` is "read", "list", "write", "create" or
-    "delete". `path` is relative to the root at `location`, and "" for the root.
+    """What is asked of a store, for messages.
+
+    Attributes:
+        verb: "read", "list", "write", "create" or "delete".
+        location: the root.
+        path: relative to the root, and "" for the root itself.
     """
 
     verb: str
@@ -32,18 +36,26 @@ class Request:
 
 
 class _Rule(NamedTuple):
-    """The error, why the request failed, and what to do."""
+    """What a kind of failure means.
+
+    Attributes:
+        kind: the error.
+        reason: why the request failed.
+        advice: what to do.
+    """
 
     kind: type[errors.PaimonStreamError]
-    why: str
-    cure: str
+    reason: str
+    advice: str
 
 
 _denied = partial(_Rule, errors.PermissionDenied)
 _wrong = partial(_Rule, errors.InvalidOption)
 _down = partial(_Rule, errors.Unavailable)
-_ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
-_DENIED: Final = _denied("permission denied", _ALLOW)
+_DENIED: Final = _denied(
+    "permission denied",
+    "Allow these credentials to list, read, write and delete objects below the location",
+)
 _REFUSED: Final = _wrong("the store refuses it", "Check the endpoint and the storage options")
 _BUCKET: Final = _wrong(
     "there is no such bucket or container", "Create it, or correct the location or the endpoint"
@@ -51,8 +63,10 @@ _BUCKET: Final = _wrong(
 _REGION: Final = _denied(
     "the bucket is in another region", "Give the bucket's region, or its endpoint"
 )
-_RENEW: Final = "Give new ones, or a source of credentials that renews them (a profile or a role)"
-_EXPIRED: Final = _denied("the credentials have expired", _RENEW)
+_EXPIRED: Final = _denied(
+    "the credentials have expired",
+    "Give new ones, or a source of credentials that renews them (a profile or a role)",
+)
 _KEY: Final = _denied("the store does not know these credentials", "Correct the key and its secret")
 _FULL: Final = _Rule(
     errors.NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again"
@@ -60,15 +74,20 @@ _FULL: Final = _Rule(
 _CLOCK: Final = _denied(
     "the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again"
 )
-_ENABLE: Final = "Enable the key, and allow these credentials to use it"
-_ENCRYPTION: Final = _denied("the key of the bucket's encryption cannot be used", _ENABLE)
+_ENCRYPTION: Final = _denied(
+    "the key of the bucket's encryption cannot be used",
+    "Enable the key, and allow these credentials to use it",
+)
 _UNSUPPORTED: Final = _wrong("the store does not support the request", "Use a store that does")
 _NO_RANGE: Final = _wrong("the store does not serve a range of bytes", "Use a store that does")
 _NO_PATH: Final = _wrong("no object can have this name", "Use another name")
 _SLOW: Final = _down("the store failed", "Try again")
 _MISSING: Final = _Rule(errors.NotFound, "there is no such file", "Check the table's location")
-_ELSE: Final = "Remove it, or write under another name"
-_CONFLICT: Final = _Rule(errors.AlreadyExists, "it exists already, or is being changed", _ELSE)
+_CONFLICT: Final = _Rule(
+    errors.AlreadyExists,
+    "it exists already, or is being changed",
+    "Remove it, or write under another name",
+)
 TIMED_OUT: Final = _down("the store did not answer in time", "Check the network or allow more time")
 
 _BY_CODE: Final[dict[str, _Rule]] = {
@@ -135,9 +154,9 @@ _BY_NAME: Final = {
     ),
 }
 BROKEN: Final = _down("the connection broke", "Check the network and try again")
-_GIVE: Final = "Give credentials in the storage options or the environment"
 NO_CREDENTIALS: Final = _denied(
-    "no credentials were found, and no role of this machine gives any", _GIVE
+    "no credentials were found, and no role of this machine gives any",
+    "Give credentials in the storage options or the environment",
 )
 NO_ROLE: Final = _down("the role of this machine gives no credentials", "Try again")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -149,7 +168,14 @@ _ROLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a failed request says. `answered`: the store itself gave an answer."""
+    """What a failed request says.
+
+    Attributes:
+        rule: what it means.
+        status: the HTTP status, if there was an answer.
+        code: the error code in the answer, if it has one.
+        answered: the store itself gave an answer.
+    """
 
     rule: _Rule
     status: int | None
@@ -158,21 +184,31 @@ class Failure:
 
     @property
     def dated(self) -> bool:
-        """Whether credentials that were renewed may be the cure. Answers to HEAD have no code."""
+        """Whether credentials that were renewed may help. Answers to HEAD have no code."""
         return self.rule in (_EXPIRED, _KEY) or (
             self.code is None and self.status in (400, 401, 403)
         )
 
-    def error(self, request: Request, more: str = "") -> errors.PaimonStreamError:
-        """The error to raise. `more` is a further sentence of it."""
+    def error(self, request: Request, addition: str = "") -> errors.PaimonStreamError:
+        """The error to raise. `addition` is a further sentence of its message."""
         rule = self.rule
         if rule is _MISSING and request.verb not in ("read", "delete"):
-            rule = _BUCKET  # else an object that is missing is no fault of the store's settings
-        kind = errors.NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
-        what = " ".join(str(part) for part in (self.status, self.code) if part)
-        answer = f" ({what})" if what else ""
-        text = f"Cannot {request.verb} {request.full}: {rule.why}{answer}. {rule.cure}.{more and f' {more}'}"
-        return kind(text, path=request.full, status=self.status, code=self.code)
+            # No other verb needs an object, so it is the bucket that is missing.
+            rule = _BUCKET
+        kind = rule.kind
+        if rule is _UNSUPPORTED and request.verb == "create":
+            kind = errors.NotAtomic
+        answer = " ".join(str(part) for part in (self.status, self.code) if part)
+        shown_answer = f" ({answer})" if answer else ""
+        message = (
+            f"Cannot {request.verb} {request.full}: {rule.reason}{shown_answer}. {rule.advice}."
+        )
+        return kind(
+            f"{message} {addition}".rstrip(),
+            path=request.full,
+            status=self.status,
+            code=self.code,
+        )
 
 
 def is_panic(failed: BaseException) -> bool:
@@ -185,12 +221,14 @@ def is_panic(failed: BaseException) -> bool:
 def failure_of(failed: BaseException) -> Failure:
     """What obstore's error says, without its text."""
     text = str(failed)
-    found = _STATUS.search(text)
-    status = int(found[1]) if found else None
-    named = _CODE.search(text)
-    code = (named[1] or named[2]) if named else None
-    if code is not None and code.isdigit():  # one of several deletions of Azure has its status here
-        status, code = int(code), None
+    status_in_text = _STATUS.search(text)
+    status = int(status_in_text[1]) if status_in_text else None
+    code_in_text = _CODE.search(text)
+    code = (code_in_text[1] or code_in_text[2]) if code_in_text else None
+    if code is not None and code.isdigit():
+        # The answer to one of several deletions of Azure has its status here.
+        status = int(code)
+        code = None
     if _ROLE.search(text):
         return Failure(rule=NO_CREDENTIALS, status=None, code=None, answered=False)
     rule = _rule(status, code, text, type(failed).__name__)
@@ -198,6 +236,7 @@ def failure_of(failed: BaseException) -> Failure:
 
 
 def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:
+    """The first rule that fits. `name` is the class of obstore's error, `text` its text."""
     if code in _BY_CODE:
         return _BY_CODE[code]
     if code is not None and code.startswith("KMS."):

@@ -5,7 +5,7 @@
 import io
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -18,34 +18,61 @@ from paimon_stream.errors import (
 )
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.store_client import Handle
-
-if TYPE_CHECKING:
-    from paimon_stream.storage.object_store import ObjectStorage
+from paimon_stream.storage.store_open import StoreSettings
 
 _PART: Final = 8 << 20
 """A file of at most this size is one request. A larger one is sent in parts of it."""
 _TOGETHER: Final = 4
+"""How many parts of a file are sent at once."""
 _HELD_WITH_PARTS: Final = 1 << 20
 _LEAST_READ: Final = 1 << 20
 _MOST_AHEAD: Final = 8 << 20
 _MOST_READ: Final = 32 << 20
+T = TypeVar("T")
+
+
+class _AskedStore(Protocol):
+    """What the files ask of their store: an `ObjectStorage`, whose methods say what they do."""
+
+    @property
+    def settings(self) -> StoreSettings: ...
+
+    @property
+    def location(self) -> str: ...
+
+    def key(self, path: str) -> str: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def head(self, path: str) -> dict[str, Any]: ...
+
+    def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult: ...
+
+    def ranged(self, path: str, start: int, end: int) -> bytes: ...
+
+    def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle) -> T: ...
+
+    def get(
+        self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
+    ) -> T: ...
 
 
 class Upload(io.RawIOBase):
     """The context of `open_output`, and its stream. It holds a few parts in memory, however large
     the file is. A file of one part is created conditionally. obstore cannot send the condition for
-    several parts: there the name is looked at before the first is sent, and must be a new one.
+    several parts. So the name is looked for before the first part is sent, and it must be one that
+    is used once.
     """
 
-    def __init__(self, store: "ObjectStorage", path: str) -> None:
+    def __init__(self, store: _AskedStore, path: str) -> None:
         super().__init__()
         self._key = store.key(path)
         self._store = store
         self._path = path
-        # that of obstore, of a file that is sent in parts; it appears when it is completed
+        # obstore's writer, for a file that is sent in parts. The file appears when it is completed.
         self._writer: Any = None
         self._held = bytearray()  # what was not sent yet
-        self._size = 0
+        self._size = 0  # the number of bytes written so far
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
@@ -81,9 +108,9 @@ class Upload(io.RawIOBase):
         if self._writer is None and len(self._held) + len(piece) > _PART:
             if self._store.exists(self._path):
                 raise self._exists()
-            how = {"buffer_size": _PART, "max_concurrency": _TOGETHER}
+            writer_options = {"buffer_size": _PART, "max_concurrency": _TOGETHER}
             self._writer = self._ask(
-                lambda obstore, store: obstore.open_writer(store, self._key, **how)
+                lambda obstore, store: obstore.open_writer(store, self._key, **writer_options)
             )
         self._held += piece
         self._size += len(piece)
@@ -91,7 +118,7 @@ class Upload(io.RawIOBase):
             self._send()
 
     def _send(self) -> None:
-        """Hands over what is held, of which obstore sends a part when there is enough for one."""
+        """Hands over what is held. obstore sends a part as soon as it has enough for one."""
         data = bytes(self._held)
         self._ask(lambda obstore, store: self._writer.write(data))
         self._held.clear()
@@ -104,7 +131,7 @@ class Upload(io.RawIOBase):
             self._send()
             self._ask(lambda obstore, store: self._writer.__exit__(None, None, None))
         except PaimonStreamError as failed:
-            why = failed
+            failure = failed
             self._abort(failed)
         else:
             return
@@ -112,13 +139,16 @@ class Upload(io.RawIOBase):
             if self._store.head(self._path)["size"] == self._size:
                 return
         except NotFound:
-            if not isinstance(why, (AlreadyExists, Unavailable)):
-                raise why from None
+            if not isinstance(failure, (AlreadyExists, Unavailable)):
+                raise failure from None
         except PaimonStreamError:
             pass
         full = f"{self._store.location}/{self._path}"
-        text = f"It is unknown whether {full} was completed. {why.message} Write it under another name."
-        raise Unavailable(text, path=full) from None
+        raise Unavailable(
+            f"It is unknown whether {full} was completed. {failure.message} "
+            "Write it under another name.",
+            path=full,
+        ) from None
 
     def _abort(self, error: BaseException) -> None:
         """Removes the parts, if there are any, as far as possible."""
@@ -136,36 +166,35 @@ class Upload(io.RawIOBase):
         )
 
 
-def open_source(store: "ObjectStorage", path: str) -> Any:
-    """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end
-    comes first, which is where formats have their indexes. Raises `NotFound`.
+def open_source(store: _AskedStore, path: str) -> Any:
+    """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger file the
+    end is read first, because formats have their indexes there. Raises `NotFound`.
     """
     size, start, tail = _size_and_tail(store, path)
-    return (
-        pa.BufferReader(tail)
-        if start == 0
-        else pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
-    )
+    if start == 0:
+        return pa.BufferReader(tail)
+    return pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
 
 
-def _size_and_tail(store: "ObjectStorage", path: str) -> tuple[int, int, bytes]:
-    """The size of the file, and its last bytes with their place."""
+def _size_and_tail(store: _AskedStore, path: str) -> tuple[int, int, bytes]:
+    """The size of the file, where its last bytes begin, and those bytes."""
     if store.settings.kind != "azure":  # which has no ranges that count from the end
         try:
-            return store.get(
-                path,
-                lambda found: (int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())),
-                options={"range": {"suffix": _LEAST_READ}},
-            )
+            return store.get(path, _facts_of_tail, options={"range": {"suffix": _LEAST_READ}})
         except InvalidOption as refused:  # an empty file has no last bytes
-            why = refused
+            refusal = refused
             size = int(store.head(path)["size"])
         if size:
-            raise why
+            raise refusal
         return 0, 0, b""
     size = int(store.head(path)["size"])
     start = max(0, size - _LEAST_READ)
-    return size, start, store.ranged(path, start, size) if size else b""
+    tail = store.ranged(path, start, size) if size else b""
+    return size, start, tail
+
+
+def _facts_of_tail(answer: Any) -> tuple[int, int, bytes]:
+    return int(answer.meta["size"]), int(answer.range[0]), bytes(answer.bytes())
 
 
 class _Ranges(io.RawIOBase):
@@ -173,12 +202,13 @@ class _Ranges(io.RawIOBase):
     last. A reader that goes on where it stopped gets larger blocks.
     """
 
-    def __init__(self, store: "ObjectStorage", path: str, size: int, tail: bytes) -> None:
+    def __init__(self, store: _AskedStore, path: str, size: int, tail: bytes) -> None:
         super().__init__()
         self._store = store
         self._path = path
         self._size = size
-        self._at = 0
+        self._at = 0  # where the next read begins
+        # Where bytes begin that are held, and the bytes: the last ones, and those read last.
         self._tail = (size - len(tail), tail)
         self._block = (0, b"")
 
@@ -217,11 +247,9 @@ class _Ranges(io.RawIOBase):
     def _fetched(self, end: int) -> bytes:
         """Bytes from a new request, and perhaps more that are kept for the next read."""
         start, data = self._block
-        ahead = (
-            min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD)
-            if start + len(data) == self._at
-            else _LEAST_READ
-        )
+        ahead = _LEAST_READ
+        if start + len(data) == self._at:
+            ahead = min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD)
         stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail[0])
         self._block = (self._at, self._store.ranged(self._path, self._at, stop))
         return self._cached(end)

@@ -1,7 +1,8 @@
-"""Opens a store with obstore, in the process that uses it. obstore also reads the environment of
-its process. Keys and tokens of the settings are therefore handed over by a credential provider,
-before which no variable comes: a key of the settings with a token of the environment would fit
-nobody.
+"""Opens a store with obstore, in the process that uses it.
+
+obstore also reads the environment of its process. Keys and tokens of the settings are therefore
+handed over by a credential provider, which comes before all variables: a key of the settings with a
+token of the environment would fit nobody.
 """
 
 import os
@@ -24,6 +25,7 @@ _ENDPOINT: Final = "aws_endpoint_url_s3"
 name.
 """
 _BULK: Final = 6
+"""How many times longer a request with a large body may take."""
 _LIFETIME: Final = timedelta(minutes=9)
 """How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
 
@@ -59,13 +61,19 @@ Credential = dict[str, Any]
 class StoreSettings:
     """The settings of one store, with everything that an executor needs to open it.
 
-    Pickles hold secrets, so they go to executors only; `repr` shows none. `kind` is the class of
-    obstore: `s3`, `gcs` or `azure`. `location` is the root as a user wrote it, without credentials
-    and a slash at its end. `bucket` is the bucket or container, `prefix` the root's key in it,
-    never empty. `config` has keys of obstore's configuration, `client` its client options.
-    `profile` is the AWS profile whose credentials boto3 finds and refreshes, `role` has the
-    arguments of the role to assume with them, if any. `max_retries` is for requests that may be
-    repeated, `max_outage_millis` for a store that is down after it has answered.
+    Pickles hold secrets, so they go to executors only; `repr` shows none.
+
+    Attributes:
+        kind: the class of obstore: `s3`, `gcs` or `azure`.
+        location: the root as a user wrote it, without credentials and without a slash at its end.
+        bucket: the bucket or container.
+        prefix: the root's key in it, never empty.
+        config: keys of obstore's configuration.
+        client: obstore's client options.
+        profile: the AWS profile whose credentials boto3 finds and refreshes.
+        max_retries: the most repetitions of a request that may be repeated.
+        max_outage_millis: how long a store that is down is waited for after it has answered once.
+        role: the arguments of the role to assume with those credentials, if any.
     """
 
     kind: str
@@ -87,10 +95,19 @@ def open_store(
     settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False
 ) -> Any:
     """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless a region
-    must be asked for or a role assumed. Requests are repeated for at most `seconds`; `bulk` gives
-    those with more than 1 MiB more time. Raises `MissingExtra`, `InvalidOption` for settings that
-    obstore refuses, `UnsupportedFeature` for those that need a later one, `PermissionDenied`
-    without credentials of the profile or role.
+    must be asked for or a role assumed.
+
+    Args:
+        settings: what opens the store.
+        max_retries: how often a request is repeated.
+        seconds: how long a request is repeated at most.
+        bulk: whether requests with more than 1 MiB get more time.
+
+    Raises:
+        MissingExtra: obstore or boto3 is not installed.
+        InvalidOption: obstore refuses the settings.
+        UnsupportedFeature: the settings need a later release of obstore.
+        PermissionDenied: the profile or role gives no credentials.
     """
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
@@ -98,12 +115,8 @@ def open_store(
     provider = _provider(settings, config)
     if settings.kind == "s3":
         _complete_s3(settings, config, provider)
-    if settings.kind == "azure" and not (
-        config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ
-    ):
-        cure = "Give the option 'azure.account-name', or abfss://container@account.dfs.core.windows.net/path."
-        text = f"{settings.location} names no storage account. {cure}"
-        raise InvalidOption(text, location=settings.location, option="azure.account-name")
+    if settings.kind == "azure":
+        _check_account(settings, config)
     retry = {
         "max_retries": max_retries,
         "retry_timeout": timedelta(seconds=seconds),
@@ -116,53 +129,75 @@ def open_store(
     client = dict(settings.client)
     if bulk:
         client["timeout"] = f"{int(client['timeout'].removesuffix('ms')) * _BULK}ms"
-    how = {"client_options": client, "retry_config": retry, "credential_provider": provider}
+    arguments = {
+        "client_options": client,
+        "retry_config": retry,
+        "credential_provider": provider,
+    }
     kind = getattr(stores, _CLASS[settings.kind])
     try:
         if "endpoint" in config and "AWS_ENDPOINT_URL_S3" in os.environ:
             with suppress(stores.BaseError):  # old releases know neither the variable nor the key
                 return kind(
-                    settings.bucket, config={**config, _ENDPOINT: config["endpoint"]}, **how
+                    settings.bucket, config={**config, _ENDPOINT: config["endpoint"]}, **arguments
                 )
-        return kind(settings.bucket, config=config, **how)
-    except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values, so none may escape
+        return kind(settings.bucket, config=config, **arguments)
+    except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values
         raise _in_our_words(settings, config, refused) from None
 
 
 def _in_our_words(
     settings: StoreSettings, config: Mapping[str, str], refused: Exception
 ) -> Exception:
-    said = str(refused)
-    unknown = type(refused).__name__ == "UnknownConfigurationKeyError" or said.startswith(
-        "Invalid key"
-    )
-    if unknown:
+    """This package's error for settings that obstore refuses. It holds no value of them."""
+    text = str(refused)
+    is_unknown_key = type(refused).__name__ == "UnknownConfigurationKeyError"
+    if is_unknown_key or text.startswith("Invalid key"):
         every = (*config, *settings.client)
-        names = [name for name in every if f"'{name}'" in said or f"{name}." in said] or sorted(
-            every
+        unknown = [name for name in every if f"'{name}'" in text or f"{name}." in text]
+        names = unknown or sorted(every)
+        return UnsupportedFeature(
+            f"{settings.location}: the installed obstore is too old for {', '.join(names)}. "
+            "Install a later one, or leave the option out.",
+            location=settings.location,
+            options=tuple(names),
         )
-        cure = "Install a later one, or leave the option out."
-        text = (
-            f"{settings.location}: the installed obstore is too old for {', '.join(names)}. {cure}"
-        )
-        return UnsupportedFeature(text, location=settings.location, options=tuple(names))
-    given = tuple(sorted(config))
-    which = f"the values of the storage options {', '.join(given)} ({type(refused).__name__})"
-    text = f"{settings.location}: obstore refuses {which}. Check keys, tokens and files for missing characters."
-    return InvalidOption(text, location=settings.location, options=given)
+    options = tuple(sorted(config))
+    return InvalidOption(
+        f"{settings.location}: obstore refuses the values of the storage options "
+        f"{', '.join(options)} ({type(refused).__name__}). "
+        "Check keys, tokens and files for missing characters.",
+        location=settings.location,
+        options=options,
+    )
+
+
+def _check_account(settings: StoreSettings, config: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` if nothing names the storage account of Azure."""
+    if config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ:
+        return
+    raise InvalidOption(
+        f"{settings.location} names no storage account. Give the option 'azure.account-name', "
+        "or abfss://container@account.dfs.core.windows.net/path.",
+        location=settings.location,
+        option="azure.account-name",
+    )
 
 
 def _check_environment(settings: StoreSettings) -> None:
     """Refuses a login that obstore would pass over, because of a variable of this process."""
     logins, variables = _LOGINS[settings.kind]
-    given = [login for login in logins if login in settings.config]
-    found = [name for name in variables if name in os.environ]
-    if given and found and not settings.config.keys() & {"access_key_id", "account_key", "token"}:
-        own = [name for name in found if os.environ[name] not in settings.config.values()]
-        if own:
-            cure = f"obstore would use it instead of {given[0]}. Unset it."
-            text = f"{settings.location}: {own[0]} is set in the environment of this process, and {cure}"
-            raise InvalidOption(text, location=settings.location, option=given[0])
+    chosen = [login for login in logins if login in settings.config]
+    if not chosen or settings.config.keys() & {"access_key_id", "account_key", "token"}:
+        return
+    for name in variables:
+        if name in os.environ and os.environ[name] not in settings.config.values():
+            raise InvalidOption(
+                f"{settings.location}: {name} is set in the environment of this process, "
+                f"and obstore would use it instead of {chosen[0]}. Unset it.",
+                location=settings.location,
+                option=chosen[0],
+            )
 
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
@@ -175,11 +210,11 @@ def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], C
             for name in ("access_key_id", "secret_access_key", "session_token")
         ]
         if settings.profile is not None or settings.role:
-            return _tried(
-                _Boto3(
-                    settings.location, settings.profile, keys, settings.role, config.get("region")
-                )
+            boto3 = _Boto3(
+                settings.location, settings.profile, keys, settings.role, config.get("region")
             )
+            _check_credentials(boto3)
+            return boto3
         if keys[0] is not None:
             return _fixed(access_key_id=keys[0], secret_access_key=keys[1], token=keys[2])
         return None
@@ -225,8 +260,8 @@ class _Boto3:
         return self._of_role() if self.role else self._of_profile()
 
     def session(self) -> Any:
-        found = None if self._session is None else self._session.get_credentials()
-        if found is None or not hasattr(found, "refresh_needed"):
+        credentials = None if self._session is None else self._session.get_credentials()
+        if credentials is None or not hasattr(credentials, "refresh_needed"):
             boto3 = require("boto3", "aws", f"The credentials for {self.location}")
             key_id, key, token = self.keys
             self._session = boto3.Session(
@@ -235,10 +270,10 @@ class _Boto3:
         return self._session
 
     def _of_profile(self) -> Credential:
-        found = self.session().get_credentials()
-        if found is None:
+        credentials = self.session().get_credentials()
+        if credentials is None:
             raise LookupError("the profile has no credentials")
-        frozen = found.get_frozen_credentials()
+        frozen = credentials.get_frozen_credentials()
         return _expiring(
             frozen.access_key,
             frozen.secret_key,
@@ -247,42 +282,49 @@ class _Boto3:
         )
 
     def _of_role(self) -> Credential:
-        asked = {
+        role = {
             "RoleArn": self.role["role_arn"],
             "RoleSessionName": self.role.get("role_session_name", "paimon-stream"),
-            **({"ExternalId": self.role["external_id"]} if "external_id" in self.role else {}),
         }
+        if "external_id" in self.role:
+            role["ExternalId"] = self.role["external_id"]
         session = self.session()
         sts = session.client(
             "sts",
             endpoint_url=self.role.get("aws_endpoint_url_sts"),
             region_name=session.region_name or "us-east-1",
         )
-        found = sts.assume_role(**asked)["Credentials"]
-        until = found["Expiration"].astimezone(timezone.utc)
+        credentials = sts.assume_role(**role)["Credentials"]
         return _expiring(
-            found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], until
+            credentials["AccessKeyId"],
+            credentials["SecretAccessKey"],
+            credentials["SessionToken"],
+            credentials["Expiration"].astimezone(timezone.utc),
         )
 
 
-def _tried(provider: _Boto3) -> _Boto3:
-    """The provider, if it finds credentials now."""
+def _check_credentials(provider: _Boto3) -> None:
+    """Raises `PermissionDenied` if boto3 gives no credentials now."""
     try:
         provider()
-    except Exception as failed:  # noqa: BLE001 - botocore has many errors, and their texts hold values
-        wanted = f"profile {provider.profile!r}" if provider.profile else "the given key"
-        wanted = f"the role by {wanted}" if provider.role else wanted
-        cure = "Try 'aws sts get-caller-identity' with it on this machine, and log in again if it fails."
-        text = f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). {cure}"
-        raise PermissionDenied(text, path=provider.location) from None
-    return provider
+    except Exception as failed:  # noqa: BLE001 - texts of botocore hold values
+        login = f"profile {provider.profile!r}" if provider.profile else "the given key"
+        if provider.role:
+            login = f"the role by {login}"
+        raise PermissionDenied(
+            f"{provider.location}: boto3 gives no credentials for {login} "
+            f"({type(failed).__name__}). "
+            "Try 'aws sts get-caller-identity' with it on this machine, and log in again if it fails.",
+            path=provider.location,
+        ) from None
 
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:
     """Adds the region of a bucket at AWS."""
     if "region" in config or "endpoint" in config:
         return
-    url, client = f"https://s3.amazonaws.com/{settings.bucket}", settings.client
+    url = f"https://s3.amazonaws.com/{settings.bucket}"
+    client = settings.client
     try:  # AWS names it also to those who may not read the bucket
         config["region"] = asked_region(
             url, client.get("proxy_url"), client.get("root_certificate")
@@ -304,9 +346,9 @@ def asked_region(url: str, proxy: str | None, ca: str | None) -> str:
     handlers: list[Any] = [urllib.request.HTTPSHandler(context=context)]
     if proxy is not None:
         handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
-    asked = urllib.request.Request(url, method="HEAD")
+    request = urllib.request.Request(url, method="HEAD")
     try:
-        with urllib.request.build_opener(*handlers).open(asked, timeout=5) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=5) as answer:
             headers = answer.headers
     except urllib.error.HTTPError as refused:
         headers = refused.headers

@@ -1,5 +1,5 @@
-"""From the values of a store's options to obstore's configuration: what each kind of store
-needs.
+"""The configuration of obstore that the options of a store ask for, by the rules of each kind of
+store. Each rule reads the values that concern it, and sets its part of a `StoreSetup`.
 """
 
 import base64
@@ -52,12 +52,21 @@ _TOKENS_OF_AZURE: Final = {
     "MsiTokenProvider",
     "WorkloadIdentityTokenProvider",
 }
+_HOST_OF_OSS: Final = re.compile(r"oss-([a-z0-9-]+?)(-internal)?\.aliyuncs\.com")
+_HOST_OF_S3: Final = re.compile(r"://s3[.-](?:dualstack\.)?([a-z]+-[a-z-]+-\d)\.amazonaws\.com")
 
 
 @dataclass(slots=True, repr=False)
-class Rules:
-    """What the rules make: fields of `StoreSettings`. `login` says whether the options name any
-    credentials.
+class StoreSetup:
+    """What the options of a store ask for.
+
+    Attributes:
+        config: the keys of obstore's configuration.
+        client: obstore's client options.
+        profile: the AWS profile whose credentials boto3 finds.
+        role: the arguments of the role that boto3 assumes; {} for none.
+        login: whether the options name any credentials.
+        allow_http: whether an endpoint may have no TLS.
     """
 
     config: dict[str, str] = field(default_factory=dict)
@@ -65,67 +74,91 @@ class Rules:
     profile: str | None = None
     role: dict[str, str] = field(default_factory=dict)
     login: bool = True
+    allow_http: bool = False
 
 
 def apply_rules(
     place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False
-) -> Rules:
-    """The configuration of the store. `web_identity` says whether the environment has a web
-    identity. Raises `InvalidOption` and `UnsupportedFeature`.
+) -> StoreSetup:
+    """What the values of a store's options ask for.
+
+    Args:
+        place: the table's location.
+        values: the values of all options.
+        allow_http: whether an endpoint may have no TLS.
+        web_identity: whether the environment has a web identity.
+
+    Raises:
+        InvalidOption: a value cannot be used, or contradicts another one.
+        UnsupportedFeature: a value asks for what is not supported.
     """
-    made = Rules()
-    _client(values, made)
+    setup = StoreSetup(allow_http=allow_http)
+    _proxy(values, setup)
+    _root_certificate(values, setup)
     match place.kind:
         case "s3":
-            _s3_endpoint(place, values, made, allow_http)
-            _s3_login(values, made, web_identity)
-            _url(values, "aws_endpoint_url_sts", made, allow_http=allow_http)
-            _s3_encryption(values, made)
-            made.config |= values.of("metadata_endpoint", "checksum_algorithm")
+            _s3_endpoint(place, values, setup)
+            _s3_login(values, setup, web_identity=web_identity)
+            _url(values, "aws_endpoint_url_sts", setup)
+            _s3_encryption(values, setup)
+            setup.config |= values.of("metadata_endpoint", "checksum_algorithm")
             for switch in ("imdsv1_fallback", "request_payer", "unsigned_payload"):
                 if values.switch(switch):
-                    made.config[switch] = "true"
+                    setup.config[switch] = "true"
         case "gcs":
-            _gcs(values, made, allow_http)
+            _gcs(values, setup)
         case _:
-            _azure(place, values, made, allow_http)
-    return made
+            _azure(place, values, setup)
+    return setup
 
 
-def _client(values: StoreValues, made: Rules) -> None:
-    made.client |= values.of("proxy_url", "proxy_excludes")
-    if not values.has("proxy_url") and values.has("proxy_host"):
-        user, password = values.text("proxy_user"), values.text("proxy_password")
-        login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
-        scheme = "https" if values.switch("proxy_ssl") else "http"
-        port = values.text("proxy_port") or ("443" if scheme == "https" else "80")
-        if not port.isdigit():
-            raise values.wrong("proxy_port", "is not the number of a port.")
-        made.client["proxy_url"] = f"{scheme}://{login}{values.text('proxy_host')}:{port}"
-    elif (
-        values.has("proxy_url")
-        and not _parts(values, "proxy_url", values.text("proxy_url")).hostname
-    ):
-        raise values.wrong("proxy_url", "is not a URL such as http://host:port.")
+def _proxy(values: StoreValues, setup: StoreSetup) -> None:
+    setup.client |= values.of("proxy_url", "proxy_excludes")
+    if values.has("proxy_url"):
+        if not _parts(values, "proxy_url", values.text("proxy_url")).hostname:
+            raise values.wrong("proxy_url", "is not a URL such as http://host:port.")
+    elif values.has("proxy_host"):
+        setup.client["proxy_url"] = _proxy_url(values)
+
+
+def _proxy_url(values: StoreValues) -> str:
+    """The URL of a proxy whose parts are options of their own."""
+    user = values.text("proxy_user")
+    password = values.text("proxy_password") or ""
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+    scheme, usual_port = ("https", "443") if values.switch("proxy_ssl") else ("http", "80")
+    port = values.text("proxy_port") or usual_port
+    if not port.isdigit():
+        raise values.wrong("proxy_port", "is not the number of a port.")
+    return f"{scheme}://{login}{values.text('proxy_host')}:{port}"
+
+
+def _root_certificate(values: StoreValues, setup: StoreSetup) -> None:
     trusted = values.text("root_certificate")
-    if trusted is not None:
-        if "-----BEGIN" not in trusted:
-            try:
-                trusted = Path(trusted).read_text()
-            except (OSError, ValueError) as failed:
-                why = f"cannot be read ({type(failed).__name__}). Give the PEM file of a CA, or its text."
-                raise values.wrong("root_certificate", why) from None
-        made.client["root_certificate"] = trusted
+    if trusted is None:
+        return
+    if "-----BEGIN" not in trusted:
+        try:
+            trusted = Path(trusted).read_text()
+        except (OSError, ValueError) as failed:
+            raise values.wrong(
+                "root_certificate",
+                f"cannot be read ({type(failed).__name__}). "
+                "Give the PEM file of a CA, or its text.",
+            ) from None
+    setup.client["root_certificate"] = trusted
 
 
-def _url(
-    values: StoreValues, key: str, made: Rules, *, allow_http: bool, tls: bool = True
-) -> str | None:
-    """An endpoint with its scheme, without a slash at its end."""
-    given = values.text(key)
-    if given is None:
+def _url(values: StoreValues, key: str, setup: StoreSetup, *, tls: bool = True) -> str | None:
+    """An endpoint with its scheme, without a slash at its end; None if it is not given. `tls` says
+    whether it is https if it has no scheme.
+    """
+    url = values.text(key)
+    if url is None:
         return None
-    url = (given if "://" in given else f"{'https' if tls else 'http'}://{given}").rstrip("/")
+    if "://" not in url:
+        url = f"https://{url}" if tls else f"http://{url}"
+    url = url.rstrip("/")
     parts = _parts(values, key, url)
     if (
         parts.scheme not in ("http", "https")
@@ -134,24 +167,31 @@ def _url(
         or "@" in parts.netloc
     ):
         raise values.wrong(key, "is not a URL such as https://host:port, without user and query.")
-    _check_tls(values, key, url, made, allow_http=allow_http)
+    _check_tls(values, key, url, setup)
     return url
 
 
 def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
+    """The parts of a URL; empty ones for None."""
     try:
         return urlsplit(url or "")
     except ValueError:
         raise values.wrong(key, "is not a URL such as https://host:port.") from None
 
 
-def _check_tls(values: StoreValues, key: str, url: str, made: Rules, *, allow_http: bool) -> None:
-    if url.startswith("http://"):
-        if not (allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
-            cure = "Give https://…, or set paimon-stream.store.allow-http to true."
-            text = f"has no TLS: rows and tokens would go over the network in the clear. {cure}"
-            raise values.wrong(key, text)
-        made.client["allow_http"] = True
+def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> None:
+    """Raises `InvalidOption` for an address without TLS, unless that is allowed or the address is
+    this machine's. The client must be told that it may use it.
+    """
+    if not url.startswith("http://"):
+        return
+    if not (setup.allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
+        raise values.wrong(
+            key,
+            "has no TLS: rows and tokens would go over the network in the clear. "
+            "Give https://…, or set paimon-stream.store.allow-http to true.",
+        )
+    setup.client["allow_http"] = True
 
 
 def _is_loopback(host: str) -> bool:
@@ -161,115 +201,126 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
-    url = _url(
-        values, "endpoint", made, allow_http=allow_http, tls=values.switch("ssl") is not False
-    )
-    region, path_style = values.text("region"), values.switch("path_style")
+def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
+    """The endpoint, the region, and where in a request the bucket is named."""
+    url = _url(values, "endpoint", setup, tls=values.switch("ssl") is not False)
+    region = values.text("region")
+    path_style = values.switch("path_style")
     if url == "https://s3.amazonaws.com":
         url = None  # Hadoop's word for AWS as a whole
     if place.scheme == "oss":
         if url is None:
-            text = f"{place.shown} needs the storage option 'fs.oss.endpoint', such as oss-cn-hangzhou.aliyuncs.com."
-            raise InvalidOption(text, option="fs.oss.endpoint", location=place.shown)
-        url = re.sub(r"://(oss-)", r"://s3.\1", url)
-        found = re.search(r"oss-([a-z0-9-]+?)(-internal)?\.aliyuncs\.com", url)
-        region = region or (found[1] if found else None)
-        path_style = bool(path_style)
-        made.config["disable_bulk_delete"] = "true"
-    if url is not None:
-        found = re.search(r"://s3[.-](?:dualstack\.)?([a-z]+-[a-z-]+-\d)\.amazonaws\.com", url)
-        region = region or (found[1] if found else "us-east-1")
-        if path_style is False:
-            url = (
-                url
-                if f"://{place.bucket}." in url
-                else url.replace("://", f"://{place.bucket}.", 1)
+            raise InvalidOption(
+                f"{place.shown} needs the storage option 'fs.oss.endpoint', "
+                "such as oss-cn-hangzhou.aliyuncs.com.",
+                option="fs.oss.endpoint",
+                location=place.shown,
             )
+        url = re.sub(r"://(oss-)", r"://s3.\1", url)
+        region = region or _first_group(_HOST_OF_OSS, url)
+        path_style = bool(path_style)
+        setup.config["disable_bulk_delete"] = "true"
+    if url is not None:
+        region = region or _first_group(_HOST_OF_S3, url) or "us-east-1"
+        if path_style is False and f"://{place.bucket}." not in url:
+            url = url.replace("://", f"://{place.bucket}.", 1)
     elif region and region.startswith("cn-"):
         url = f"https://s3.{region}.amazonaws.com.cn"
     if path_style is False:
-        made.config["virtual_hosted_style_request"] = "true"
+        setup.config["virtual_hosted_style_request"] = "true"
     if region:
-        made.config["region"] = region
+        setup.config["region"] = region
     if url:
-        made.config["endpoint"] = url
+        setup.config["endpoint"] = url
 
 
-def _s3_login(values: StoreValues, made: Rules, web_identity: bool) -> None:
+def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
+    """What the first group of the pattern matches in the URL; None if there is no match."""
+    match = pattern.search(url)
+    return None if match is None else match[1]
+
+
+def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> None:
+    """The credentials: none, a key, a profile, a role, or those of a container."""
     classes = _classes(values, "credentials_provider", _CHAIN)
     if values.switch("skip_signature") or classes & _ANONYMOUS:
-        made.config["skip_signature"] = "true"
+        setup.config["skip_signature"] = "true"
         return
     keys = values.of("access_key_id", "secret_access_key", "session_token")
     if keys and not {"access_key_id", "secret_access_key"} <= keys.keys():
         raise values.wrong(
             next(iter(keys)), "is not enough: the key's id and the key belong together."
         )
-    made.profile = values.text("profile")
-    if keys and made.profile is not None:
+    setup.profile = values.text("profile")
+    if keys and setup.profile is not None:
         if not values.from_environment("profile"):
             raise values.wrong(
                 "profile", "names a profile, and there is a key, too. Give one of them."
             )
-        made.profile = None
-    if "ProfileCredentialsProvider" in classes and not keys and made.profile is None:
-        made.profile = "default"
-    made.config |= keys
-    _s3_role(values, made, web_identity, needed="AssumedRoleCredentialProvider" in classes)
-    others = values.of(
+        setup.profile = None
+    if "ProfileCredentialsProvider" in classes and not keys and setup.profile is None:
+        setup.profile = "default"
+    setup.config |= keys
+    _s3_role(
+        values,
+        setup,
+        web_identity=web_identity,
+        needed="AssumedRoleCredentialProvider" in classes,
+    )
+    container = values.of(
         "container_credentials_relative_uri",
         "container_credentials_full_uri",
         "container_authorization_token_file",
     )
-    made.config |= others
-    made.login = bool(keys or made.profile or made.role or others) or values.has(
+    setup.config |= container
+    setup.login = bool(keys or setup.profile or setup.role or container) or values.has(
         "web_identity_token_file"
     )
 
 
-def _s3_role(values: StoreValues, made: Rules, web_identity: bool, *, needed: bool) -> None:
+def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, needed: bool) -> None:
     """The role to assume. obstore does it with a web identity, boto3 with any other credentials."""
-    asked = values.of(
+    role = values.of(
         "role_arn",
         "role_session_name",
         "external_id",
         "aws_endpoint_url_sts",
         "web_identity_token_file",
     )
-    if (
-        asked
-        and "role_arn" not in asked
-        and not (web_identity or asked.keys() == {"aws_endpoint_url_sts"})
-    ):
+    may_lack_role = web_identity or role.keys() == {"aws_endpoint_url_sts"}
+    if role and "role_arn" not in role and not may_lack_role:
         raise values.wrong(
-            next(iter(asked)), "says nothing without a role. Give 's3.role-arn', too."
+            next(iter(role)), "says nothing without a role. Give 's3.role-arn', too."
         )
-    if needed and "role_arn" not in asked:
+    if needed and "role_arn" not in role:
         raise values.wrong(
             "credentials_provider", "assumes a role. Give 'fs.s3a.assumed.role.arn', too."
         )
-    if "web_identity_token_file" in asked or (
-        web_identity and not made.config and not made.profile
+    if "web_identity_token_file" in role or (
+        web_identity and not setup.config and not setup.profile
     ):
-        if "external_id" in asked:
+        if "external_id" in role:
             raise values.wrong("external_id", "has no meaning with a web identity.")
-        made.config |= asked
-    elif "role_arn" in asked:
-        made.role = asked
+        setup.config |= role
+    elif "role_arn" in role:
+        setup.role = role
 
 
-def _s3_encryption(values: StoreValues, made: Rules) -> None:
-    word, key = values.text("server_side_encryption"), values.text("encryption_key")
+def _s3_encryption(values: StoreValues, setup: StoreSetup) -> None:
+    """By what the store encrypts new files."""
+    word = values.text("server_side_encryption")
+    key = values.text("encryption_key")
     if word is None:
         if key is not None:
             raise values.wrong("encryption_key", "needs 's3.encryption.algorithm', too.")
         return
     kind = _ENCRYPTION.get(word.lower())
     if kind is None:
-        text = "is none of SSE-S3, SSE-KMS, DSSE-KMS and SSE-C. Files are not encrypted here."
-        raise values.unsupported("server_side_encryption", text)
-    made.config["aws_server_side_encryption"] = kind
+        raise values.unsupported(
+            "server_side_encryption",
+            "is none of SSE-S3, SSE-KMS, DSSE-KMS and SSE-C. Files are not encrypted here.",
+        )
+    setup.config["aws_server_side_encryption"] = kind
     if key is not None and kind == "AES256":
         raise values.wrong("encryption_key", "has no meaning with SSE-S3. Give SSE-KMS or SSE-C.")
     if kind == "sse-c" and key is None:
@@ -277,33 +328,33 @@ def _s3_encryption(values: StoreValues, made: Rules) -> None:
             "server_side_encryption", "needs the key in base64, 's3.encryption.key'."
         )
     if key is not None:
-        made.config["aws_sse_customer_key_base64" if kind == "sse-c" else "aws_sse_kms_key_id"] = (
-            key
-        )
+        name = "aws_sse_customer_key_base64" if kind == "sse-c" else "aws_sse_kms_key_id"
+        setup.config[name] = key
     if values.has("sse_bucket_key_enabled"):
-        made.config["aws_sse_bucket_key_enabled"] = str(values.text("sse_bucket_key_enabled"))
+        setup.config["aws_sse_bucket_key_enabled"] = str(values.text("sse_bucket_key_enabled"))
 
 
 def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
     """The names of Java classes without their packages. Raises `UnsupportedFeature` for an unknown
     one.
     """
-    names = {
-        re.split("[.$]", one)[-1] for one in re.split(r"[\s,]+", values.text(key) or "") if one
-    }
+    words = re.split(r"[\s,]+", values.text(key) or "")
+    names = {re.split("[.$]", word)[-1] for word in words if word}
     if names - known:
-        text = "names a class of Java whose way is not known here. Give keys, a profile or a role."
-        raise values.unsupported(key, text)
+        raise values.unsupported(
+            key,
+            "names a class of Java whose way is not known here. Give keys, a profile or a role.",
+        )
     return names
 
 
-def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
+def _gcs(values: StoreValues, setup: StoreSetup) -> None:
     word = (values.text("auth_type") or "APPLICATION_DEFAULT").upper()
     if word not in _LOGINS_OF_GCS:
         raise values.unsupported("auth_type", f"is none of {', '.join(sorted(_LOGINS_OF_GCS))}.")
     if word == "UNAUTHENTICATED" or values.switch("skip_signature"):
-        made.config["skip_signature"] = "true"
-    made.config |= values.of(
+        setup.config["skip_signature"] = "true"
+    setup.config |= values.of(
         "service_account", "service_account_key", "application_credentials", "bearer_token"
     )
     if values.has("service_account") and values.has("service_account_key"):
@@ -318,13 +369,13 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
             raise values.wrong(
                 "service_account_key", "is not the JSON text of a service account."
             ) from None
-        _check_tls(values, "service_account_key", str(base), made, allow_http=allow_http)
-    url = _url(values, "base_url", made, allow_http=allow_http)
+        _check_tls(values, "service_account_key", str(base), setup)
+    url = _url(values, "base_url", setup)
     if url is not None:
-        made.config["base_url"] = url
+        setup.config["base_url"] = url
 
 
-def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
+def _azure(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
     word = (values.text("auth_type") or "sas").lower()
     if word not in _LOGINS_OF_AZURE:
         raise values.unsupported(
@@ -333,8 +384,8 @@ def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: b
     _classes(values, "oauth_provider", _TOKENS_OF_AZURE)
     account = place.account or values.text("account_name")
     if account:
-        made.config["account_name"] = account
-    made.config |= values.of(
+        setup.config["account_name"] = account
+    setup.config |= values.of(
         "account_key",
         "token",
         "client_id",
@@ -353,16 +404,16 @@ def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: b
         except ValueError:
             raise values.wrong(key, "is not base64. Look for a missing character.") from None
     if values.has("sas_key"):
-        made.config["sas_key"] = (values.text("sas_key") or "").lstrip("?")
-    asked = _parts(values, "oauth_endpoint", values.text("oauth_endpoint"))
-    if asked.scheme:
-        made.config.setdefault("authority_host", f"{asked.scheme}://{asked.netloc}")
-        made.config.setdefault("tenant_id", asked.path.strip("/").partition("/")[0])
+        setup.config["sas_key"] = (values.text("sas_key") or "").lstrip("?")
+    token_url = _parts(values, "oauth_endpoint", values.text("oauth_endpoint"))
+    if token_url.scheme:
+        setup.config.setdefault("authority_host", f"{token_url.scheme}://{token_url.netloc}")
+        setup.config.setdefault("tenant_id", token_url.path.strip("/").partition("/")[0])
     for switch in ("use_azure_cli", "skip_signature"):
         if values.switch(switch):
-            made.config[switch] = "true"
-    url = _url(values, "endpoint", made, allow_http=allow_http)
+            setup.config[switch] = "true"
+    url = _url(values, "endpoint", setup)
     if url is None and "." in place.host and not place.host.endswith(".core.windows.net"):
         url = f"https://{place.host.replace('.dfs.', '.blob.', 1)}"
     if url is not None:
-        made.config["endpoint"] = url
+        setup.config["endpoint"] = url

@@ -1,6 +1,6 @@
 """The settings of a store: its storage options, then Spark's configuration, then the environment.
-Of each option the first value counts that is given. Credentials are taken from the first source
-that has any. No message holds a value.
+Of each option, the value of the first of these sources counts. Credentials are taken from the first
+source that has any. No message holds a value.
 """
 
 import configparser
@@ -19,14 +19,14 @@ from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
 from paimon_stream.storage.store_open import StoreSettings
-from paimon_stream.storage.store_rules import apply_rules
+from paimon_stream.storage.store_rules import StoreSetup, apply_rules
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
 _LOG = logging.getLogger(__name__)
 
 _OURS: Final = opt.store_options()
-_OUR_NAMES: Final = {one.key: one for one in _OURS}
-_SHORT: Final = {one.key.rpartition(".")[2].replace("-", "."): one for one in _OURS}
+_OUR_NAMES: Final = {option.key: option for option in _OURS}
+_SHORT: Final = {option.key.rpartition(".")[2].replace("-", "."): option for option in _OURS}
 """The names of delta-rs, folded, such as `connect.timeout`."""
 
 
@@ -41,58 +41,72 @@ def settings_of(
     spark: SparkOptions | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
-    """The settings of the store that holds `place`. Each of the storage `options` must be known; of
-    `spark`, Spark's Hadoop configuration, the known names count, and an option may exclude it.
-    `environment` is the process's by default. Raises `InvalidOption` for options that are unknown,
-    malformed or contradict each other, `UnsupportedFeature` for those that ask for what is not
-    supported, `MissingExtra` without boto3 if they need it.
+    """The settings of the store that holds a table.
+
+    Args:
+        place: the table's location.
+        options: the storage options of the table. Each of them must be known.
+        spark: reads Spark's Hadoop configuration, of which the known names count. An option may
+            exclude it.
+        environment: the variables; None for those of the process.
+
+    Raises:
+        InvalidOption: options are unknown, malformed or contradict each other.
+        UnsupportedFeature: options ask for what is not supported.
+        MissingExtra: they need boto3, which is not installed.
     """
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
     if spark is not None and ours.value(opt.STORE_FROM_SPARK):
         sources.append(Source("Spark's configuration", spark()))
-    # Other variables, such as the files of a pod, obstore reads itself in each process.
-    names = [
-        name
-        for option in STORE_OPTIONS[place.kind]
-        for name in option.environment
-        if name in environment
-    ]
-    sources.append(Source(ENVIRONMENT, {name: environment[name] for name in names}))
+    sources.append(Source(ENVIRONMENT, _variables(place.kind, environment)))
     place = _with_account(place, sources)
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
     allow_http = ours.value(opt.STORE_ALLOW_HTTP)
-    made = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
-    if place.kind == "s3" and not made.login and _has_default_profile(environment):
-        made.profile = "default"
-    if (
-        "root_certificate" in made.client
-        and values.from_environment("root_certificate")
-        and _is_old()
-    ):
-        del made.client["root_certificate"]
-        _LOG.warning(
-            "%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown
-        )
-    if made.profile is not None:
-        require("boto3", "aws", f"AWS profile {made.profile!r} for {place.shown}")
-    elif made.role:
+    setup = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
+    if place.kind == "s3" and not setup.login and _has_default_profile(environment):
+        setup.profile = "default"
+    if "root_certificate" in setup.client and values.from_environment("root_certificate"):
+        _drop_unknown_certificate(place, setup)
+    if setup.profile is not None:
+        require("boto3", "aws", f"AWS profile {setup.profile!r} for {place.shown}")
+    elif setup.role:
         require("boto3", "aws", f"The assumed role for {place.shown}")
-    timeouts = {"timeout": opt.STORE_TIMEOUT, "connect_timeout": opt.STORE_CONNECT_TIMEOUT}
+    timeouts = {
+        "timeout": f"{ours.value(opt.STORE_TIMEOUT)}ms",
+        "connect_timeout": f"{ours.value(opt.STORE_CONNECT_TIMEOUT)}ms",
+    }
     return StoreSettings(
         kind=place.kind,
         location=place.shown,
         bucket=place.bucket,
         prefix=place.prefix,
-        config=made.config,
-        client={**{key: f"{ours.value(one)}ms" for key, one in timeouts.items()}, **made.client},
-        profile=made.profile,
+        config=setup.config,
+        client={**timeouts, **setup.client},
+        profile=setup.profile,
         max_retries=ours.value(opt.STORE_MAX_RETRIES),
         max_outage_millis=ours.value(opt.STORE_MAX_OUTAGE),
-        role=made.role,
+        role=setup.role,
     )
+
+
+def _variables(kind: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are options of a kind of store. obstore itself reads other variables, such
+    as the files of a pod, in each process.
+    """
+    names = [name for option in STORE_OPTIONS[kind] for name in option.environment]
+    return {name: environment[name] for name in names if name in environment}
+
+
+def _drop_unknown_certificate(place: StoreLocation, setup: StoreSetup) -> None:
+    """Drops the certificate that a variable names if the installed obstore knows none."""
+    if _is_old():
+        del setup.client["root_certificate"]
+        _LOG.warning(
+            "%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown
+        )
 
 
 def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, str]:
@@ -118,12 +132,18 @@ def _divided(
         if name.lower() in _OUR_NAMES:
             ours[name.lower()] = value
         elif name.lower().startswith(opt.SINK_PREFIX):
-            text = f"{place.shown}: {name!r} is no option of object stores. {opt.did_you_mean(name, _OUR_NAMES)}"
-            raise InvalidOption(text, location=place.shown, options=(name,))
+            raise InvalidOption(
+                f"{place.shown}: {name!r} is no option of object stores. "
+                f"{opt.did_you_mean(name, _OUR_NAMES)}",
+                location=place.shown,
+                options=(name,),
+            )
         elif short is not None:
             ours.setdefault(short.key, value)
+        elif isinstance(value, bool):
+            theirs[name] = str(value).lower()
         else:
-            theirs[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            theirs[name] = str(value)
     return opt.Options(ours, location=place.shown), theirs
 
 
@@ -147,11 +167,11 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
         name.startswith(("AWS_WEB_IDENTITY_", "AWS_CONTAINER_CREDENTIALS_")) for name in environment
     ):
         return False
-    named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
+    file = environment.get("AWS_SHARED_CREDENTIALS_FILE")
     home = environment.get("HOME")
-    if named is None and home is None:
+    if file is None and home is None:
         return False
-    path = Path(named) if named is not None else Path(str(home), ".aws", "credentials")
+    path = Path(file) if file is not None else Path(str(home), ".aws", "credentials")
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text())
@@ -161,11 +181,11 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
 
 
 def _is_old() -> bool:
-    """Whether the installed obstore knows no certificates; the newest release for Python 3.10 is
-    one.
+    """Whether the installed obstore does not know certificates. The newest release for Python 3.10
+    does not.
     """
     try:
         numbers = metadata.version("obstore").split(".")[:2]
-        return [int(one) for one in numbers] < [0, 11]
+        return [int(number) for number in numbers] < [0, 11]
     except (metadata.PackageNotFoundError, ValueError):
         return False

@@ -9,12 +9,13 @@ from typing import Final
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.options import boolean, did_you_mean
 from paimon_stream.options.store_names import (
+    KnownName,
     is_of_another,
     recommended_names,
     refusal_of,
     store_option,
 )
-from paimon_stream.options.store_options import STORE_OPTIONS, StoreOption
+from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
 
 CALL: Final = "storage_options"
@@ -27,15 +28,27 @@ _NO_LOGIN: Final = {"credentials_provider", "auth_type", "oauth_provider"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Source:
-    """Where options come from, and what is there."""
+    """Where options come from.
+
+    Attributes:
+        name: the source, for messages.
+        options: the options that are there.
+    """
 
     name: str
     options: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Given:
-    """One value, the name that it was given under, and its source."""
+class _Setting:
+    """The value of an option as a source has it.
+
+    Attributes:
+        value: the value.
+        name: the name that the option has there.
+        source: the name of the source.
+        rank: of several names of an option in one source, the lowest rank counts.
+    """
 
     value: str
     name: str
@@ -45,45 +58,54 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreValues:
-    """The values by the key of their `StoreOption`. `shown` is the location, for messages."""
+    """The values of the options of a store that are given.
+
+    Attributes:
+        shown: the location, for messages.
+    """
 
     shown: str
-    _given: Mapping[str, _Given]
+    _settings: Mapping[str, _Setting]
+    """By the key of their `StoreOption`."""
 
     def text(self, key: str) -> str | None:
         """The value; None if it is not given."""
-        return self._given[key].value if key in self._given else None
+        setting = self._settings.get(key)
+        return None if setting is None else setting.value
 
     def switch(self, key: str) -> bool | None:
         """The value of a switch; None if it is not given."""
-        return None if key not in self._given else boolean(self._given[key].value)
+        setting = self._settings.get(key)
+        return None if setting is None else boolean(setting.value)
 
     def of(self, *keys: str) -> dict[str, str]:
         """Those of the keys that are given, with their values."""
-        return {key: self._given[key].value for key in keys if key in self._given}
+        return {key: self._settings[key].value for key in keys if key in self._settings}
 
     def has(self, key: str) -> bool:
         """Whether the key is given."""
-        return key in self._given
+        return key in self._settings
 
     def from_environment(self, key: str) -> bool:
         """Whether a given value is the environment's."""
-        return self._given[key].source == ENVIRONMENT
+        return self._settings[key].source == ENVIRONMENT
 
-    def wrong(self, key: str, why: str) -> InvalidOption:
-        """The error for a value that cannot be used, which does not show it."""
-        one = self._given[key]
+    def wrong(self, key: str, problem: str) -> InvalidOption:
+        """The error for a value that cannot be used. It does not show the value. `problem` ends the
+        sentence that begins with the name of the option.
+        """
+        setting = self._settings[key]
         return InvalidOption(
-            f"{self.shown}: {one.name!r} of {one.source} {why}",
-            option=one.name,
+            f"{self.shown}: {setting.name!r} of {setting.source} {problem}",
+            option=setting.name,
             location=self.shown,
         )
 
-    def unsupported(self, key: str, why: str) -> UnsupportedFeature:
+    def unsupported(self, key: str, problem: str) -> UnsupportedFeature:
         """The error for a value that asks for something that is not supported. It does not show the
         value.
         """
-        wrong = self.wrong(key, why)
+        wrong = self.wrong(key, problem)
         return UnsupportedFeature(wrong.message, **wrong.context)
 
 
@@ -93,42 +115,39 @@ def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
     the call's own options that no store of this kind knows, and `UnsupportedFeature` for one that
     asks for what is not supported.
     """
-    found = [_read(place, source) for source in sources]
-    parts = {one.key for one in STORE_OPTIONS[place.kind] if one.login}
-    logins = (
-        given
-        for given in found
-        if any(
-            key in given and key not in _NO_LOGIN and given[key].value != "false" for key in parts
-        )
+    settings_of_sources = [_read(place, source) for source in sources]
+    login_keys = {option.key for option in STORE_OPTIONS[place.kind] if option.login}
+    source_of_login = next(
+        (settings for settings in settings_of_sources if _has_login(settings, login_keys)), None
     )
-    login = next(logins, None)
-    merged: dict[str, _Given] = {}
-    for given in found:
-        for key, one in given.items():
-            if key not in parts or login is None or given is login:
-                merged.setdefault(key, one)
-    return StoreValues(place.shown, merged)
+    first: dict[str, _Setting] = {}
+    for settings in settings_of_sources:
+        for key, setting in settings.items():
+            if key not in login_keys or source_of_login is None or settings is source_of_login:
+                first.setdefault(key, setting)
+    return StoreValues(place.shown, first)
 
 
-def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
-    found: dict[str, _Given] = {}
+def _has_login(settings: Mapping[str, _Setting], login_keys: set[str]) -> bool:
+    """Whether a source has a part of a login other than the word for its kind."""
+    return any(key in settings and settings[key].value != "false" for key in login_keys - _NO_LOGIN)
+
+
+def _read(place: StoreLocation, source: Source) -> dict[str, _Setting]:
+    """What a source has, by the key of the option. Of an option's names the first one counts."""
+    settings: dict[str, _Setting] = {}
     owners = owners_of(place)
     for name, value in source.options.items():
         known = store_option(place.kind, name, owners)
         if known is None:
             _refuse(place, source, name, value, refusal_of(place.kind, name, owners))
         elif value.strip():
-            one = _Given(
-                _parsed(known.option, value, known.inverse, name, place),
-                name,
-                source.name,
-                known.rank,
-            )
+            parsed = _parsed(known, value, name, place)
+            setting = _Setting(parsed, name, source.name, known.rank)
             key = known.option.key
-            if key not in found or one.rank < found[key].rank:
-                found[key] = one
-    return found
+            if key not in settings or setting.rank < settings[key].rank:
+                settings[key] = setting
+    return settings
 
 
 def owners_of(place: StoreLocation) -> tuple[str, ...]:
@@ -145,34 +164,53 @@ def owners_of(place: StoreLocation) -> tuple[str, ...]:
     return (*(f"{place.bucket}.{host}" for host in hosts), *hosts, place.account)
 
 
-def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: StoreLocation) -> str:
-    if not option.switch:
+def _parsed(known: KnownName, value: str, name: str, place: StoreLocation) -> str:
+    """The value as text. Raises `InvalidOption` for a switch that is neither true nor false."""
+    if not known.option.switch:
         return value.strip()
     word = value.strip().lower()
     word = {"1": "true", "0": "false"}.get(word, word)
     if word not in ("true", "false"):
-        text = f"{place.shown}: storage option {name!r} is neither true nor false."
-        raise InvalidOption(text, option=name, location=place.shown)
-    return ("false" if word == "true" else "true") if inverse else word
+        raise InvalidOption(
+            f"{place.shown}: storage option {name!r} is neither true nor false.",
+            option=name,
+            location=place.shown,
+        )
+    if known.inverse:
+        return "false" if word == "true" else "true"
+    return word
 
 
-def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: str | None) -> None:
-    """Refuses a name that is not an option. In Spark's configuration, only those are refused that
-    are known to ask for something, for which there is a `why`; the others are Spark's own affair.
+def _refuse(
+    place: StoreLocation, source: Source, name: str, value: str, refusal: str | None
+) -> None:
+    """Refuses a name that is not an option. In Spark's configuration, only those names are refused
+    that are known to ask for something, for which there is a `refusal`: what to do instead. The
+    others are Spark's own affair.
     """
-    if why is not None and value.strip().lower() not in ("", "false"):
+    if refusal is not None and value.strip().lower() not in ("", "false"):
         off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
-        text = f"{place.shown}: {name!r} of {source.name} is not supported. {why}.{off}"
-        raise UnsupportedFeature(text, option=name, location=place.shown)
+        raise UnsupportedFeature(
+            f"{place.shown}: {name!r} of {source.name} is not supported. {refusal}.{off}",
+            option=name,
+            location=place.shown,
+        )
     if source.name != CALL:
         return
     if is_of_another(place.kind, name):
-        why = "It is for another bucket, account or container than the location's."
-    elif any(
-        store_option(kind, name) for kind in STORE_OPTIONS if kind != place.kind and "." in name
-    ):
-        why = "It is for another kind of store."
+        hint = "It is for another bucket, account or container than the location's."
+    elif _is_of_another_kind(place.kind, name):
+        hint = "It is for another kind of store."
     else:
-        why = did_you_mean(name, recommended_names(place.kind))
-    text = f"Unknown storage option for {place.shown}: {name!r}. {why}"
-    raise InvalidOption(text.rstrip(), location=place.shown, options=(name,))
+        hint = did_you_mean(name, recommended_names(place.kind))
+    raise InvalidOption(
+        f"Unknown storage option for {place.shown}: {name!r}. {hint}".rstrip(),
+        location=place.shown,
+        options=(name,),
+    )
+
+
+def _is_of_another_kind(kind: str, name: str) -> bool:
+    """Whether another kind of store than this one has an option of this name with a prefix."""
+    others = [other for other in STORE_OPTIONS if other != kind]
+    return "." in name and any(store_option(other, name) is not None for other in others)

@@ -1,11 +1,12 @@
-"""Independent requests: one after the other, or in flight at once. And how many of each kind there
-were. A *trip* is a request, or several that are in flight at once. Trips are counted in each
-thread. Requests that are sent together begin in the trip after the last one of the thread that
-sends them.
+"""Independent requests: one after the other, or in flight at once. This module also counts how many
+of each kind there were.
 
-What does not depend on each other is requested together: in an object store by threads of one pool,
-elsewhere one after the other. Nothing else differs between storages. A steady batch in a store
-takes four trips (docs/stores.md).
+A *trip* is a request, or several that are in flight at once. Trips are counted in each thread.
+Requests that are sent together begin in the trip after the last one of the thread that sends them.
+
+Requests that do not depend on each other are sent together: in an object store by threads of one
+pool, elsewhere one after the other. Nothing else differs between storages. A steady batch in a
+store takes four trips (docs/stores.md).
 """
 
 import os
@@ -14,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, thread
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 AT_ONCE: Final = 32
 """How many requests a process has in flight, apart from those of the threads that wait for them."""
@@ -25,16 +27,32 @@ KINDS: Final = ("GET", "PUT", "HEAD", "LIST", "DELETE")
 Request = Callable[[], Any]
 
 _POOLS: Final[dict[int, ThreadPoolExecutor]] = {}
+"""By process: a fork leaves no threads."""
 
 
 class _Thread(threading.local):
     trip: int = 0
+    """The number of trips of this thread so far."""
 
 
 _HERE: Final = _Thread()
 
 
-class Tally:
+class EndedRequest(NamedTuple):
+    """What came of a request that has ended.
+
+    Attributes:
+        result: what it returned, if it did.
+        error: what it raised, if it did.
+        trip: the trip in which it ended.
+    """
+
+    result: Any
+    error: BaseException | None
+    trip: int
+
+
+class RequestTally:
     """Counts the requests that one storage object has sent, by kind (GET, PUT, HEAD, LIST, DELETE).
     Safe to use from many threads. What a client repeats by itself is counted once.
     """
@@ -68,29 +86,28 @@ class Meter:
     not count.
     """
 
-    __slots__ = ("_begun", "_tally", "_trip")
+    __slots__ = ("_counts_before", "_tally", "_trip")
 
     def __init__(self, storage: object) -> None:
         self._tally = tally_of(storage)
-        self._begun = {} if self._tally is None else self._tally.requests()
-        self._trip = Tally.trip()
+        self._counts_before = {} if self._tally is None else self._tally.requests()
+        self._trip = RequestTally.trip()
 
     def requests(self) -> Mapping[str, int]:
         """The number of requests of each kind."""
-        now = {} if self._tally is None else self._tally.requests()
-        return {
-            kind: new for kind, count in now.items() if (new := count - self._begun.get(kind, 0))
-        }
+        counts = {} if self._tally is None else self._tally.requests()
+        new = {kind: count - self._counts_before.get(kind, 0) for kind, count in counts.items()}
+        return {kind: count for kind, count in new.items() if count}
 
     def trips(self) -> int:
         """The number of trips."""
-        return Tally.trip() - self._trip
+        return RequestTally.trip() - self._trip
 
 
-def tally_of(storage: object) -> Tally | None:
+def tally_of(storage: object) -> RequestTally | None:
     """The storage's tally; None for a storage that does not count, such as the local disk."""
-    found = getattr(storage, "tally", None)
-    return found if isinstance(found, Tally) else None
+    tally = getattr(storage, "tally", None)
+    return tally if isinstance(tally, RequestTally) else None
 
 
 def in_turn(requests: Sequence[Request]) -> list[Any]:
@@ -100,57 +117,64 @@ def in_turn(requests: Sequence[Request]) -> list[Any]:
     return [request() for request in requests]
 
 
-def each_from_here(requests: Sequence[Request]) -> list[Request]:
-    """The same requests. Each begins in the trip after this thread's last one, in whichever thread
-    it runs, and returns its result and the trip in which it ends.
+def each_from_here(requests: Sequence[Request]) -> list[Callable[[], EndedRequest]]:
+    """The same requests, as functions that return their outcomes. Each begins in the trip after
+    this thread's last one, in whichever thread it runs.
     """
     start = _HERE.trip
 
-    def counted(request: Request) -> tuple[Any, BaseException | None, int]:
-        before, _HERE.trip = _HERE.trip, start
+    def outcome(request: Request) -> EndedRequest:
+        before = _HERE.trip
+        _HERE.trip = start
         try:
-            return request(), None, _HERE.trip
+            return EndedRequest(request(), None, _HERE.trip)
         except BaseException as failed:  # noqa: BLE001  it is raised when all have ended
-            return None, failed, _HERE.trip
+            return EndedRequest(None, failed, _HERE.trip)
         finally:
             _HERE.trip = before
 
-    return [lambda request=request: counted(request) for request in requests]  # type: ignore[misc]
+    return [partial(outcome, request) for request in requests]
 
 
-def ended(outcomes: Sequence[tuple[Any, BaseException | None, int]]) -> list[Any]:
+def ended(outcomes: Sequence[EndedRequest]) -> list[Any]:
     """The results of requests of `each_from_here` that have all ended. Raises the first error."""
-    _HERE.trip = max([_HERE.trip, *(trip for _, _, trip in outcomes)])
-    for _, failed, _ in outcomes:
-        if failed is not None:
-            raise failed
-    return [result for result, _, _ in outcomes]
+    _HERE.trip = max([_HERE.trip, *(outcome.trip for outcome in outcomes)])
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    return [outcome.result for outcome in outcomes]
 
 
 def at_once(requests: Sequence[Request]) -> list[Any]:
     """The results of the requests, which run in this thread and in those of one pool. The first
-    error is raised when all have ended. A request may itself have others run so: this thread does
-    what no other has begun. When the interpreter ends, the pool's threads begin nothing more,
-    because it waits for them.
+    error is raised when all have ended. A request may itself have others run so: this thread runs
+    those that no other thread has begun. When the interpreter ends, the pool's threads begin
+    nothing more, because it waits for them.
     """
     if len(requests) < 2:
         return in_turn(requests)
     outcomes: list[Any] = [None] * len(requests)
-    left = iter(enumerate(each_from_here(requests)))
+    waiting = iter(enumerate(each_from_here(requests)))
 
-    def run(goes_on: Callable[[], bool]) -> None:
-        while goes_on() and (found := next(left, None)) is not None:
-            outcomes[found[0]] = found[1]()
+    def run_waiting(goes_on: Callable[[], bool]) -> None:
+        while goes_on() and (numbered := next(waiting, None)) is not None:
+            number, request = numbered
+            outcomes[number] = request()
 
-    pool, helpers = _pool(), []
+    pool = _pool()
+    helpers = []
     with suppress(RuntimeError):  # the interpreter ends
         for _ in range(min(len(requests) - 1, AT_ONCE)):
-            helpers.append(pool.submit(run, lambda: not getattr(thread, "_shutdown", False)))
-    run(lambda: True)
+            helpers.append(pool.submit(run_waiting, _interpreter_goes_on))
+    run_waiting(lambda: True)
     for helper in helpers:
         if not helper.cancel():
             helper.result()
     return ended(outcomes)
+
+
+def _interpreter_goes_on() -> bool:
+    return not getattr(thread, "_shutdown", False)
 
 
 def _pool() -> ThreadPoolExecutor:
@@ -158,10 +182,9 @@ def _pool() -> ThreadPoolExecutor:
     for ever.
     """
     pid = os.getpid()
-    found = _POOLS.get(pid)
-    if (
-        found is None
-    ):  # threads begin when they are needed, so a second pool that is dropped costs nothing
-        made = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="paimon-stream-requests")
-        found = _POOLS.setdefault(pid, made)
-    return found
+    pool = _POOLS.get(pid)
+    if pool is None:
+        # Threads begin when they are needed, so a second pool that is dropped costs nothing.
+        new = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="paimon-stream-requests")
+        pool = _POOLS.setdefault(pid, new)
+    return pool

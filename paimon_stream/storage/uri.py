@@ -1,14 +1,16 @@
-"""Turns a location, as a user writes it, into a `Storage`. Data files of a table may also lie in
-folders elsewhere, its external roots (table-kinds.md §3). The storage of such a table shows each
-root as one of the table's folders: what is below `file:/data` is also below
-`_external_path/file%3A%2Fdata`. So what reads, writes or deletes data files by their paths needs no
-second storage.
+"""Turns a location, as a user writes it, into a `Storage`.
+
+Data files of a table may also lie in folders elsewhere, its external roots (table-kinds.md §3). The
+storage of such a table shows each root as one of the table's folders: what is below `file:/data` is
+also below `_external_path/file%3A%2Fdata`. So the code that reads, writes or deletes data files by
+their paths needs no second storage.
+
+`catalogs/opening.py` adds branches, and tables of catalogs that publish or lock.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote, unquote
 
@@ -17,10 +19,10 @@ from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import (
+    Place,
     StorageView,
     branch_of,
     branch_storage,
-    split_location,
     whole_of,
 )
 from paimon_stream.storage.local import LocalStorage
@@ -39,26 +41,6 @@ Location: TypeAlias = str | PathLike[str]
 _SHOWN: Final = "_external_path/"
 
 
-def open_storage(
-    location: Location,
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    spark: SparkOptions | None = None,
-) -> Storage:
-    """The storage of the table at a location, as `open_folder` opens it, or of one of the table's
-    branches: the location then ends in `$branch_<name>`. Raises the same errors.
-    """
-    branch = None
-    if isinstance(location, PathLike):
-        location = fspath(location)
-    if isinstance(location, str):
-        location, branch = split_location(
-            _path_of_file_uri(location) if scheme_of(location) == "file" else location
-        )
-    folder = open_folder(location, storage_options, spark=spark)
-    return folder if branch is None else branch_storage(folder, branch)
-
-
 def open_folder(
     location: Location,
     storage_options: Mapping[str, str] | None = None,
@@ -68,46 +50,31 @@ def open_folder(
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded),
     `memory://name`, or a folder in an object store. Nothing is asked of a store yet.
 
-    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md
-    lists those of stores. What they do not say is taken from Spark's Hadoop configuration, which
-    `spark` reads, and then from the environment.
+    Messages never contain the values of storage options, nor a user, password or query of the URI.
 
-    Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an
-    unknown storage option, and `MissingExtra`. Messages never contain the values of storage
-    options, nor a user, password or query of the URI.
+    Args:
+        location: the table's folder.
+        storage_options: those of the store, which docs/stores.md lists. A local path has only one:
+            `paimon-stream.unsafe-single-writer`.
+        spark: reads Spark's Hadoop configuration. What the storage options do not say is taken from
+            there, and then from the environment.
+
+    Raises:
+        UnsupportedFeature: the location has another scheme.
+        InvalidOption: the location is malformed, or a storage option is unknown.
+        MissingExtra: obstore is not installed, for a location in a store.
 
     >>> open_folder("file:///data/db.db/orders").location
     '/data/db.db/orders'
     """
-    if not isinstance(location, str):
-        raise InvalidOption(
-            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
-        )
-    if not location.strip():
-        raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
-    if location.startswith("~"):
-        text = f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full."
-        raise InvalidOption(text, location=location)
-    given = Arguments(shown_location(location))
-    options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
-    if (kind := options.get("metastore")) in ("rest", "jdbc"):  # the table is of such a catalog
-        catalog = require(
-            f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}"
-        )
-        found: Storage = catalog.open_table(location, options, partial(open_folder, spark=spark))
-        return found
+    location, options = checked_options(location, storage_options)
     scheme = scheme_of(location)
     if scheme in KIND_OF:
         settings = settings_of(store_location(location), options, spark=spark)
         require("obstore", "store", f"The location {settings.location}")
         return ObjectStorage(settings)
     if scheme in ("", "file"):
-        unsafe = Options(options).value(UNSAFE_SINGLE_WRITER)
-        _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})
-        path = location if not scheme else _path_of_file_uri(location)
-        storage = LocalStorage(path, unsafe_single_writer=unsafe)
-        _refuse_other_bytes(storage.location)
-        return storage
+        return _local(location, options)
     if scheme == "memory":
         _refuse_unknown(options, location, known=set())
         name, _, root = location.partition("://")[2].partition("/")
@@ -116,19 +83,57 @@ def open_folder(
                 f"{location!r} names no store. Give memory://name.", location=location
             )
         return MemoryStorage(name, root=root.strip("/"))
-    text = f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}."
-    raise UnsupportedFeature(text, location=shown_location(location), scheme=scheme)
+    raise UnsupportedFeature(
+        f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). "
+        f"Give {SUPPORTED}.",
+        location=shown_location(location),
+        scheme=scheme,
+    )
+
+
+def _local(location: str, options: Mapping[str, str]) -> LocalStorage:
+    """The storage of a plain path or a `file:` URI."""
+    unsafe_single_writer = Options(options).value(UNSAFE_SINGLE_WRITER)
+    _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})
+    path = path_of_file_uri(location) if scheme_of(location) == "file" else location
+    storage = LocalStorage(path, unsafe_single_writer=unsafe_single_writer)
+    _refuse_other_bytes(storage.location)
+    return storage
+
+
+def checked_options(
+    location: Location, storage_options: Mapping[str, str] | None
+) -> tuple[str, dict[str, str]]:
+    """The location as text, and the storage options as a dict.
+
+    Raises:
+        InvalidOption: one of them is of another type, or the location cannot be one.
+    """
+    if not isinstance(location, str):
+        raise InvalidOption(
+            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
+        )
+    if not location.strip():
+        raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
+    if location.startswith("~"):
+        raise InvalidOption(
+            f"The table's location is {location!r}. "
+            "Only a shell knows what '~' is: give the path in full.",
+            location=location,
+        )
+    arguments = Arguments(shown_location(location))
+    return location, arguments.mapping("storage_options", storage_options, "{'name': 'value'}")
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
-    """The storage of an external path of the table in `storage`, with its settings if both are in
-    stores of one kind and account, else those of the environment. Raises what `open_folder` raises.
+    """The storage of an external path of the table in `storage`. It has the settings of that
+    storage if both are in stores of one kind and account, and else those of the environment. Raises
+    what `open_folder` raises.
     """
-    storage = getattr(storage, "whole", storage)
+    storage = getattr(storage, "base", storage)
     if scheme_of(location) == "file":
-        return open_folder(
-            "/" + location.partition(":")[2].lstrip("/")
-        )  # as in Java, nothing is percent-encoded
+        # As in Java, nothing is percent-encoded.
+        return open_folder("/" + location.partition(":")[2].lstrip("/"))
     if (
         isinstance(storage, ObjectStorage)
         and KIND_OF.get(scheme_of(location)) == storage.settings.kind
@@ -142,13 +147,19 @@ def open_beside(storage: Storage, location: str) -> Storage:
     return open_folder(location)
 
 
-def _path_of_file_uri(location: str) -> str:
+def path_of_file_uri(location: str) -> str:
+    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host or
+    no absolute path.
+    """
     path = location.partition(":")[2]
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")
         if host not in ("", "localhost"):
-            text = f"{shown_location(location)} names a host; a file URI has three slashes: file:///path."
-            raise InvalidOption(text, location=shown_location(location))
+            raise InvalidOption(
+                f"{shown_location(location)} names a host; "
+                "a file URI has three slashes: file:///path.",
+                location=shown_location(location),
+            )
         path = slash + path
     path = unquote(path, errors="surrogateescape")
     if not path.startswith("/"):
@@ -165,47 +176,56 @@ def _refuse_other_bytes(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        why = "Arrow cannot open data files there. Nothing was changed. Rename the folder, or give another one."
-        text = f"The table's location is {path!r}, whose bytes are not UTF-8: {why}"
-        raise InvalidOption(text, location=ascii(path)) from None
+        raise InvalidOption(
+            f"The table's location is {path!r}, whose bytes are not UTF-8: "
+            "Arrow cannot open data files there. Nothing was changed. "
+            "Rename the folder, or give another one.",
+            location=ascii(path),
+        ) from None
 
 
 def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
-        place = shown_location(location)
-        there = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
-        text = f"Unknown storage options for {place}: {', '.join(unknown)}. {there}"
-        raise InvalidOption(text, location=place, options=tuple(unknown))
+        shown = shown_location(location)
+        hint = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
+        raise InvalidOption(
+            f"Unknown storage options for {shown}: {', '.join(unknown)}. {hint}",
+            location=shown,
+            options=tuple(unknown),
+        )
 
 
 class ExternalStorage(StorageView):
     """The folder of a table, and its external roots. Callers see it as a `Storage` (`with_roots`).
     Roots that are not among `roots` are opened when they are first used.
+
+    Attributes:
+        base: the storage of the table's folder.
+        roots: the external roots, each as the folder as which it is shown.
     """
 
     __slots__ = ("_opened", "roots")
 
     def __init__(
-        self, whole: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
+        self, base: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
     ) -> None:
-        self.whole, self.roots, self._opened = whole, roots, {"": whole, **(opened or {})}
+        self.base = base
+        self.roots = roots
+        self._opened = {"": base, **(opened or {})}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may have no settings for stores of another kind than the table's.
-        return ExternalStorage, (
-            self.whole,
-            self.roots,
-            {one: self._storage(one) for one in self.roots},
-        )
+        opened = {root: self._storage(root) for root in self.roots}
+        return ExternalStorage, (self.base, self.roots, opened)
 
-    def _there(self, path: str) -> tuple[Storage, str, str]:
+    def _place(self, path: str) -> Place:
         root, _ = split_root(path)
-        return self._storage(root), "", root
+        return Place(self._storage(root), here=root)
 
     def _storage(self, root: str) -> Storage:
         if root not in self._opened:
-            self._opened[root] = open_beside(self.whole, unquote(root[len(_SHOWN) : -1]))
+            self._opened[root] = open_beside(self.base, unquote(root[len(_SHOWN) : -1]))
         return self._opened[root]
 
 
@@ -213,14 +233,12 @@ def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
     """The storage of a table or of one of its branches, which also shows these roots
     (`shown_root`).
     """
-    whole = whole_of(storage)
-    if getattr(whole, "roots", None) == roots:
+    table = whole_of(storage)
+    if getattr(table, "roots", None) == roots:
         return storage
-    view = cast(
-        Storage,
-        ExternalStorage(whole.whole if isinstance(whole, ExternalStorage) else whole, roots),
-    )
-    return view if whole is storage else branch_storage(view, branch_of(storage))
+    folder = table.base if isinstance(table, ExternalStorage) else table
+    view = cast(Storage, ExternalStorage(folder, roots))
+    return view if table is storage else branch_storage(view, branch_of(storage))
 
 
 def shown_root(root: str) -> str:
@@ -229,21 +247,21 @@ def shown_root(root: str) -> str:
 
 
 def external_path(path: str) -> str | None:
-    """The whole path of a file that lies outside the table, as `_EXTERNAL_PATH` has it; None for
-    one inside.
+    """The full path of a file that lies outside the table, as `_EXTERNAL_PATH` has it; None for a
+    file inside.
     """
     root, inner = split_root(path)
     return f"{unquote(root[len(_SHOWN) : -1])}/{inner}" if root else None
 
 
 def shown(path: str) -> str:
-    """The path for messages: the whole one of a file outside the table."""
+    """The path for messages: the full one of a file outside the table."""
     return external_path(path) or path
 
 
 def split_root(path: str) -> tuple[str, str]:
-    """The folder as which an external root is shown (the table's own: ""), with a slash, and the
-    path below it.
+    """The folder as which an external root is shown, with a slash at its end, and the path below
+    it. The folder of a file inside the table is "".
     """
     if not path.startswith(_SHOWN):
         return "", path

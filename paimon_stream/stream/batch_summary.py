@@ -10,7 +10,7 @@ from typing import Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import MARK_PREFIX
+from paimon_stream.format.snapshot_marks import MARK_PREFIX
 from paimon_stream.table.layout import id_in_name
 
 

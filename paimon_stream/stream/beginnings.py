@@ -2,7 +2,8 @@
 done? (exactly-once.md §1, §2)
 """
 
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import (
     IdentityShared,

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from paimon_stream.commit.lineage import is_held
+from paimon_stream.commit.window import is_held
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.storage.base import Storage

@@ -4,13 +4,8 @@ R1.1, R1.2, R1.5; exactly-once.md §1).
 
 from dataclasses import dataclass
 
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    MARK_PREFIX,
-    Marks,
-    Snapshot,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks, own_properties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ once it was (exactly-once.md §2, §7, §8).
 from collections.abc import Collection
 from itertools import chain
 
-from paimon_stream.format.snapshot_json import Snapshot, is_ours
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import is_ours
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import LastHeld, PreviousHeld
 from paimon_stream.stream.finding import Finding

@@ -11,7 +11,8 @@ from paimon_stream.commit.lost_facts import lost_entries
 from paimon_stream.errors import NotFound, PaimonStreamError, TableReplaced, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileKind
-from paimon_stream.format.snapshot_json import VERSION_MARK, SnapshotRef
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import BatchSummary

@@ -5,15 +5,10 @@ snapshot files (exactly-once.md §2). Nothing here writes.
 from dataclasses import dataclass
 from functools import partial
 
-from paimon_stream.commit.lineage import is_held
+from paimon_stream.commit.window import is_held
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    Marks,
-    Snapshot,
-    SnapshotRef,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.facts import (

@@ -4,7 +4,8 @@ are in another branch (exactly-once.md §8).
 
 from collections.abc import Iterator
 
-from paimon_stream.format.snapshot_json import RECOMMITTED_MARK, Snapshot
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import RECOMMITTED_MARK
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted
 from paimon_stream.stream.finding import Finding

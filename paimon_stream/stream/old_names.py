@@ -5,7 +5,8 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from paimon_stream.format.snapshot_json import Marks, Snapshot, own_properties
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.facts import EarlierElsewhere, EarlierNoted, LastHeld, OldNameWrote
 from paimon_stream.stream.finding import Finding, Say

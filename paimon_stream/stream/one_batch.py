@@ -9,11 +9,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
+from paimon_stream.commit.sequence import MOST_REWRITES
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.stream.judging import judge_batch
 from paimon_stream.stream.publishing import BeforeCommit, publish
 from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.sequence_conflicts import rewrites
 from paimon_stream.stream.settling import settle, settle_found
 from paimon_stream.stream.standing import Standing
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch

@@ -5,14 +5,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    CommitKind,
-    Marks,
-    Snapshot,
-    SnapshotRef,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import OwnStands

@@ -19,6 +19,7 @@ from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
 from paimon_stream.stream.prepared import EntryWrite, PreparedEntry, journal_entry
+from paimon_stream.stream.sequence_conflicts import as_decided
 from paimon_stream.stream.steps import PublishedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.table.journalled import live_files_of
@@ -180,7 +181,7 @@ def _request(
             **run.identity.properties(batch.batch_id, batch.offsets_hash),
         },
         renumber=True,
-        numbering=_numbering_of(written),
+        numbering=as_decided(judged.table, _numbering_of(written)),
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,

@@ -20,12 +20,10 @@ from paimon_stream.commit.request import CommitRequest, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import (
     MARK_PREFIX,
     RECOMMITTED_MARK,
-    Snapshot,
-    SnapshotRef,
     is_ours,
     own_properties,
 )

@@ -9,7 +9,7 @@ from typing import Final
 
 from paimon_stream import errors
 from paimon_stream.commit.lost_facts import LostFacts, lost_facts
-from paimon_stream.commit.refusals import Refusals
+from paimon_stream.commit.refusals import CommitRefusals
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import Storage
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 _SHOWN: Final = 5
 
 
-class ReplayErrors(Refusals):
+class ReplayErrors(CommitRefusals):
     """The refusals for one batch of one stream, as the options say."""
 
     __slots__ = ()

@@ -13,6 +13,7 @@ from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.sequence_conflicts import as_decided
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.journalled import live_files_of
@@ -96,7 +97,8 @@ def _conflict_of_numbers(table: Table, snapshots: SnapshotStore, entry: JournalE
     sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:
-        sequences.check(Numbering(base=entry.base), written, snapshots.latest())
+        numbering = as_decided(table, Numbering(base=entry.base))
+        sequences.check(numbering, written, snapshots.latest())
     except SequenceConflict as conflict:
         return conflict.message
     return None

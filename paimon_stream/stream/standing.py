@@ -8,9 +8,9 @@ from functools import partial
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.compact.in_stream import Compacted, compacts
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import sink_options_among
+from paimon_stream.stream.compacting import Compacted, compacts
 from paimon_stream.stream.memory import Memory
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.writable import check_writable, warn_of_sink_options

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
-from paimon_stream.compact.in_stream import compacts
 from paimon_stream.compact.planning import refusal
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
+from paimon_stream.stream.compacting import compacts
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.verdicts import Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind

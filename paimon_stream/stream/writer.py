@@ -10,10 +10,10 @@ marks (identity.py) and the summary (batch_summary.py).
 from collections.abc import Mapping
 
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
-from paimon_stream.compact.in_stream import Settled, StreamCompaction
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.compacting import Settled, StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.one_batch import Rows, one_batch
 from paimon_stream.stream.run import StreamRun

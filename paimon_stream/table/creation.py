@@ -11,7 +11,7 @@ from typing import Final
 
 from paimon_stream import options as opt
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
-from paimon_stream.format.names import POSTPONE_BUCKET
+from paimon_stream.format.names import POSTPONE_BUCKET, shown_name
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.table.option_rules import check_possible
@@ -207,12 +207,12 @@ def _check_columns(fields: Sequence[DataField]) -> None:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
     twice = sorted(name for name, count in Counter(one.name for one in fields).items() if count > 1)
     if twice:
-        text = f"Columns {', '.join(map(repr, twice))} appear more than once. Rename or drop the duplicates."
+        text = f"Columns {', '.join(map(shown_name, twice))} appear more than once. Rename or drop the duplicates."
         raise IncompatibleSchema(text, columns=tuple(twice))
     for one in fields:
         if why := why_no_name(one.name):
             raise IncompatibleSchema(
-                f"Column {one.name!r} {why}. Rename the column.", column=one.name
+                f"Column {shown_name(one.name)} {why}. Rename the column.", column=one.name
             )
 
 

@@ -18,6 +18,7 @@ from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize_partition
 from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
 from paimon_stream.format.murmur import hash_bytes
+from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
 from paimon_stream.storage.base import Storage, checked_path
@@ -258,7 +259,7 @@ class Layout:
         partitions. Raises `FormatError` for bytes that are not such a row.
         """
         keys, values = self.partition_keys, self.partition_values(partition)
-        return names.partition_path(
+        return partition_path(
             keys, self.partition_types, values, self.default_name, self.legacy_name
         )
 

@@ -45,7 +45,7 @@ from paimon_stream.storage.base import FileSink, Storage, read_if_there
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.live import merge_entries
-from paimon_stream.table.manifests import ManifestStore, ManifestWriter, Tally
+from paimon_stream.table.manifests import EntryTally, ManifestStore, ManifestWriter
 from paimon_stream.table.partition_spec import PartitionFilter
 
 Metas = tuple[ManifestFileMeta, ...]
@@ -237,14 +237,14 @@ class ManifestJoiner(ManifestWriter):
         decoded. Raises `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
-        blocks, tally = _Blocks(self._codec), Tally()
+        blocks, tally = _Blocks(self._codec), EntryTally()
         waits = False
         for meta in metas:
             blocks.add(*self._read(meta, tally), meta.file_name)
             waits = blocks.size < self._target_size
             if not waits:
                 written.append(self._write_one(blocks.take(), tally, names.next()))
-                tally = Tally()
+                tally = EntryTally()
         if waits:
             written.append(self._write_one(blocks.take(), tally, names.next()))
         return tuple(written)
@@ -262,7 +262,7 @@ class ManifestJoiner(ManifestWriter):
             ).may_be_in(stats),
         )
 
-    def _read(self, meta: ManifestFileMeta, tally: Tally) -> tuple[str, Sequence[AvroBlock]]:
+    def _read(self, meta: ManifestFileMeta, tally: EntryTally) -> tuple[str, Sequence[AvroBlock]]:
         """The codec of a manifest's blocks, and the blocks, compressed by it. The tally takes in
         the manifest.
         """

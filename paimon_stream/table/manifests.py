@@ -196,13 +196,13 @@ class ManifestWriter:
         """
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
-        tally = Tally()
+        tally = EntryTally()
         for some in in_groups(entries, manifest_avro.ENTRIES_PER_BLOCK):
             blocks += manifest_avro.encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.next()))
-                blocks, tally = [], Tally()
+                blocks, tally = [], EntryTally()
         if blocks:
             written.append(self._write_one(blocks, tally, names.next()))
         return tuple(written)
@@ -223,7 +223,7 @@ class ManifestWriter:
         self._storage.write(manifest_path(name), data)
 
     def _write_one(
-        self, blocks: Sequence[AvroBlock], tally: "Tally", name: str
+        self, blocks: Sequence[AvroBlock], tally: "EntryTally", name: str
     ) -> ManifestFileMeta:
         data = manifest_avro.manifest_of_blocks(blocks, self._codec)
         self._storage.write(manifest_path(name), data)
@@ -248,7 +248,7 @@ class ManifestWriter:
         )
 
 
-class Tally:
+class EntryTally:
     """What a manifest list records about a manifest, collected while its entries are written
     (format.md §4.2).
     """

@@ -52,6 +52,18 @@ IMMUTABLE: Final = frozenset(
 _ALTERABLE: Final = {"data-file.external-paths", "data-file.external-paths.strategy"}
 _NEVER_ALTERED: Final = {"path", "branch", "primary-key", "partition"}
 
+_RENAMED_IN_KEY: Final = {"aggregate-function", "ignore-retract", "distinct", "list-agg-delimiter"}
+"""Of the options `fields.<column>.…`, those in which Java renames the column."""
+_RENAMED_IN_BOTH: Final = {"sequence-group", "nested-key"}
+"""Those in whose value Java renames columns, too."""
+_KEPT_NAMES: Final = {
+    "changelog-producer.row-deduplicate-ignore-fields",
+    opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key,
+    opt.ROWKIND_FIELD.key,
+    "record-level.time-field",
+}
+"""Options whose value names columns, and in which Java keeps the old name."""
+
 _CHANGELOG_RETENTION: Final = (
     (opt.CHANGELOG_NUM_RETAINED_MIN, opt.SNAPSHOT_NUM_RETAINED_MIN),
     (opt.CHANGELOG_NUM_RETAINED_MAX, opt.SNAPSHOT_NUM_RETAINED_MAX),
@@ -137,8 +149,7 @@ def _check_columns(schema: TableSchema, options: opt.Options) -> None:
         if parts[0] == "fields" and len(parts) > 2:
             _require(key, parts[1].split(","), schema.field_names)
     for key, text in options.items():
-        parts = key.split(".")
-        if parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
+        if _is_file_index(key):
             _require(
                 key,
                 (name.strip().partition("[")[0] for name in text.split(",")),
@@ -311,6 +322,45 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
             old,
             f"and was not changed to {new!r}: rows would be lost. Leave it, or make a new table.",
         )
+
+
+def with_renamed(stored: Mapping[str, str], old: str, new: str) -> dict[str, str]:
+    """The options of a table after its column `old` is called `new`, as Java changes them. Raises
+    `InvalidOption` for an option that names the column and that Java would leave as it is.
+    """
+
+    def renamed(text: str) -> str:
+        return ",".join(new if name.strip() == old else name for name in text.split(","))
+
+    made = {}
+    for key, text in stored.items():
+        before, named = key, key in _KEPT_NAMES or _is_file_index(key)
+        if key == opt.SEQUENCE_FIELD.key:
+            text = renamed(text)
+        elif key.startswith("fields.") and key.count(".") > 1:
+            columns, _, last = key.removeprefix("fields.").rpartition(".")
+            key = f"fields.{renamed(columns)}.{last}"
+            if last in _RENAMED_IN_BOTH:
+                text = renamed(text)
+            elif last not in _RENAMED_IN_KEY and key != before:
+                raise _kept(before, old)
+        elif named and old in (name.strip().partition("[")[0] for name in text.split(",")):
+            raise _kept(key, old)
+        made[key] = text
+    return made
+
+
+def _is_file_index(key: str) -> bool:
+    parts = key.split(".")
+    return parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3
+
+
+def _kept(key: str, column: str) -> InvalidOption:
+    text = (
+        f"Option {key!r} names the column {column!r}, and Java Paimon keeps the old name there, so the option would "
+        "lose its effect or break the table. Remove the option, rename the column, and set the option again"
+    )
+    return InvalidOption(f"{text}.", option=key, column=column)
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.binary_row import deserialize_partition, serialize
 from paimon_stream.format.entries import SimpleStats
-from paimon_stream.format.names import is_blank, unescape
+from paimon_stream.format.partition_path import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold, partition_bounds
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.table.partition_value import expected_form, partition_value

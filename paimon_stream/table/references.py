@@ -39,7 +39,7 @@ from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, 
 from paimon_stream.format.avro_file import blocks_of
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.names import Mentions
+from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime

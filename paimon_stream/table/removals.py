@@ -29,13 +29,8 @@ from paimon_stream.format.json_text import (
     optional_text,
     understanding,
 )
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    Marks,
-    Snapshot,
-    SnapshotRef,
-    own_properties,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage, read_if_there
 from paimon_stream.table.journal import JournalEntry, PreviousBatch

@@ -46,15 +46,15 @@ def no_such_branch(storage: BranchStorage) -> NotFound:
     """The error for a branch that does not exist, or is half made or half deleted. Raises
     `StorageError`.
     """
-    whole = storage.whole
-    if not whole.list_names(SCHEMA_FOLDER, _PREFIX):
-        return no_such_table(whole)
+    table = storage.base
+    if not table.list_names(SCHEMA_FOLDER, _PREFIX):
+        return no_such_table(table)
     return NotFound(
         f"has no branch {storage.branch!r}, or it is half made or half deleted. Its branches: "
-        f"{', '.join(branch_names(whole)) or 'none but main'}. Give one of them, or run create_branch() for it, or "
+        f"{', '.join(branch_names(table)) or 'none but main'}. Give one of them, or run create_branch() for it, or "
         "delete_branch() if its deletion was interrupted.",
         branch=storage.branch,
-    ).of_table(whole.location, subject=True)
+    ).of_table(table.location, subject=True)
 
 
 def _tables_below(storage: Storage) -> Iterator[str]:

@@ -17,12 +17,15 @@ from typing import Any, Final, Literal
 
 from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema
+from paimon_stream.format.names import shown_name
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
 from paimon_stream.table.creation import stored_options, why_no_name
-from paimon_stream.table.option_rules import check_alteration
+from paimon_stream.table.option_rules import check_alteration, with_renamed
 
 Mode = Literal["add", "widen"]
+
+_SEQUENCE_FIELD: Final = "a sequence field"
 
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 _DIGITS: Final = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
@@ -67,7 +70,7 @@ def fixed_columns(schema: TableSchema) -> dict[str, str]:
     """The columns whose type cannot change, and their use: rows are found or ordered by them."""
     kinds = (
         (schema.options.get(opt.ROWKIND_FIELD.key, ""), "the row kind"),
-        (schema.options.get(opt.SEQUENCE_FIELD.key, ""), "a sequence field"),
+        (schema.options.get(opt.SEQUENCE_FIELD.key, ""), _SEQUENCE_FIELD),
         (",".join(schema.bucket_keys), "a bucket key"),
         (",".join(schema.partition_keys), "a partition key"),
         (",".join(schema.primary_keys), "a primary key"),
@@ -238,7 +241,7 @@ class SchemaChange:
         field_name: str,
         new_name: str,
     ) -> "SchemaChange":
-        """Renames a column that is no key and that no option names."""
+        """Renames a column that is no key. Options that name it get the new name, as in Java."""
         return SchemaChange("renameColumn", field_name, new_name)
 
     @staticmethod
@@ -334,9 +337,9 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
     if change.action == "dropColumn":
         why = use or ("the only column" if len(schema.fields) == 1 else None)
     elif change.action == "renameColumn":
-        why = use or (
-            f"{new!r} exists already" if new in schema.field_names else why_no_name(str(new))
-        )
+        if use == _SEQUENCE_FIELD:
+            use = None  # the option gets the new name
+        why = use or _why_not_renamed(schema, new)
         changed = replace(old, name=str(new))
     elif change.action == "updateColumnType":
         wanted = type_of(change)
@@ -368,7 +371,21 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
     if why is not None:
         raise _wrong(change, f"stays as it is: {why}")
     fields = (changed if one is old else one for one in schema.fields)
-    return replace(schema, fields=tuple(one for one in fields if one is not None))
+    after = replace(schema, fields=tuple(one for one in fields if one is not None))
+    if change.action != "renameColumn":
+        return after
+    options = with_renamed(schema.options, name, str(new))
+    return replace(after, options=MappingProxyType(options))
+
+
+def _why_not_renamed(schema: TableSchema, new: Any) -> str | None:
+    if new in schema.field_names:
+        return f"{shown_name(str(new))} exists already"
+    if not str(new).strip():
+        return "the new name is blank"
+    if why_no_name(str(new)) is not None:
+        return f"the new name {shown_name(str(new))} is one of Paimon's own"
+    return None
 
 
 def type_of(change: SchemaChange) -> DataType:
@@ -379,10 +396,14 @@ def type_of(change: SchemaChange) -> DataType:
         return parse_type(change.value)
     except (CorruptMetadata, TypeError, AttributeError):
         raise _wrong(
-            change, f"has no type {change.value!r}. Types are as in SQL: DECIMAL(10, 2)"
+            change,
+            f"has no type {shown_name(str(change.value))}. Types are as in SQL: DECIMAL(10, 2)",
         ) from None
 
 
 def _wrong(change: SchemaChange, why: str) -> IncompatibleSchema:
-    text = f"{change.action}: column {change.target!r} {why}. Nothing was changed. Give another name or type."
+    column = shown_name(str(change.target))
+    text = (
+        f"{change.action}: column {column} {why}. Nothing was changed. Give another name or type."
+    )
     return IncompatibleSchema(text, column=change.target)

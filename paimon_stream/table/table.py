@@ -2,6 +2,7 @@
 can be written.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +19,8 @@ from paimon_stream.format.file_format import (
     waiting_format,
     warn_of_ignored,
 )
-from paimon_stream.format.names import POSTPONE_BUCKET, check_partition_key
+from paimon_stream.format.names import POSTPONE_BUCKET
+from paimon_stream.format.partition_path import check_partition_key
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.merge.spec import MergeSpec
@@ -29,6 +31,7 @@ from paimon_stream.storage.uri import with_roots
 from paimon_stream.table.creation import check_buckets, check_types, first_schema
 from paimon_stream.table.layout import SCHEMA_FOLDER, Layout, external_roots
 from paimon_stream.table.option_rules import check_overrides, check_possible
+from paimon_stream.table.partition_spellings import with_spellings, without_spellings
 from paimon_stream.table.references import histories
 from paimon_stream.table.schema import SchemaStore, no_such_branch
 from paimon_stream.table.schema_change import SchemaChange, altered
@@ -145,8 +148,10 @@ def table_of(
     check_overrides(storage.location, schema.options, overrides or {})
     options = opt.Options(opt.of_table(schema.options), overrides, storage.location)
     layout = layout_of(storage, schema, options)
+    storage = without_spellings(storage)
     if layout.external is not None:
         storage = with_roots(storage, layout.roots)
+    storage = with_spellings(storage, layout)
     return Table(storage=storage, schema=schema, options=options, layout=layout)
 
 
@@ -359,8 +364,10 @@ def alter_table(
         table = load_table(storage)
         if publish is None:
             return evolve(table, merge, rows=False)
-        if merge(table.schema) is not table.schema:
+        merged = merge(table.schema)
+        if merged is not table.schema:
             publish()
+            _warn_of_nanoseconds(table.schema, merged)
         return load_table(storage)
 
 
@@ -393,6 +400,7 @@ def evolve(
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):
+                _warn_of_nanoseconds(table.schema, merged)
                 return wanted
         except errors.Unavailable:
             if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
@@ -405,6 +413,19 @@ def evolve(
     cure = "Try again when they are done."
     text = f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. {cure}"
     raise errors.CommitContended(text, attempts=_ATTEMPTS).of_table(table.location)
+
+
+def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
+    """Says which columns hold nanoseconds from now on, in which Arrow reaches from 1677 to 2262."""
+    coarse = {one.id for one in before.fields if one.type.is_timestamp and one.type.precision <= 6}
+    finer = [one for one in after.fields if one.id in coarse and one.type.precision > 6]
+    for one in finer:
+        warnings.warn(
+            f"Column {one.name!r} is {one.type} now. If older rows hold moments before 1677-09-21 or after 2262-04-11, "
+            "such as 9999-12-31 for no end, this package can no longer read the column, because Arrow cannot hold them "
+            "in nanoseconds. Java Paimon reads them, and can change the type back to TIMESTAMP(6).",
+            stacklevel=3,
+        )
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:

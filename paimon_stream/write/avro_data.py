@@ -1,6 +1,6 @@
-"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes, a
-nested one from the lists of its parts; a row is these bytes, joined. Because Avro stores rows,
-every value passes through Python, only here.
+"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes. The
+list of a nested column is made from those of its parts. A row is the bytes of its values, joined.
+Avro stores rows, so every value passes through Python. No other format needs that.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_stats import RowStats, own_elements
+from paimon_stream.write.file_stats import RowStats, used_elements
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 _BLOCK_BYTES: Final = 64 * 2**10
@@ -36,6 +36,9 @@ _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
 _END: Final = b"\x00"
 _COUNT: Final = DataType(root=TypeRoot.INT)
+_DECIMAL_BYTES: Final = 16
+"""The bytes of a decimal in Arrow."""
+
 _PLAIN: Final = {
     TypeRoot.BOOLEAN: "boolean",
     TypeRoot.TINYINT: "int",
@@ -53,22 +56,28 @@ _PLAIN: Final = {
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
 
 
-def _record(name: str, fields: Sequence[DataField], **more: str) -> dict[str, Any]:
-    members = [_member(one.name, one.type, f"{name}_{one.name}") for one in fields]
-    return {"type": "record", "name": name, **more, "fields": members}
+def _record(name: str, fields: Sequence[DataField], **attributes: str) -> dict[str, Any]:
+    """The Avro schema of a record."""
+    members = [_member(field.name, field.type, f"{name}_{field.name}") for field in fields]
+    return {"type": "record", "name": name, **attributes, "fields": members}
 
 
 def _member(name: str, type_: DataType, path: str) -> dict[str, Any]:
-    made = {"name": name, "type": _union(type_, path)}
-    return {**made, "default": None} if type_.nullable else made
+    """The Avro schema of a record's field. `path` names the records inside it."""
+    member = {"name": name, "type": _union(type_, path)}
+    if type_.nullable:
+        member["default"] = None
+    return member
 
 
 def _union(type_: DataType, path: str) -> Any:
-    made = _schema(type_, path)
-    return ["null", made] if type_.nullable else made
+    """The Avro schema of a type: a union with null if it is nullable."""
+    schema = _schema(type_, path)
+    return ["null", schema] if type_.nullable else schema
 
 
 def _schema(type_: DataType, path: str) -> Any:
+    """The Avro schema of the values of a type that are not NULL."""
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
             return {
@@ -120,26 +129,31 @@ def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
     if not type_.nullable:
         return values
     if not column.null_count:
-        return [_PRESENT + one for one in values]
-    valid = column.is_valid().to_pylist()
-    return [_PRESENT + one if there else _NULL for one, there in zip(values, valid, strict=True)]
+        return [_PRESENT + value for value in values]
+    return [
+        _PRESENT + value if is_valid else _NULL
+        for value, is_valid in zip(values, column.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def _values(column: pa.Array, type_: DataType) -> list[bytes]:
     """The bytes of each value. The bytes for a NULL are arbitrary."""
     match type_:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return _blocks(column, _nullable(own_elements(column, column.values), element))
+            return _blocks(column, _nullable(used_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            key, value = _entry(type_)
-            encode = (
-                _values if key.is_string else _nullable
-            )  # keys of an Avro map are plain strings
-            keys = encode(own_elements(column, column.keys), key)
-            items = _nullable(own_elements(column, column.items), value)
-            return _blocks(column, [one + other for one, other in zip(keys, items, strict=True)])
+            key_type, value_type = _entry(type_)
+            encode_keys = (
+                _values if key_type.is_string else _nullable
+            )  # an Avro map has no NULL keys
+            keys = encode_keys(used_elements(column, column.keys), key_type)
+            items = _nullable(used_elements(column, column.items), value_type)
+            return _blocks(column, [key + item for key, item in zip(keys, items, strict=True)])
         case DataType(root=TypeRoot.ROW):
-            members = [_nullable(column.field(i), one.type) for i, one in enumerate(type_.fields)]
+            members = [
+                _nullable(column.field(position), member.type)
+                for position, member in enumerate(type_.fields)
+            ]
             return [b"".join(row) for row in zip(*members, strict=True)]
         case DataType(root=TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ):
             return _each(column.view(pa.int64()), zigzag, 0)
@@ -152,17 +166,23 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
         case DataType(root=TypeRoot.DOUBLE):
             return _each(column, struct.Struct("<d").pack, 0.0)
         case DataType(root=TypeRoot.BOOLEAN):
-            return _each(column, lambda value: b"\x01" if value else b"\x00", False)
+            return _each(column, _boolean, False)
     if type_.is_string or type_.is_binary:
         return _each(column.cast(pa.binary()), _sized, b"")
     return _each(column, zigzag, 0)
 
 
-def _each(column: pa.Array, encode: Callable[[Any], bytes], instead: Any) -> list[bytes]:
-    return [encode(instead if value is None else value) for value in column.to_pylist()]
+def _each(column: pa.Array, encode: Callable[[Any], bytes], for_null: Any) -> list[bytes]:
+    """Each value, encoded. `for_null` is encoded in place of NULL."""
+    return [encode(for_null if value is None else value) for value in column.to_pylist()]
+
+
+def _boolean(value: bool) -> bytes:
+    return b"\x01" if value else b"\x00"
 
 
 def _sized(data: bytes) -> bytes:
+    """The bytes, with their number before them."""
     return zigzag(len(data)) + data
 
 
@@ -170,13 +190,13 @@ def _decimals(column: pa.Array) -> list[bytes]:
     """The unscaled values in their shortest two's complement form, big endian."""
     if not len(column):
         return []
-    raw = memoryview(column.buffers()[1])[16 * column.offset :]
-    made = []
-    for start in range(0, 16 * len(column), 16):
-        number = int.from_bytes(raw[start : start + 16], "little", signed=True)
-        magnitude = ~number if number < 0 else number
-        made.append(number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True))
-    return made
+    words = memoryview(column.buffers()[1])[_DECIMAL_BYTES * column.offset :]
+    values = []
+    for start in range(0, _DECIMAL_BYTES * len(column), _DECIMAL_BYTES):
+        unscaled = int.from_bytes(words[start : start + _DECIMAL_BYTES], "little", signed=True)
+        magnitude = ~unscaled if unscaled < 0 else unscaled
+        values.append(unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True))
+    return values
 
 
 def _blocks(column: pa.Array, elements: list[bytes]) -> list[bytes]:
@@ -185,16 +205,25 @@ def _blocks(column: pa.Array, elements: list[bytes]) -> list[bytes]:
         return []
     bounds = column.offsets.to_pylist()
     first = bounds[0]
-    made = []
+    blocks = []
     for start, end in pairwise(bounds):
-        block = b"".join(elements[start - first : end - first])
-        made.append(zigzag(end - start) + block + _END if end > start else _END)
-    return made
+        if end > start:
+            block = b"".join(elements[start - first : end - first])
+            blocks.append(zigzag(end - start) + block + _END)
+        else:
+            blocks.append(_END)
+    return blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroSettings(FileSettings):
-    """How the Avro files of a table are written. `wanted` says which columns get statistics."""
+    """How the Avro files of a table are written.
+
+    Attributes:
+        fields: the columns.
+        wanted: for each column, whether it gets statistics.
+        level: the level of compression, if the codec is zstd.
+    """
 
     most_open = 64  # each of them holds less than one block in memory
 
@@ -205,9 +234,14 @@ class AvroSettings(FileSettings):
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "AvroSettings":
         """The settings that follow from the options. Raises `InvalidOption`."""
-        codec, level = compression(options, FileFormat.AVRO), options.value(ZSTD_LEVEL)
-        suffix = file_suffix(options, FileFormat.AVRO, codec)
-        return cls(fields=schema.fields, wanted=wanted, codec=codec, level=level, suffix=suffix)
+        codec = compression(options, FileFormat.AVRO)
+        return cls(
+            fields=schema.fields,
+            wanted=wanted,
+            codec=codec,
+            level=options.value(ZSTD_LEVEL),
+            suffix=file_suffix(options, FileFormat.AVRO, codec),
+        )
 
     def open(
         self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
@@ -222,7 +256,7 @@ class AvroDataFile(FileWriter):
     def __init__(self, settings: "AvroSettings", storage: Storage, path: str) -> None:
         super().__init__(storage, path)
         self._row = DataType(root=TypeRoot.ROW, fields=settings.fields)
-        self.stats = RowStats([one.type for one in settings.fields], settings.wanted)
+        self.stats = RowStats([field.type for field in settings.fields], settings.wanted)
         self._codec = compressor(settings.codec, settings.level)
         self._sync = hashlib.blake2b(path.encode(), digest_size=SYNC_SIZE).digest()
         self._waiting: list[bytes] = []
@@ -246,4 +280,5 @@ class AvroDataFile(FileWriter):
         if self._waiting:
             data = self._codec.compress(b"".join(self._waiting))
             self.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
-            self._waiting, self._waiting_bytes = [], 0
+            self._waiting = []
+            self._waiting_bytes = 0

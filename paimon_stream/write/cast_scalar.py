@@ -15,12 +15,19 @@ from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 _WIDE: Final = Context(prec=100)
-_NULL_CURE: Final = "Filter NULLs out, or replace them with coalesce()."
+_MILLIS_PER_DAY: Final = 86_400_000
+_REPLACE_NULLS: Final = "Filter NULLs out, or replace them with coalesce()."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where values belong, for messages: the table, the column, and the path inside the column."""
+    """Where values belong, for messages.
+
+    Attributes:
+        table: the table.
+        column: the column.
+        path: the path inside the column, from its dot on; empty for the column itself.
+    """
 
     table: str
     column: str
@@ -45,116 +52,168 @@ class Place:
         return {"table": self.table, "column": self.column + self.path, "count": count}
 
 
-def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NULL_CURE) -> None:
-    """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow
-    them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What values are cast to.
+
+    Attributes:
+        type: the type of the table.
+        arrow: its Arrow type.
+        place: where the values belong.
+    """
+
+    type: DataType
+    arrow: pa.DataType
+    place: Place
+
+    def inside(self, part: str, type_: DataType, arrow: pa.DataType) -> "Target":
+        """The target of a member, an element, a key or a value inside this one."""
+        return Target(type=type_, arrow=arrow, place=self.place.inside(part))
+
+
+def check_nulls(
+    column: pa.Array, type_: DataType, place: Place, advice: str = _REPLACE_NULLS
+) -> None:
+    """Checks that there are NULLs only where the type allows them.
+
+    Args:
+        column: the values.
+        type_: their type.
+        place: where they belong.
+        advice: the sentence that says what to do about NULLs.
+
+    Raises:
+        NullInNotNull: if the column has NULLs and the type does not allow them.
     """
     if not type_.nullable and column.null_count:
-        text = f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}"
-        raise errors.NullInNotNull(text, **place.context(column.null_count))
+        raise errors.NullInNotNull(
+            f"{place} is NOT NULL, but the value is NULL in {place.amount}. {advice}",
+            **place.context(column.null_count),
+        )
 
 
-def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of the scalar type `type_`; not copied if it fits.
-    Raises `IncompatibleSchema` for other types and for more digits than the type has,
-    `NumericOverflow` for numbers out of range, `ValueTooLong` for too long text and bytes, and
-    `InvalidData` for text that is not UTF-8.
+def cast_scalar(column: pa.Array, target: Target) -> pa.Array:
+    """The column in the Arrow type of a scalar type. A column that has it is not copied.
+
+    Args:
+        column: the values.
+        target: the scalar type, and where the values belong.
+
+    Raises:
+        IncompatibleSchema: for other types and for more digits than the type has.
+        NumericOverflow: for numbers out of range.
+        ValueTooLong: for too long text and bytes.
+        InvalidData: for text that is not UTF-8.
     """
-    if not column.type.equals(target):
-        column = _converted(column, type_, target, place)
+    type_ = target.type
+    if not column.type.equals(target.arrow):
+        column = _converted(column, target)
     if type_.is_string:
-        _check_text(column, type_, place)
+        _check_text(column, target)
     if type_.is_timestamp:
-        _check_digits(column, type_, place)
+        _check_digits(column, target)
     elif type_.precision < MAX_LENGTH and (type_.is_string or type_.is_binary):
-        _check_length(column, type_, place)
+        _check_length(column, target)
     return column
 
 
-def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
+def _check_digits(column: pa.Array, target: Target) -> None:
     """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
-    step = PER_SECOND[column.type.unit] // 10**type_.precision
+    step = PER_SECOND[column.type.unit] // 10**target.type.precision
     if step <= 1:
         return
     values = column.view(pa.int64())
-    changed = _count(pc.not_equal(pc.multiply(pc.divide(values, step), step), values))
+    cut = pc.multiply(pc.divide(values, step), step)
+    changed = _count(pc.not_equal(cut, values))
     if changed:
-        raise _loss(column, type_, place, changed)
+        raise _loss(column, target, changed)
 
 
-def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
+def _check_text(column: pa.Array, target: Target) -> None:
     broken = count_not_utf8(column)
     if broken:
+        place = target.place
         raise errors.InvalidData(
-            f"{place} is {type_}, but the value is not UTF-8 in {place.amount}. Read the source in its real "
+            f"{place} is {target.type}, but the value is not UTF-8 in {place.amount}. Read the source in its real "
             "encoding, repair the text, with make_valid_utf8() in Spark 4, or store it in a BYTES column.",
             **place.context(broken),
         )
 
 
-def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
+def _check_length(column: pa.Array, target: Target) -> None:
     """Checks the length: code points of text, bytes of BINARY."""
+    type_ = target.type
     most = type_.precision
     if (pc.max(pc.binary_length(column)).as_py() or 0) <= most:
         return
     lengths = pc.utf8_length(column) if type_.is_string else pc.binary_length(column)
     longer = _count(pc.greater(lengths, most))
     if longer:
+        place = target.place
         unit = "characters" if type_.is_string else "bytes"
-        longest = f"one has {pc.max(lengths).as_py():,} {unit}. Cut it with substring(), or widen the column."
-        text = f"{place} is {type_}, but the value is longer in {place.amount}; {longest}"
-        raise errors.ValueTooLong(text, **place.context(longer))
+        raise errors.ValueTooLong(
+            f"{place} is {type_}, but the value is longer in {place.amount}; one has {pc.max(lengths).as_py():,} "
+            f"{unit}. Cut it with substring(), or widen the column.",
+            **place.context(longer),
+        )
 
 
-def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _converted(column: pa.Array, target: Target) -> pa.Array:
+    """The column in another Arrow type, if no value changes by that."""
     source = column.type
-    if _same_family(source, target):
-        return _cast(column, type_, target, place)
-    if type_.root is TypeRoot.TIME and pa.types.is_integer(source):
-        beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, 86_400_000)))
-        if beyond:
-            raise _overflow(type_, place, beyond)
-        return column.cast(pa.int32()).cast(
-            target
-        )  # milliseconds of the day: Spark has no such type
-    if _is_exact_number(source) and _is_exact_number(target):
-        outside = _count_outside(column, target)
+    arrow = target.arrow
+    if _same_family(source, arrow):
+        return _cast(column, target)
+    if target.type.root is TypeRoot.TIME and pa.types.is_integer(source):
+        return _time_of_millis(column, target)
+    if _is_exact_number(source) and _is_exact_number(arrow):
+        outside = _count_outside(column, arrow)
         if outside:
-            raise _overflow(type_, place, outside)
-        if _scale(source) <= _scale(target):
-            if pa.types.is_decimal(target) and pa.types.is_integer(source):
-                column = column.cast(
-                    pa.decimal128(20, 0)
-                )  # it holds any integer; Arrow refuses the direct cast
-            return _cast(column, type_, target, place)
-    raise _other_type(column, type_, place, len(column) - column.null_count)
+            raise _overflow(target, outside)
+        if _scale(source) <= _scale(arrow):
+            if pa.types.is_decimal(arrow) and pa.types.is_integer(source):
+                # This type holds any integer. Arrow refuses the direct cast.
+                column = column.cast(pa.decimal128(20, 0))
+            return _cast(column, target)
+    raise errors.IncompatibleSchema(
+        f"{target.place} is {target.type}, but the rows have {source} there. Cast the column first.",
+        **target.place.context(len(column) - column.null_count),
+        type=str(source),
+    )
 
 
-def _overflow(type_: DataType, place: Place, outside: int) -> errors.NumericOverflow:
-    text = f"{place} is {type_}, but the value is out of its range in {place.amount}."
+def _time_of_millis(column: pa.Array, target: Target) -> pa.Array:
+    """The TIME of milliseconds of the day. Spark has no such type, so its rows bring integers."""
+    is_outside = pc.or_(pc.less(column, 0), pc.greater_equal(column, _MILLIS_PER_DAY))
+    outside = _count(is_outside)
+    if outside:
+        raise _overflow(target, outside)
+    return column.cast(pa.int32()).cast(target.arrow)
+
+
+def _overflow(target: Target, count: int) -> errors.NumericOverflow:
+    place = target.place
     return errors.NumericOverflow(
-        f"{text} Widen the column, or fix the values.", **place.context(outside)
+        f"{place} is {target.type}, but the value is out of its range in {place.amount}. "
+        "Widen the column, or fix the values.",
+        **place.context(count),
     )
 
 
-def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast(column: pa.Array, target: Target) -> pa.Array:
     try:
-        return column.cast(target)
+        return column.cast(target.arrow)
     except pa.ArrowInvalid:
-        raise _loss(column, type_, place, _count_changed(column, target)) from None
+        raise _loss(column, target, _count_changed(column, target.arrow)) from None
 
 
-def _loss(column: pa.Array, type_: DataType, place: Place, count: int) -> errors.IncompatibleSchema:
-    return _other_type(
-        column, type_, place, count, ", and not every value can be stored without loss"
+def _loss(column: pa.Array, target: Target, count: int) -> errors.IncompatibleSchema:
+    return errors.IncompatibleSchema(
+        f"{target.place} is {target.type}, but the rows have {column.type} there, and not every value can be stored "
+        "without loss. Cast the column first.",
+        **target.place.context(count),
+        type=str(column.type),
     )
-
-
-def _other_type(
-    column: pa.Array, type_: DataType, place: Place, rows: int, why: str = ""
-) -> errors.IncompatibleSchema:
-    text = f"{place} is {type_}, but the rows have {column.type} there{why}. Cast the column first."
-    return errors.IncompatibleSchema(text, **place.context(rows), type=str(column.type))
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
@@ -188,6 +247,7 @@ def _scale(type_: pa.DataType) -> int:
 
 
 def _limits(type_: pa.DataType) -> tuple[Decimal, Decimal]:
+    """The least and the greatest number of a type of integers or decimals."""
     if pa.types.is_decimal(type_):
         most = Decimal("9" * type_.precision).scaleb(-type_.scale, _WIDE)
         return most.copy_negate(), most
@@ -199,15 +259,16 @@ def _limits(type_: pa.DataType) -> tuple[Decimal, Decimal]:
 def _count_outside(column: pa.Array, target: pa.DataType) -> int:
     """How many numbers are outside the target's range, regardless of fraction digits."""
     least, most = _limits(column.type)
-    low, high = _limits(target)
+    target_least, target_most = _limits(target)
     step = Decimal(1).scaleb(-_scale(column.type))
-    low, high = _floored(low, step), _floored(high, step)
-    beyond = 0
+    low = _floored(target_least, step)
+    high = _floored(target_most, step)
+    outside = 0
     if least < low:
-        beyond += _count(pc.less(column, _scalar(low, column.type)))
+        outside += _count(pc.less(column, _scalar(low, column.type)))
     if most > high:
-        beyond += _count(pc.greater(column, _scalar(high, column.type)))
-    return beyond
+        outside += _count(pc.greater(column, _scalar(high, column.type)))
+    return outside
 
 
 def _floored(limit: Decimal, step: Decimal) -> Decimal:
@@ -230,5 +291,6 @@ def _count_changed(column: pa.Array, target: pa.DataType) -> int:
         return max(1, int(len(column) - column.null_count))
 
 
-def _count(mask: Any) -> int:
+def _count(mask: pa.Array) -> int:
+    """How many values of the mask are true."""
     return int(pc.sum(mask).as_py() or 0)

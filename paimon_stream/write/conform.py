@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField, TypeRoot, arrow_type
 from paimon_stream.options import MISSING_COLUMNS
-from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
+from paimon_stream.write.cast_scalar import Place, Target, cast_scalar, check_nulls
 from paimon_stream.write.file_stats import file_schema
 
 _WORDS: Final = {
@@ -32,8 +32,13 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch of a table looks like. `table` is for messages. `defaults` replace NULLs;
-    None leaves them.
+    """What every batch of a table looks like.
+
+    Attributes:
+        table: the table, for messages.
+        fields: the columns.
+        arrow: the Arrow schema of the batches.
+        defaults: for each column, the value that replaces NULLs; None leaves them.
     """
 
     table: str
@@ -46,172 +51,209 @@ class ColumnPlan:
         """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of`
         refuses.
         """
-        defaults = tuple(default_of(one, table) for one in schema.fields)
+        defaults = tuple(default_of(field, table) for field in schema.fields)
         return cls(table=table, fields=schema.fields, arrow=file_schema(schema), defaults=defaults)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's columns in order and in exactly the types of `file_schema`;
-        fitting columns are not copied. A column's default replaces NULL. Types are converted where
+        """The batch with the table's columns in order and in exactly the types of `file_schema`.
+        Fitting columns are not copied. A column's default replaces NULL. Types are converted where
         no value can change: wider integers and decimals, any time zone to UTC, other units of the
-        same instant, large and dictionary-encoded strings, integers to TIME. Raises
-        `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
-        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count.
+        same instant, large and dictionary-encoded strings, integers to TIME.
+
+        Raises:
+            IncompatibleSchema: for missing, unknown and ambiguous columns and for other types.
+            NumericOverflow: for numbers out of range.
+            ValueTooLong: for too long text and bytes.
+            NullInNotNull: for NULL in columns that do not allow it.
+
+        Each error has the table, the column and the count of rows.
         """
-        parts = zip(
-            self._positions(batch.schema.names),
-            self.fields,
-            self.arrow.types,
-            self.defaults,
-            strict=True,
-        )
-        columns = [self._cast(batch.column(position), *others) for position, *others in parts]
+        columns = [
+            self._cast(batch.column(position), field, arrow, default)
+            for position, field, arrow, default in zip(
+                self._positions(batch.schema.names),
+                self.fields,
+                self.arrow.types,
+                self.defaults,
+                strict=True,
+            )
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def _cast(
-        self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None
+        self, column: pa.Array, field: DataField, arrow: pa.DataType, default: pa.Scalar | None
     ) -> pa.Array:
-        place = Place(table=self.table, column=one.name)
-        column = _cast_nested(column, one.type, target, place)
+        place = Place(table=self.table, column=field.name)
+        column = _cast_nested(column, Target(type=field.type, arrow=arrow, place=place))
         if default is not None and column.null_count:
             column = column.fill_null(default)
-        check_nulls(column, one.type, place)
+        check_nulls(column, field.type, place)
         return column
 
     def _positions(self, names: Sequence[str]) -> Sequence[int]:
+        """Where each of the table's columns is in a batch with these columns. Raises
+        `IncompatibleSchema`.
+        """
         wanted = self.arrow.names
         if names == wanted:
             return range(len(names))
+        table = self.table or "the table"
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
-            raise self._misfit(
-                f"have {_listed(twice)} more than once. Name every column once", twice[0]
+            raise IncompatibleSchema(
+                f"The rows for {table} have {_listed(twice)} more than once. Name every column once.",
+                table=self.table,
+                column=twice[0],
             )
         missing = [name for name in wanted if name not in names]
         if missing:
-            cure = f"Select every column of the table, or set {MISSING_COLUMNS.key} = null if they may be NULL"
-            raise self._misfit(f"lack {_listed(missing)}. {cure}", missing[0])
+            raise IncompatibleSchema(
+                f"The rows for {table} lack {_listed(missing)}. Select every column of the table, or set "
+                f"{MISSING_COLUMNS.key} = null if they may be NULL.",
+                table=self.table,
+                column=missing[0],
+            )
         extra = [name for name in names if name not in wanted]
         if extra:
-            raise self._misfit(
-                f"have {_listed(extra)}, which the table does not have. Drop it", extra[0]
+            raise IncompatibleSchema(
+                f"The rows for {table} have {_listed(extra)}, which the table does not have. Drop it.",
+                table=self.table,
+                column=extra[0],
             )
         return [names.index(name) for name in wanted]
-
-    def _misfit(self, what: str, column: str) -> IncompatibleSchema:
-        return IncompatibleSchema(
-            f"The rows for {self.table or 'the table'} {what}.", table=self.table, column=column
-        )
 
 
 def _listed(names: Sequence[str]) -> str:
     return "column " + ", ".join(repr(name) for name in names)
 
 
-def _cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. Its own NULLs are not checked. Raises what
+def _cast_nested(column: pa.Array, target: Target) -> pa.Array:
+    """The column in the Arrow type of the target. Its own NULLs are not checked. Raises what
     `cast_scalar` raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT
     NULL types.
     """
     source = column.type
     if pa.types.is_null(source):
-        return pa.nulls(len(column), target)
+        return pa.nulls(len(column), target.arrow)
     if pa.types.is_dictionary(source):
-        return _cast_nested(column.dictionary_decode(), type_, target, place)
-    if not type_.is_nested:
-        return cast_scalar(column, type_, target, place)
-    if type_.root is TypeRoot.ROW and pa.types.is_struct(source):
-        return _cast_row(column, type_, target, place)
-    is_list = (
-        pa.types.is_list(source)
-        or pa.types.is_large_list(source)
-        or pa.types.is_fixed_size_list(source)
-    )
-    if type_.root is TypeRoot.ARRAY and is_list:
-        return _cast_array(column, type_, target, place)
-    if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
-        return _cast_map(column, type_, target, place)
-    text = f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first."
+        return _cast_nested(column.dictionary_decode(), target)
+    if not target.type.is_nested:
+        return cast_scalar(column, target)
+    match target.type.root:
+        case TypeRoot.ROW if pa.types.is_struct(source):
+            return _cast_row(column, target)
+        case TypeRoot.ARRAY if _is_list(source):
+            return _cast_array(column, target)
+        case TypeRoot.MAP | TypeRoot.MULTISET if pa.types.is_map(source):
+            return _cast_map(column, target)
     raise IncompatibleSchema(
-        text, **place.context(len(column) - column.null_count), type=str(source)
+        f"{target.place} is {target.type}; rows bring {source}, which cannot be stored there. Cast the column first.",
+        **target.place.context(len(column) - column.null_count),
+        type=str(source),
     )
 
 
-def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
-    made = _cast_nested(column, type_, field.type, place)
-    check_nulls(made, type_, place)
-    return made
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    )
 
 
-def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast_inner(column: pa.Array, target: Target) -> pa.Array:
+    """The members, elements, keys or values in the Arrow type of the target; NULLs are checked."""
+    cast = _cast_nested(column, target)
+    check_nulls(cast, target.type, target.place)
+    return cast
+
+
+def _cast_array(column: pa.Array, target: Target) -> pa.Array:
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
-    offsets, (elements,) = _alive(column, column.values)
-    elements = _cast_inner(elements, type_.items, target.value_field, place.inside("element"))
-    return pa.ListArray.from_arrays(offsets, elements, type=target)
+    offsets, (elements,) = _without_null_rows(column, [column.values])
+    inner = target.inside("element", target.type.items, target.arrow.value_type)
+    return pa.ListArray.from_arrays(offsets, _cast_inner(elements, inner), type=target.arrow)
 
 
-def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    key, value = type_.entry
-    offsets, (keys, items) = _alive(column, column.keys, column.items)
-    keys = _cast_inner(keys, key.with_nullable(False), target.key_field, place.inside("key"))
-    items = _cast_inner(items, value, target.item_field, place.inside("value"))
-    return pa.MapArray.from_arrays(offsets, keys, items, type=target)
+def _cast_map(column: pa.Array, target: Target) -> pa.Array:
+    key_type, value_type = target.type.entry
+    key = target.inside("key", key_type.with_nullable(False), target.arrow.key_type)
+    value = target.inside("value", value_type, target.arrow.item_type)
+    offsets, (keys, items) = _without_null_rows(column, [column.keys, column.items])
+    keys = _cast_inner(keys, key)
+    items = _cast_inner(items, value)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=target.arrow)
 
 
-def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """New offsets of lists or maps, from 0, NULL where the row is; and the elements of the rows
-    that are not NULL.
+def _without_null_rows(
+    column: pa.Array, children: Sequence[pa.Array]
+) -> tuple[pa.Array, list[pa.Array]]:
+    """Lists or maps in which NULL rows have no elements.
+
+    Args:
+        column: the lists or maps. The array may be a slice.
+        children: the elements, or the keys and the values, of the whole array.
+
+    Returns:
+        New offsets, from 0, NULL where the row is; and of each child the elements of the rows that
+        are not NULL.
     """
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)
-    lengths, null = np.diff(bounds), np.asarray(column.is_null())
-    parts = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
-    if lengths[null].any():
-        keep = pa.array(np.repeat(~null, lengths))
-        parts = [part.filter(keep) for part in parts]
-        lengths[null] = 0
+    lengths = np.diff(bounds)
+    is_null = np.asarray(column.is_null())
+    elements = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
+    if lengths[is_null].any():
+        is_kept = pa.array(np.repeat(~is_null, lengths))
+        elements = [child.filter(is_kept) for child in elements]
+        lengths[is_null] = 0
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
-    return pa.array(offsets, mask=np.append(null, False) if null.any() else None), parts
+    mask = np.append(is_null, False) if is_null.any() else None
+    return pa.array(offsets, mask=mask), elements
 
 
-def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    names = [one.name for one in column.type]
-    wanted = [one.name for one in type_.fields]
-    if sorted(names) != sorted(wanted):
-        cure = "Make the struct with these members."
-        text = f"{place} has the members {', '.join(wanted)}; rows bring {', '.join(names)}. {cure}"
+def _cast_row(column: pa.Array, target: Target) -> pa.Array:
+    incoming = [member.name for member in column.type]
+    wanted = [member.name for member in target.type.fields]
+    if sorted(incoming) != sorted(wanted):
         raise IncompatibleSchema(
-            text, **place.context(len(column) - column.null_count), type=str(column.type)
+            f"{target.place} has the members {', '.join(wanted)}; rows bring {', '.join(incoming)}. "
+            "Make the struct with these members.",
+            **target.place.context(len(column) - column.null_count),
+            type=str(column.type),
         )
-    valid = np.asarray(column.is_valid()) if column.null_count else None
+    is_valid = np.asarray(column.is_valid()) if column.null_count else None
     members = []
-    for one, field in zip(type_.fields, target, strict=True):
-        member = column.field(names.index(one.name))
-        if valid is not None:
-            member = member.filter(pa.array(valid))
-        member = _cast_inner(member, one.type, field, place.inside(one.name))
-        members.append(member if valid is None else _spread(member, field, valid))
-    return pa.StructArray.from_arrays(
-        members, fields=list(target), mask=None if valid is None else pa.array(~valid)
-    )
+    for field, arrow_field in zip(target.type.fields, target.arrow, strict=True):
+        member = column.field(incoming.index(field.name))
+        if is_valid is not None:
+            member = member.filter(pa.array(is_valid))
+        member = _cast_inner(member, target.inside(field.name, field.type, arrow_field.type))
+        if is_valid is not None:
+            member = _spread(member, arrow_field, is_valid)
+        members.append(member)
+    mask = None if is_valid is None else pa.array(~is_valid)
+    return pa.StructArray.from_arrays(members, fields=list(target.arrow), mask=mask)
 
 
-def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:
+def _spread(member: pa.Array, field: pa.Field, is_valid: npt.NDArray[np.bool_]) -> pa.Array:
     """The members of the rows that are not NULL, moved to their places among all rows. The places
     of NULL rows hold NULL. If the member is NOT NULL, they hold an arbitrary value instead, because
     writers insist on one.
     """
     if not field.nullable and not len(member):
-        return pa.repeat(pa.scalar(_zero(field.type), field.type), len(valid))
-    places = np.maximum(np.cumsum(valid) - 1, 0)
-    return member.take(pa.array(places, mask=~valid if field.nullable else None))
+        return pa.repeat(pa.scalar(_zero(field.type), field.type), len(is_valid))
+    positions = np.maximum(np.cumsum(is_valid) - 1, 0)
+    mask = ~is_valid if field.nullable else None
+    return member.take(pa.array(positions, mask=mask))
 
 
 def _zero(type_: pa.DataType) -> Any:
     """A value of the type without content."""
     if pa.types.is_struct(type_):
-        return {one.name: _zero(one.type) for one in type_}
+        return {member.name: _zero(member.type) for member in type_}
     if pa.types.is_map(type_) or pa.types.is_list(type_):
         return []
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
@@ -219,22 +261,36 @@ def _zero(type_: pa.DataType) -> Any:
     return False if pa.types.is_boolean(type_) else 0
 
 
-def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of the column; None without a default. The text is parsed as
-    Java casts a string to the type, without its quotes. Raises `UnsupportedFeature` if it is no
-    such value, and for nested columns.
+def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
+    """The value that replaces NULLs of a column. The default is parsed as Java casts a string to
+    the type, without its quotes.
+
+    Args:
+        field: the column.
+        table: the table, for messages.
+
+    Returns:
+        The value, None without a default.
+
+    Raises:
+        UnsupportedFeature: if the default is no such value, and for nested columns.
     """
-    text = one.default_value
-    if text is None:
+    literal = field.default_value
+    if literal is None:
         return None
-    if len(text) > 1 and text.startswith("'") and text.endswith("'"):
-        text = text[1:-1]
-    target = arrow_type(one.type)
-    place = Place(table=table, column=one.name)
+    if len(literal) > 1 and literal.startswith("'") and literal.endswith("'"):
+        literal = literal[1:-1]
+    place = Place(table=table, column=field.name)
+    context = {"table": table, "column": field.name, "value": field.default_value}
+    target = Target(type=field.type, arrow=arrow_type(field.type), place=place)
+    if field.type.is_nested:
+        raise UnsupportedFeature(
+            f"{place} is {field.type} with the default {field.default_value!r}: defaults of nested columns are not "
+            "supported. Remove or change the default.",
+            **context,
+        )
     try:
-        if not one.type.is_nested:
-            return cast_scalar(_parsed(text, one.type.root, target), one.type, target, place)[0]
-        why = "defaults of nested columns are not supported"
+        return cast_scalar(_parsed(literal, field.type.root, target.arrow), target)[0]
     except (
         pa.ArrowInvalid,
         pa.ArrowNotImplementedError,
@@ -242,23 +298,25 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
         InvalidData,
         IncompatibleSchema,
     ):
-        why = "that is not a value of its type"
-    text = f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default."
-    raise UnsupportedFeature(text, table=table, column=one.name, value=one.default_value)
+        raise UnsupportedFeature(
+            f"{place} is {field.type} with the default {field.default_value!r}: that is not a value of its type. "
+            "Remove or change the default.",
+            **context,
+        ) from None
 
 
-def _parsed(text: str, root: TypeRoot, target: pa.DataType) -> pa.Array:
-    column = pa.array([text])
+def _parsed(literal: str, root: TypeRoot, arrow: pa.DataType) -> pa.Array:
+    """The value of a default in an array of one row. Raises errors of Arrow and `KeyError`."""
     match root:
         case TypeRoot.CHAR | TypeRoot.VARCHAR:
-            return column
+            return pa.array([literal])
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
-            return column.cast(pa.binary())
+            return pa.array([literal]).cast(pa.binary())
         case TypeRoot.BOOLEAN:
-            return pa.array([_WORDS[text.strip().lower()]])
+            return pa.array([_WORDS[literal.strip().lower()]])
         case TypeRoot.TIME:
-            return pa.array([f"1970-01-01 {text.strip()}"]).cast(pa.timestamp("ms")).cast(target)
+            return pa.array([f"1970-01-01 {literal.strip()}"]).cast(pa.timestamp("ms")).cast(arrow)
         case TypeRoot.TIMESTAMP_LTZ:
-            # Java reads such a text in the JVM's time zone; here every zone is UTC.
-            return pa.array([text.strip()]).cast(pa.timestamp(target.unit)).cast(target)
-    return pa.array([text.strip()]).cast(target)
+            # Java reads such a literal in the JVM's time zone. Here, every zone is UTC.
+            return pa.array([literal.strip()]).cast(pa.timestamp(arrow.unit)).cast(arrow)
+    return pa.array([literal.strip()]).cast(arrow)

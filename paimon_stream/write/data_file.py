@@ -39,14 +39,28 @@ _ROW_GROUP_BYTES: Final = 128 * 2**20
 _APPEND_TARGET_BYTES: Final = 256 * 2**20
 _KEYED_TARGET_BYTES: Final = 128 * 2**20
 _FULL_SHARE: Final = 0.92
+"""The share of its target size from which on a file is full."""
+
 _PROBE_SHARE: Final = 0.5
 _TELLING_ROWS: Final = 1000
+"""From so many rows on, their mean size tells about other rows."""
+
+_LEAST_ROW_BYTES: Final = 1 / 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileSettings:
-    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` is a size
-    of rows in memory.
+    """What all data files of a table have in common.
+
+    Attributes:
+        format: how the files of its format are written.
+        arrow: the schema of the rows.
+        stats: which statistics the entry of a file carries.
+        schema_id: the id of the table's schema.
+        prefix: what the names of files begin with.
+        target_bytes: the size at which a file is closed.
+        row_group_bytes: The size from which on waiting rows are written, in memory.
+        external: the paths outside of the table that files may be written to.
     """
 
     format: FileSettings
@@ -63,9 +77,9 @@ class DataFileSettings:
         """The settings of a table (format.md §7.1, §9.2); `table` is for messages. Raises
         `ConfigError`s.
         """
-        block = (
-            options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
-        )
+        row_group_bytes = _ROW_GROUP_BYTES
+        if options.is_set(FILE_BLOCK_SIZE):
+            row_group_bytes = options.value(FILE_BLOCK_SIZE)
         stats = StatsPlan.of(schema, options)
         return cls(
             format=file_settings(schema, options, stats.wanted, table),
@@ -74,20 +88,22 @@ class DataFileSettings:
             schema_id=schema.id,
             prefix=options.value(DATA_FILE_PREFIX),
             target_bytes=max(1, target_bytes(options, keyed=bool(schema.primary_keys))),
-            row_group_bytes=max(1, block),
+            row_group_bytes=max(1, row_group_bytes),
             external=ExternalPaths.of(options) or ExternalPaths(),
         )
 
 
 def target_bytes(options: Options, *, keyed: bool) -> int:
-    """The bytes at which a data file is closed, of a table with a primary key or without."""
-    default = _KEYED_TARGET_BYTES if keyed else _APPEND_TARGET_BYTES
-    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else default
+    """The bytes at which a data file is closed. `keyed` says whether the table has a primary key."""
+    if options.is_set(TARGET_FILE_SIZE):
+        target: int = options.value(TARGET_FILE_SIZE)
+        return target
+    return _KEYED_TARGET_BYTES if keyed else _APPEND_TARGET_BYTES
 
 
 def small_below(target: int, options: Options) -> int:
-    """The bytes below which a file is small, for compactions of files of this target
-    (compaction.md).
+    """The bytes below which a file is small for compactions (compaction.md). `target` is the size
+    at which such files are closed, in bytes.
     """
     if options.is_set(COMPACTION_SMALL_RATIO):
         return int(target * options.value(COMPACTION_SMALL_RATIO))
@@ -97,9 +113,17 @@ def small_below(target: int, options: Options) -> int:
 def file_settings(
     schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = ""
 ) -> FileSettings:
-    """How the data files of a table are written. `wanted` says which columns get statistics;
-    `table` is for messages. Raises `InvalidOption` and `UnsupportedFeature` for what the format
-    cannot do.
+    """How the data files of a table are written.
+
+    Args:
+        schema: the columns of the files.
+        options: the options of the table.
+        wanted: for each column, whether it gets statistics.
+        table: the table, for messages.
+
+    Raises:
+        InvalidOption: for options that the format does not take.
+        UnsupportedFeature: for what the format cannot do.
     """
     format_ = file_format(options)
     check_columns(format_, schema.fields, options, table)
@@ -112,31 +136,95 @@ def file_settings(
             return AvroSettings.of(schema, options, wanted)
 
 
+class _WaitingRows:
+    """The rows of a bucket that wait in memory for a row group.
+
+    Attributes:
+        rows: their number.
+        bytes: their size in memory.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._schema = schema
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds rows, uncopied."""
+        self._batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+    def take(self, rows: int) -> pa.Table:
+        """Takes so many rows out, the oldest ones."""
+        table = pa.Table.from_batches(self._batches, self._schema)
+        rest = table.slice(rows)
+        self._batches = rest.to_batches()
+        self.rows = rest.num_rows
+        self.bytes = sum(batch.nbytes for batch in self._batches)
+        return table.slice(0, rows)
+
+    def clear(self) -> None:
+        """Drops all rows."""
+        self._batches.clear()
+        self.rows = 0
+        self.bytes = 0
+
+
+class _RowSizes:
+    """How many bytes a row takes in a bucket's files.
+
+    Attributes:
+        row_bytes: the mean size in the row group or file written last; None before the first.
+        of_files: the mean size in the file closed last; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.row_bytes: float | None = None
+        self.of_files: float | None = None
+
+    def note_row_group(self, size: int, rows: int) -> None:
+        """Notes a row group of so many bytes. A few rows tell only if nothing better is known."""
+        if self.row_bytes is None or rows >= _TELLING_ROWS:
+            self.row_bytes = max(size / rows, _LEAST_ROW_BYTES)
+
+    def note_file(self, size: int, rows: int) -> None:
+        """Notes a closed file of so many bytes."""
+        if rows >= _TELLING_ROWS:
+            self.row_bytes = size / rows
+            self.of_files = self.row_bytes
+
+
 class BucketWriter:
-    """Writes the rows of one (partition, bucket) to files in `folder`, in their order: `add` what
-    is worth a row group, `write_all` everything. `waiting_bytes` is the size of the rows in memory,
-    `paths` are the complete files. Sequence numbers count from 0. The last call is `close` or
-    `abort`.
+    """Writes the rows of one (partition, bucket) to files in `folder`, in their order. `add` writes
+    what is worth a row group, `write_all` writes everything. Sequence numbers count from 0. The
+    last call is `close` or `abort`.
+
+    Attributes:
+        paths: the complete files.
     """
 
     def __init__(
         self, settings: "DataFileSettings", storage: Storage, runtime: Runtime, folder: str
     ) -> None:
-        self.waiting_bytes = 0
+        self.paths: list[str] = []
         self._settings = settings
         self._storage = storage
         self._runtime = runtime
         self._folder = folder
         self._uuid = runtime.ids.uuid()
-        self.paths: list[str] = []
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting = _WaitingRows(settings.arrow)
         self._file: FileWriter | None = None
-        self._row_bytes: float | None = None
-        self._closed_row_bytes: float | None = None
-        self._names = 0
+        self._sizes = _RowSizes()
+        self._named_files = 0
         self._next_sequence = 0
         self._done: list[DataFileMeta] = []
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the rows in memory."""
+        return self._waiting.bytes
 
     @property
     def is_open(self) -> bool:
@@ -145,25 +233,23 @@ class BucketWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keeps the rows, uncopied, and writes row groups as long as enough rows wait for one."""
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        self.waiting_bytes += batch.nbytes
-        while self._waiting_rows and self._is_due():
+        self._waiting.add(batch)
+        while self._waiting.rows and self._is_due():
             self._write_row_group()
 
     def write_all(self) -> None:
         """Writes all waiting rows."""
-        while self._waiting_rows:
+        while self._waiting.rows:
             self._write_row_group()
 
     def end_file(self) -> None:
         """Closes the open file, if any, and adds it to the result."""
         if self._file is None:
             return
-        file, self._file = self._file, None
+        file = self._file
+        self._file = None
         columns = file.close()
-        if file.rows >= _TELLING_ROWS:
-            self._row_bytes = self._closed_row_bytes = file.size / file.rows
+        self._sizes.note_file(file.size, file.rows)
         self._done.append(self._described(file, columns))
         self.paths.append(file.path)
 
@@ -173,77 +259,77 @@ class BucketWriter:
         self.end_file()
         return tuple(self._done)
 
-    def abort(self, why: BaseException) -> tuple[str, ...]:
+    def abort(self, error: BaseException) -> tuple[str, ...]:
         """Gives up and removes the open file. Returns the complete files' paths for the caller to
         delete.
         """
         self._waiting.clear()
         if self._file is not None:
-            file, self._file = self._file, None
-            file.abort(why)
+            file = self._file
+            self._file = None
+            file.abort(error)
         return tuple(self.paths)
 
     def _is_due(self) -> bool:
-        if (
-            self._waiting_rows >= _ROW_GROUP_ROWS
-            or self.waiting_bytes >= self._settings.row_group_bytes
-        ):
+        """Whether the waiting rows are worth a row group."""
+        waiting = self._waiting
+        if waiting.rows >= _ROW_GROUP_ROWS or waiting.bytes >= self._settings.row_group_bytes:
             return True
-        wanted = self._rows_to_target()
-        if wanted is None:
-            return self.waiting_bytes >= self._settings.target_bytes
-        return self._waiting_rows >= wanted
+        rows_to_target = self._rows_to_target()
+        if rows_to_target is None:
+            return waiting.bytes >= self._settings.target_bytes
+        return waiting.rows >= rows_to_target
 
     def _rows_to_target(self) -> int | None:
         """About how many more rows fill the open file; None before anything was written."""
-        if self._row_bytes is None:
+        row_bytes = self._sizes.row_bytes
+        if row_bytes is None:
             return None
         written = 0 if self._file is None else self._file.size
-        return max(1, math.ceil((self._settings.target_bytes - written) / self._row_bytes))
+        return max(1, math.ceil((self._settings.target_bytes - written) / row_bytes))
 
     def _row_group_rows(self) -> int:
-        rows, settings = self._waiting_rows, self._settings
-        bytes_waiting = max(1, self.waiting_bytes)
-        if bytes_waiting > settings.row_group_bytes:
-            rows = rows * settings.row_group_bytes // bytes_waiting
-        wanted = self._rows_to_target()
-        if wanted is None:
+        """How many of the waiting rows the next row group gets."""
+        settings = self._settings
+        rows = self._waiting.rows
+        waiting_bytes = max(1, self._waiting.bytes)
+        if waiting_bytes > settings.row_group_bytes:
+            rows = rows * settings.row_group_bytes // waiting_bytes
+        rows_to_target = self._rows_to_target()
+        if rows_to_target is None:
             # The first row group shows how small rows become. It must not overfill a file of small
             # target.
-            wanted = int(self._waiting_rows * _PROBE_SHARE * settings.target_bytes / bytes_waiting)
-        return max(1, min(rows, wanted))
+            probed_rows = self._waiting.rows * _PROBE_SHARE
+            rows_to_target = int(probed_rows * settings.target_bytes / waiting_bytes)
+        return max(1, min(rows, rows_to_target))
 
     def _write_row_group(self) -> None:
-        rows = self._take(self._row_group_rows())
+        rows = self._waiting.take(self._row_group_rows())
         if self._file is None:
-            settings = self._settings
-            name = f"{settings.prefix}{self._uuid}-{self._names}.{settings.format.suffix}"
-            path = settings.external.place(
-                self._folder, name, crc32(self._uuid.encode()) + self._names
+            self._file = self._settings.format.open(
+                self._storage, self._next_path(), rows, self._sizes.of_files
             )
-            self._names += 1
-            self._file = settings.format.open(self._storage, path, rows, self._closed_row_bytes)
-        before = self._file.size
+        size_before = self._file.size
         self._file.write(rows)
         self._note(rows)
-        if self._row_bytes is None or rows.num_rows >= _TELLING_ROWS:
-            self._row_bytes = max((self._file.size - before) / rows.num_rows, 1 / 1024)
+        self._sizes.note_row_group(self._file.size - size_before, rows.num_rows)
         if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
             self.end_file()
+
+    def _next_path(self) -> str:
+        """Where the next file is written."""
+        settings = self._settings
+        name = f"{settings.prefix}{self._uuid}-{self._named_files}.{settings.format.suffix}"
+        turn = crc32(self._uuid.encode()) + self._named_files
+        self._named_files += 1
+        return settings.external.place(self._folder, name, turn)
 
     def _note(self, rows: pa.Table) -> None:
         """Notes rows that were written to the open file."""
 
-    def _take(self, rows: int) -> pa.Table:
-        waiting = pa.Table.from_batches(self._waiting, self._settings.arrow)
-        rest = waiting.slice(rows)
-        self._waiting = rest.to_batches()
-        self._waiting_rows = rest.num_rows
-        self.waiting_bytes = sum(batch.nbytes for batch in self._waiting)
-        return waiting.slice(0, rows)
-
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
-        first = self._next_sequence
+        """The manifest entry's metadata of a complete file. `columns` are its statistics."""
+        first_sequence = self._next_sequence
         self._next_sequence += file.rows
         stats, stats_columns = self._settings.stats.describe(columns)
         return DataFileMeta(
@@ -252,7 +338,7 @@ class BucketWriter:
             row_count=file.rows,
             value_stats=stats,
             value_stats_cols=stats_columns,
-            min_sequence_number=first,
+            min_sequence_number=first_sequence,
             max_sequence_number=self._next_sequence - 1,
             schema_id=self._settings.schema_id,
             external_path=external_path(file.path),

@@ -1,7 +1,8 @@
-"""The statistics of a data file: which ones its manifest entry carries, and those of its rows,
-computed by column. Bounds, in the internal form of `format/binary_row.py`, follow Java's order:
-text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Also the
-Arrow schema of data files, with Parquet's field ids (§7.1).
+"""The statistics of a data file: which of them its manifest entry carries, and how they are
+computed from its rows, by column. Bounds are in the internal form of `format/binary_row.py`. They
+follow Java's order: text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers
+(format.md §4.5). The Arrow schema of data files, with Parquet's field ids, is also made here
+(§7.1).
 """
 
 import math
@@ -28,12 +29,17 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Options
 
 Bounds = tuple[Any, Any]
+"""The least and the greatest value of a column, in the internal form; None for no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsPlan:
-    """The statistics mode of each column; whether columns without any are left out
-    (`metadata.stats-dense-store`).
+    """Which statistics the manifest entry of a file carries.
+
+    Attributes:
+        fields: the columns.
+        modes: the statistics mode of each.
+        dense: Whether columns without statistics are left out (`metadata.stats-dense-store`).
     """
 
     fields: tuple[DataField, ...]
@@ -47,10 +53,12 @@ class StatsPlan:
         first_n = options.value(STATS_FIRST_N)
         none = parse_mode("none")
         modes = []
-        for position, one in enumerate(schema.fields):
-            own = options.get(f"fields.{one.name}.stats-mode")
-            default = general if first_n < 0 or position < first_n else none
-            modes.append(default if own is None else parse_mode(own))
+        for position, field in enumerate(schema.fields):
+            column_mode = options.get(f"fields.{field.name}.stats-mode")
+            if column_mode is not None:
+                modes.append(parse_mode(column_mode))
+            else:
+                modes.append(general if first_n < 0 or position < first_n else none)
         return cls(fields=schema.fields, modes=tuple(modes), dense=options.value(STATS_DENSE))
 
     @property
@@ -61,21 +69,36 @@ class StatsPlan:
     def describe(
         self, columns: Sequence[ColumnStats]
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """The statistics of a file with these columns, and the names of the columns covered (None:
-        all).
+        """What the entry of a file says.
+
+        Args:
+            columns: the statistics of all its columns.
+
+        Returns:
+            The statistics of the entry, and the names of the columns that they cover; None if they
+            cover all.
         """
         kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, kept, self.dense)
 
 
 class RowStats:
-    """Collects the statistics of a file's rows for the `wanted` columns, without bounds above
-    `longest_text` bytes.
+    """Collects the statistics of a file's rows.
+
+    Attributes:
+        bounds: for each column, the bounds that were taken in so far.
     """
 
     def __init__(
         self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None
     ) -> None:
+        """Begins without rows.
+
+        Args:
+            types: the types of the columns.
+            wanted: for each column, whether it gets statistics.
+            longest_text: A longer text, in bytes, is no bound. None: any text is one.
+        """
         self._longest_text = longest_text
         self._types = types
         self._wanted = wanted
@@ -84,26 +107,27 @@ class RowStats:
 
     def add(self, rows: pa.Table) -> None:
         """Adds the rows to the statistics."""
-        for i, column in enumerate(rows.columns):
-            if self._wanted[i]:
-                self._nulls[i] += column.null_count
-                self.bound(i, column)
+        for position, column in enumerate(rows.columns):
+            if self._wanted[position]:
+                self._nulls[position] += column.null_count
+                self.bound(position, column)
 
-    def bound(self, i: int, column: pa.ChunkedArray) -> None:
-        """Takes in the bounds of a column."""
-        bounds = column_bounds(column, self._types[i])
+    def bound(self, position: int, column: pa.ChunkedArray) -> None:
+        """Takes in the bounds of the column at this position."""
+        bounds = column_bounds(column, self._types[position])
         if bounds is not None:
-            self.bounds[i].append(bounds)
+            self.bounds[position].append(bounds)
 
     def columns(self) -> list[ColumnStats]:
         """The statistics of all rows; `NO_STATS` for columns that are not wanted."""
-        made = []
-        for i, (type_, wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
-            low, high = merged(self.bounds[i], type_, self._longest_text)
-            made.append(
-                ColumnStats(min=low, max=high, null_count=self._nulls[i]) if wanted else NO_STATS
-            )
-        return made
+        columns = []
+        for position, (type_, is_wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
+            if not is_wanted:
+                columns.append(NO_STATS)
+                continue
+            low, high = merged(self.bounds[position], type_, self._longest_text)
+            columns.append(ColumnStats(min=low, max=high, null_count=self._nulls[position]))
+        return columns
 
 
 def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
@@ -113,55 +137,74 @@ def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
     if type_.is_nested or type_.is_binary:
         return None
     if type_.is_float:
-        found = _float_bounds(column)
+        low, high = _float_bounds(column)
     elif type_.is_string:
-        found = _min_max(column.cast(pa.binary()))
+        low, high = _min_max(column.cast(pa.binary()))
     else:
         ends = pc.min_max(column)
-        found = tuple(column_values(pa.array([ends["min"], ends["max"]], column.type), type_))
-    return None if found[0] is None else found
+        low, high = column_values(pa.array([ends["min"], ends["max"]], column.type), type_)
+    return None if low is None else (low, high)
 
 
 def _min_max(column: pa.ChunkedArray) -> Bounds:
-    found = pc.min_max(column)
-    return found["min"].as_py(), found["max"].as_py()
+    ends = pc.min_max(column)
+    return ends["min"].as_py(), ends["max"].as_py()
 
 
 def _float_bounds(column: pa.ChunkedArray) -> Bounds:
+    """The bounds in Java's order, in which -0.0 is below 0.0 and NaN above all numbers."""
     low, high = _min_max(column)
     if low == 0:
-        low = -0.0 if _holds_bits(column, negative=True) else 0.0
+        low = -0.0 if _has_negative_zero(column) else 0.0
     if high == 0:
-        high = 0.0 if _holds_bits(column, negative=False) else -0.0
-    return low, math.nan if pc.any(pc.is_nan(column)).as_py() else high
+        high = 0.0 if _has_positive_zero(column) else -0.0
+    if pc.any(pc.is_nan(column)).as_py():
+        high = math.nan
+    return low, high
 
 
-def _holds_bits(column: pa.ChunkedArray, *, negative: bool) -> bool:
-    width = column.type.bit_width
-    wanted = pa.scalar(
-        -(2 ** (width - 1)) if negative else 0, pa.int64() if width == 64 else pa.int32()
-    )
-    return any(pc.any(pc.equal(chunk.view(wanted.type), wanted)).as_py() for chunk in column.chunks)
+def _has_positive_zero(column: pa.ChunkedArray) -> bool:
+    return _has_bits(column, 0)
+
+
+def _has_negative_zero(column: pa.ChunkedArray) -> bool:
+    """Only the sign is set in the bits of -0.0."""
+    return _has_bits(column, -(2 ** (column.type.bit_width - 1)))
+
+
+def _has_bits(column: pa.ChunkedArray, bits: int) -> bool:
+    """Whether a float has these bits, read as an integer."""
+    integer = pa.int64() if column.type.bit_width == 64 else pa.int32()
+    wanted = pa.scalar(bits, integer)
+    return any(pc.any(pc.equal(chunk.view(integer), wanted)).as_py() for chunk in column.chunks)
 
 
 def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None = None) -> Bounds:
-    """The bounds over all of `bounds`, with text decoded; no bounds if the text is not UTF-8."""
+    """The bounds over all of `bounds`, with text decoded. No bounds if there are none, or if the
+    text is not UTF-8.
+
+    Args:
+        bounds: bounds of parts of a column, text as bytes.
+        type_: the type of the column.
+        longest_text: A longer text, in bytes, is no bound. None: any text is one.
+    """
     if not bounds:
         return None, None
     order = partial(value_order, type_) if type_.is_float else None
-    low = min((one[0] for one in bounds), key=order)
-    high = max((one[1] for one in bounds), key=order)
+    low = min((low for low, _ in bounds), key=order)
+    high = max((high for _, high in bounds), key=order)
     if not type_.is_string:
         return low, high
     try:
-        return _text(low, longest_text), _text(high, longest_text)
+        return _decoded(low, longest_text), _decoded(high, longest_text)
     except UnicodeDecodeError:
         return None, None
 
 
-def _text(raw: bytes, longest: int | None) -> str | None:
-    text = raw.decode()
-    return text if longest is None or len(raw) <= longest else None
+def _decoded(encoded: bytes, longest: int | None) -> str | None:
+    """The text, None if it has too many bytes. Raises `UnicodeDecodeError`."""
+    decoded = encoded.decode()
+    return decoded if longest is None or len(encoded) <= longest else None
 
 
 _INNER_IDS: Final = 536870911
@@ -173,39 +216,51 @@ def file_schema(schema: TableSchema) -> pa.Schema:
     Members of ROWs have field ids of their own. The ids of elements, keys and values are derived
     from the field around them.
     """
-    return pa.schema([_with_id(one.name, one.type, one.id, one.id, 1) for one in schema.fields])
+    return pa.schema([_root_field(field) for field in schema.fields])
 
 
-def _with_id(name: str, type_: DataType, id_: int, field: int, depth: int) -> pa.Field:
-    """A field with this id, inside the field whose id is `field`; `depth` counts nested collections
-    from 1.
+def _root_field(field: DataField) -> pa.Field:
+    """A column, or a member of a ROW."""
+    return _field_with_id(field.name, field.type, field.id, field.id, 1)
+
+
+def _field_with_id(name: str, type_: DataType, id_: int, root_id: int, depth: int) -> pa.Field:
+    """An Arrow field.
+
+    Args:
+        name: its name.
+        type_: its type.
+        id_: its id.
+        root_id: the id of the column or member of a ROW that it is, or that it is inside of.
+        depth: how many collections are nested around what is inside it, from 1.
     """
 
-    def inner(part: str, of: DataType) -> pa.Field:
-        away = _IDS_PER_FIELD * field + depth
-        return _with_id(part, of, _INNER_IDS + (-away if part == "key" else away), field, depth + 1)
+    def inner(part: str, part_type: DataType) -> pa.Field:
+        distance = _IDS_PER_FIELD * root_id + depth
+        part_id = _INNER_IDS - distance if part == "key" else _INNER_IDS + distance
+        return _field_with_id(part, part_type, part_id, root_id, depth + 1)
 
     if type_.root is TypeRoot.ROW:
-        made = pa.struct([_with_id(one.name, one.type, one.id, one.id, 1) for one in type_.fields])
+        arrow = pa.struct([_root_field(member) for member in type_.fields])
     else:
-        made = arrow_type(type_, inner)
-    return pa.field(
-        name, made, nullable=type_.nullable, metadata={b"PARQUET:field_id": str(id_).encode()}
-    )
+        arrow = arrow_type(type_, inner)
+    metadata = {b"PARQUET:field_id": str(id_).encode()}
+    return pa.field(name, arrow, nullable=type_.nullable, metadata=metadata)
 
 
 def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
     """The field with the type of each leaf changed, at any depth."""
     type_ = field.type
     if pa.types.is_map(type_):
-        made = pa.map_(with_leaves(type_.key_field, change), with_leaves(type_.item_field, change))
+        key = with_leaves(type_.key_field, change)
+        changed = pa.map_(key, with_leaves(type_.item_field, change))
     elif pa.types.is_list(type_):
-        made = pa.list_(with_leaves(type_.value_field, change))
+        changed = pa.list_(with_leaves(type_.value_field, change))
     elif pa.types.is_struct(type_):
-        made = pa.struct([with_leaves(one, change) for one in type_])
+        changed = pa.struct([with_leaves(member, change) for member in type_])
     else:
-        made = change(type_)
-    return field.with_type(made)
+        changed = change(type_)
+    return field.with_type(changed)
 
 
 def leaf_types(field: pa.Field) -> list[tuple[str, pa.DataType]]:
@@ -219,19 +274,21 @@ def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """
     type_ = column.type
     if pa.types.is_map(type_):
-        yield from leaf_columns(f"{name}.key_value.key", own_elements(column, column.keys))
-        yield from leaf_columns(f"{name}.key_value.value", own_elements(column, column.items))
+        yield from leaf_columns(f"{name}.key_value.key", used_elements(column, column.keys))
+        yield from leaf_columns(f"{name}.key_value.value", used_elements(column, column.items))
     elif pa.types.is_list(type_):
-        yield from leaf_columns(f"{name}.list.element", own_elements(column, column.values))
+        yield from leaf_columns(f"{name}.list.element", used_elements(column, column.values))
     elif pa.types.is_struct(type_):
-        for position, one in enumerate(type_):
-            yield from leaf_columns(f"{name}.{one.name}", column.field(position))
+        for position, member in enumerate(type_):
+            yield from leaf_columns(f"{name}.{member.name}", column.field(position))
     else:
         yield name, column
 
 
-def own_elements(column: pa.Array, children: pa.Array) -> pa.Array:
-    """The elements, out of those of the whole array, that belong to these rows of lists or maps."""
+def used_elements(column: pa.Array, children: pa.Array) -> pa.Array:
+    """The elements that belong to these lists or maps. The column may be a slice, and `children`
+    are the elements of the array that it was cut from.
+    """
     if not len(column):
         return children.slice(0, 0)
     start = column.offsets[0].as_py()

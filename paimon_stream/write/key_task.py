@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import NullInNotNull
 from paimon_stream.format.names import POSTPONE_BUCKET
-from paimon_stream.merge.rows import merge_rows, sort_rows
+from paimon_stream.merge.rows import adding, merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import BUCKET, CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
@@ -43,80 +43,122 @@ def write_keyed_task(
     is_sorted: bool = False,
     operations: Operations | None = None,
 ) -> TaskResult:
-    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their
-    first rows.
+    """Writes all rows of a table with primary keys. Files are durable when this returns. Before any
+    error, the task's files are removed (best effort).
 
-    The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U,
-    3 -D) or the column that `operations` names. `first_sequence` is above every sequence number in
-    the table. `is_sorted` promises rows sorted by partition and bucket, then by primary key in
-    Paimon's order, then in the order in which they apply. Files are durable when this returns;
-    before any error, the task's files are removed (best effort). Raises what `write_task` raises,
-    and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the merge engine refuses.
+    Args:
+        spec: what to write, and where.
+        batches: The rows, in the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I,
+            1 -U, 2 +U, 3 -D) or the column that `operations` names.
+        first_sequence: a number above every sequence number in the table.
+        is_sorted: Promises rows sorted by partition and bucket, then by primary key in Paimon's
+            order, then in the order in which they apply.
+        operations: the column that says what each row does, if there is one.
+
+    Returns:
+        One commit message per (partition, bucket), in the order of their first rows.
+
+    Raises:
+        NullInNotNull: for NULL in the primary key and in other columns that do not allow it.
+        BadRowKind: for rows of a kind that the table does not take.
+        InvalidData: for rows that the merge engine refuses.
+
+    It also raises what `write_task` raises.
     """
-    return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
+    return _KeyedTask(
+        spec, first_sequence=first_sequence, is_sorted=is_sorted, operations=operations
+    ).run(batches)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """The waiting rows of one (partition, bucket), with sequence numbers and kinds, and its
-    writers.
+    """The rows of one (partition, bucket).
+
+    Attributes:
+        data: the writer of data files.
+        changelog: the writer of changelog files, if the table has them.
+        next_sequence: the sequence number of the next row.
+        waiting: the rows that wait, with sequence numbers and kinds.
+        waiting_bytes: their size.
     """
 
     data: KeyValueWriter
     changelog: KeyValueWriter | None
     next_sequence: int
     waiting: list[pa.RecordBatch] = field(default_factory=list)
-    bytes: int = 0
+    waiting_bytes: int = 0
 
 
 class _KeyedTask(Task):
+    """A task that writes to a table with primary keys.
+
+    Attributes:
+        first_sequence: the sequence number of the first row of each bucket.
+        is_sorted: Whether rows come sorted.
+        operations: the column that says what each row does, if there is one.
+        is_postponed: Whether rows are written to bucket -2 as they come.
+        merge: how rows are merged.
+        kinds: how row kinds are treated.
+        settings: what the data files have in common.
+        changelog: what the changelog files have in common, if the table has them.
+        buckets: the buckets by group number.
+        waiting_bytes: the size of the rows that wait in all buckets.
+        current: the group number of the rows that came last.
+    """
+
     def __init__(
-        self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None
+        self,
+        spec: WriteSpec,
+        *,
+        first_sequence: int,
+        is_sorted: bool,
+        operations: Operations | None,
     ) -> None:
         super().__init__(spec)
         table = spec.storage.location
         self.first_sequence = first_sequence
         self.is_sorted = is_sorted
         self.operations = operations
+        self.is_postponed = spec.options.value(BUCKET) == POSTPONE_BUCKET
         self.merge = MergeSpec.of(spec.schema, spec.options, table=table)
         self.kinds = KindRules.of(spec.schema, spec.options, self.merge)
         self.settings = KeyValueSettings.of(spec.schema, spec.options, table)
         self.changelog: KeyValueSettings | None = None
-        self.waits = spec.options.value(BUCKET) == POSTPONE_BUCKET
-        if self.waits:
+        if self.is_postponed:
             self.settings = KeyValueSettings.of_waiting(spec.schema, spec.options, spec.user, table)
         elif spec.options.value(CHANGELOG_PRODUCER) == "input":
             self.changelog = KeyValueSettings.of(spec.schema, spec.options, table, changelog=True)
         self.buckets: list[_Bucket] = []
-        self.bytes = 0
+        self.waiting_bytes = 0
         self.current: int | None = None
 
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
         if isinstance(numbers, int):
-            self._give(numbers, rows)
+            self._hold(numbers, rows)
             return
-        for number, part in (_pieces if self.is_sorted else split)(rows, numbers):
-            self._give(number, part)
+        parts = _pieces(rows, numbers) if self.is_sorted else split(rows, numbers)
+        for number, part in parts:
+            self._hold(number, part)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's columns, with a kind for each row, without rows that the table
         ignores.
         """
-        own, given = self._without_kinds(batch)
+        columns, incoming_kinds = self._without_kinds(batch)
         try:
-            rows = self.columns.conform(own)
-        except NullInNotNull as wrong:
-            if wrong.context.get("column") not in self.spec.schema.primary_keys:
+            rows = self.columns.conform(columns)
+        except NullInNotNull as error:
+            if error.context.get("column") not in self.spec.schema.primary_keys:
                 raise
             raise NullInNotNull(
-                f"{wrong.pattern} It is part of the primary key.", **wrong.context
+                f"{error.pattern} It is part of the primary key.", **error.context
             ) from None
-        kinds = self.kinds.kinds(rows, given)
+        kinds = self.kinds.kinds(rows, incoming_kinds)
         if kinds is None:
             return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
-        kept = self.kinds.kept(kinds, rows)
-        made = rows.append_column(KIND, pa.array(kinds))
-        return made if kept.all() else made.filter(pa.array(kept))
+        is_kept = self.kinds.kept(kinds, rows)
+        with_kinds = rows.append_column(KIND, pa.array(kinds))
+        return with_kinds if is_kept.all() else with_kinds.filter(pa.array(is_kept))
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         """The table's columns, and the kind of each row if the batch has a column for it, else
@@ -124,71 +166,85 @@ class _KeyedTask(Task):
         """
         if self.operations is not None:
             name = self.operations.column
-            tokens, table = batch.column(name), self.spec.storage.location
-            return batch.drop_columns([name]), pa.array(
-                kinds_of_tokens(tokens, self.operations.kinds, name, table)
+            kinds = kinds_of_tokens(
+                batch.column(name), self.operations.kinds, name, self.spec.storage.location
             )
+            return batch.drop_columns([name]), pa.array(kinds)
         if KIND in batch.schema.names:
             return batch.drop_columns([KIND]), batch.column(KIND)
         return batch, None
 
-    def _give(self, number: int, rows: pa.RecordBatch) -> None:
+    def _hold(self, number: int, rows: pa.RecordBatch) -> None:
+        """Keeps rows of the group with this number. Writes waiting rows if they are too many, or
+        if sorted rows begin another bucket.
+        """
         while len(self.buckets) <= number:
-            self.buckets.append(self._bucket(len(self.buckets)))
-        if self.is_sorted and self.current not in (None, number):
-            self._end_bucket(self.buckets[self.current or 0])
+            self.buckets.append(self._new_bucket(len(self.buckets)))
+        if self.is_sorted and self.current is not None and self.current != number:
+            self._end_bucket(self.buckets[self.current])
         self.current = number
         bucket = self.buckets[number]
-        first = bucket.next_sequence
-        bucket.next_sequence += rows.num_rows
-        numbers = np.arange(first, bucket.next_sequence, dtype=np.int64)
-        sequence = pa.array(np.full_like(numbers, -1) if self.waits else numbers)
+        sequence = self._sequence_numbers(bucket, rows.num_rows)
         bucket.waiting.append(rows.append_column(SEQUENCE, sequence))
         self._count(bucket, rows.nbytes + sequence.nbytes)
         if self.is_sorted:
-            if bucket.bytes >= min(_PIECE_BYTES, self.spec.buffer_bytes):
+            if bucket.waiting_bytes >= min(_PIECE_BYTES, self.spec.buffer_bytes):
                 self._flush_piece(bucket)
-        elif self.bytes > self.spec.buffer_bytes:
-            self._end_bucket(max(self.buckets, key=lambda one: one.bytes))
+        elif self.waiting_bytes > self.spec.buffer_bytes:
+            self._end_bucket(max(self.buckets, key=lambda bucket: bucket.waiting_bytes))
 
-    def _bucket(self, number: int) -> _Bucket:
-        where = self.spec.storage, self.spec.runtime, self.folder(number)
-        changelog = None if self.changelog is None else KeyValueWriter(self.changelog, *where)
-        data = KeyValueWriter(self.settings, *where)
-        self.writers += [data] if changelog is None else [data, changelog]
+    def _sequence_numbers(self, bucket: _Bucket, rows: int) -> pa.Array:
+        """The sequence numbers of the bucket's next rows."""
+        first = bucket.next_sequence
+        bucket.next_sequence += rows
+        if self.is_postponed:
+            return pa.array(np.full(rows, -1, np.int64))
+        return pa.array(np.arange(first, bucket.next_sequence, dtype=np.int64))
+
+    def _new_bucket(self, number: int) -> _Bucket:
+        changelog = None if self.changelog is None else self._writer(self.changelog, number)
+        data = self._writer(self.settings, number)
+        self.writers.append(data)
+        if changelog is not None:
+            self.writers.append(changelog)
         return _Bucket(data=data, changelog=changelog, next_sequence=self.first_sequence)
 
-    def _count(self, bucket: _Bucket, more: int) -> None:
-        bucket.bytes += more
-        self.bytes += more
+    def _writer(self, settings: KeyValueSettings, number: int) -> KeyValueWriter:
+        folder = self.folder(number)
+        return KeyValueWriter(settings, self.spec.storage, self.spec.runtime, folder)
+
+    def _count(self, bucket: _Bucket, change: int) -> None:
+        """Counts the bytes by which a bucket has grown; they are negative if it has shrunk."""
+        bucket.waiting_bytes += change
+        self.waiting_bytes += change
 
     def _flush_piece(self, bucket: _Bucket) -> None:
         """Writes the rows of all keys but the last, because more rows of that key may follow."""
         rows = pa.Table.from_batches(bucket.waiting).combine_chunks()
-        ends = self._last_key_start(rows)
-        if not ends:
+        last_key_start = self._last_key_start(rows)
+        if not last_key_start:
             return
-        self._count(bucket, -bucket.bytes)
-        rest = rows.slice(ends).combine_chunks()
+        self._count(bucket, -bucket.waiting_bytes)
+        rest = rows.slice(last_key_start).combine_chunks()
         bucket.waiting = rest.to_batches()
         self._count(bucket, rest.nbytes)
-        self._write(bucket, rows.slice(0, ends))
+        self._write(bucket, rows.slice(0, last_key_start))
 
     def _last_key_start(self, rows: pa.Table) -> int:
         """How many rows come before those that have the key of the last row."""
-        same = None
+        is_last_key = None
         for name in self.merge.keys:
             column = rows.column(name)
-            equal = pc.equal(column, column[-1])
-            same = equal if same is None else pc.and_(same, equal)
-        return max(0, int(pc.index(pc.fill_null(same, False), True).as_py()))
+            is_equal = pc.equal(column, column[-1])
+            is_last_key = is_equal if is_last_key is None else pc.and_(is_last_key, is_equal)
+        return max(0, int(pc.index(pc.fill_null(is_last_key, False), True).as_py()))
 
     def _end_bucket(self, bucket: _Bucket) -> None:
         """Writes everything and ends the sorted run."""
         if bucket.waiting:
             rows = pa.Table.from_batches(bucket.waiting)
             bucket.waiting = []
-            self._count(bucket, -bucket.bytes)
+            self._count(bucket, -bucket.waiting_bytes)
             self._write(bucket, rows)
         for writer in (bucket.data, bucket.changelog):
             if writer is not None:
@@ -196,20 +252,32 @@ class _KeyedTask(Task):
                 writer.end_file()
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
+        checked = bool(self.kinds.not_null) and not adding(rows).all()
+        merged = rows
+        if checked or not self.is_postponed:
+            merged = merge_rows(self.merge, self._in_order(rows), keep_deletes=True)
+        if checked:
+            self.kinds.check_merged(merged)
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))
-        bucket.data.add_rows(
-            rows if self.waits else merge_rows(self.merge, rows, keep_deletes=True)
-        )
+        # Postponed rows are merged only to check them. They are written as they came.
+        bucket.data.add_rows(rows if self.is_postponed else merged)
+
+    def _in_order(self, rows: pa.Table) -> pa.Table:
+        """Rows with numbers in the order in which they apply. Postponed rows have none."""
+        if not self.is_postponed:
+            return rows
+        place = rows.column_names.index(SEQUENCE)
+        return rows.set_column(place, SEQUENCE, pa.array(np.arange(rows.num_rows)))
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:
             self._end_bucket(bucket)
             changelog = () if bucket.changelog is None else bucket.changelog.close()
-            yield bucket.data.close(), changelog
+            yield NewFiles(bucket.data.close(), changelog)
 
 
-def _pieces(rows: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _pieces(rows: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Cuts rows that are sorted by group where the group changes. Nothing is copied."""
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     start = 0

@@ -5,9 +5,9 @@ prefix in their names.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -41,28 +41,54 @@ _FIRST_KEY_ID: Final = 1_073_741_823
 _KEY_MODE: Final = "truncate(128)"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST_USER: Final = 100
+_SYSTEM_COLUMNS: Final = 2
+"""The sequence number and the row kind, which stand between the keys and the table's columns."""
 
 
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
-    """The columns of a key-value file of that table; thin files omit the key columns."""
-    keys = [
-        DataField(
-            id=_FIRST_KEY_ID + one.id,
-            name=_KEY_PREFIX + one.name,
-            type=one.type.with_nullable(False),
-        )
-        for one in map(schema.field, schema.trimmed_primary_keys)
-    ]
-    return replace(
-        schema, fields=(*(() if thin else keys), SEQUENCE_COLUMN, KIND_COLUMN, *schema.fields)
+    """The columns of a key-value file of a table. `thin` files omit the key columns."""
+    fields = (SEQUENCE_COLUMN, KIND_COLUMN, *schema.fields)
+    if not thin:
+        keys = [_key_column(schema.field(name)) for name in schema.trimmed_primary_keys]
+        fields = (*keys, *fields)
+    return replace(schema, fields=fields)
+
+
+def _key_column(field: DataField) -> DataField:
+    """The column of a key-value file that has the values of a key column."""
+    return DataField(
+        id=_FIRST_KEY_ID + field.id,
+        name=_KEY_PREFIX + field.name,
+        type=field.type.with_nullable(False),
     )
+
+
+class _Choice(NamedTuple):
+    """What the files of one kind have instead of an option of the table.
+
+    Attributes:
+        key: the option that errors name.
+        value: its value.
+    """
+
+    key: str
+    value: str
+
+
+_Choices = dict[str, _Choice]
+"""Choices by the keys of the options that they replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueSettings:
-    """What all key-value files of a table have in common. `keys` are the key columns in key order,
-    `keys_at` the positions, in a file, of the columns that give their statistics, `values_at` that
-    of the table's first column.
+    """What all key-value files of a table have in common.
+
+    Attributes:
+        file: what they have in common with other data files.
+        keys: the key columns in key order.
+        key_mode: the statistics mode of the key columns.
+        keys_at: the positions, in a file, of the columns that give the statistics of the keys.
+        values_at: the position, in a file, of the table's first column.
     """
 
     file: DataFileSettings
@@ -81,11 +107,24 @@ class KeyValueSettings:
         level: int = 0,
         changelog: bool = False,
     ) -> "KeyValueSettings":
-        """The settings for data files of that level, or for its changelog files. Raises
-        `ConfigError`s.
+        """The settings for data files of a level, or for its changelog files.
+
+        Args:
+            schema: the columns and keys of the table.
+            options: its options.
+            table: the table, for messages.
+            level: the level.
+            changelog: Whether the files are changelog files.
+
+        Raises:
+            ConfigError: for options that contradict each other or the columns.
         """
-        prefix = options.value(opt.CHANGELOG_FILE_PREFIX if changelog else opt.DATA_FILE_PREFIX)
-        return cls._chosen(schema, options, _of_level(options, level, changelog), prefix, table)
+        choices = _choices_of_level(options, level)
+        prefix = opt.DATA_FILE_PREFIX
+        if changelog:
+            choices |= _choices_of_changelogs(options)
+            prefix = opt.CHANGELOG_FILE_PREFIX
+        return cls._chosen(schema, options, choices, options.value(prefix), table)
 
     @classmethod
     def of_waiting(
@@ -95,37 +134,38 @@ class KeyValueSettings:
         §4.1). Their names tell Java's compactions which files they must read in the order of time.
         Raises `ConfigError`s.
         """
-        avro = waiting_format(schema.fields, options) is FileFormat.AVRO
-        own = {
-            opt.FILE_FORMAT.key: (opt.FILE_FORMAT.key, "avro"),
-            opt.STATS_MODE.key: (opt.STATS_MODE.key, "none"),
-        }
-        name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
-        writer = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{name}-s-{crc32(user.encode()) >> 1}-w-"
-        return cls._chosen(
-            schema, options, own if avro else _of_level(options, 0, False), writer, table
-        )
+        if waiting_format(schema.fields, options) is not FileFormat.AVRO:
+            choices = _choices_of_level(options, 0)
+        else:
+            choices = {
+                opt.FILE_FORMAT.key: _Choice(opt.FILE_FORMAT.key, "avro"),
+                opt.STATS_MODE.key: _Choice(opt.STATS_MODE.key, "none"),
+            }
+        user_name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
+        user_number = crc32(user.encode()) >> 1
+        prefix = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{user_name}-s-{user_number}-w-"
+        return cls._chosen(schema, options, choices, prefix, table)
 
     @classmethod
     def _chosen(
         cls,
         schema: TableSchema,
         options: opt.Options,
-        chosen: Mapping[str, tuple[str, str]],
+        choices: _Choices,
         prefix: str,
         table: str,
     ) -> "KeyValueSettings":
-        """With `chosen`: for each of the table's options, the option that errors name in its place,
-        and its value.
+        """The settings that follow from the options and from `choices` in their place. Errors name
+        the options of the choices.
         """
-        values = {general: value for general, (_, value) in chosen.items()}
+        values = {key: choice.value for key, choice in choices.items()}
         try:
             return cls._of(schema, opt.Options(options, values), prefix, table)
-        except ConfigError as why:
-            text = why.message
-            for general, (own, _) in chosen.items():
-                text = text.replace(general, own)
-            raise type(why)(text, **why.context) from None
+        except ConfigError as error:
+            message = error.message
+            for key, choice in choices.items():
+                message = message.replace(key, choice.key)
+            raise type(error)(message, **error.context) from None
 
     @classmethod
     def _of(
@@ -138,39 +178,54 @@ class KeyValueSettings:
         values_at = len(stored.fields) - len(schema.fields)
         keys_at = tuple(range(len(keys)))
         if thin:
-            keys_at = tuple(values_at + schema.field_names.index(one.name) for one in keys)
-        wanted = (*(True for _ in range(values_at - 2)), False, False, *stats.wanted)
-        plain = DataFileSettings.of(schema, options, table)
-        made = file_settings(stored, options, wanted, table)
-        file = replace(plain, format=made, arrow=file_schema(stored), stats=stats, prefix=prefix)
+            keys_at = tuple(values_at + schema.field_names.index(key.name) for key in keys)
+        stored_keys = values_at - _SYSTEM_COLUMNS
+        wanted = (True,) * stored_keys + (False,) * _SYSTEM_COLUMNS + stats.wanted
+        file = replace(
+            DataFileSettings.of(schema, options, table),
+            format=file_settings(stored, options, wanted, table),
+            arrow=file_schema(stored),
+            stats=stats,
+            prefix=prefix,
+        )
         return cls(file=file, keys=keys, key_mode=key_mode, keys_at=keys_at, values_at=values_at)
 
     def stored(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Rows of the table, each with its sequence number and kind, with the columns of the
         file.
         """
-        arrow = self.file.arrow
-        keys = self.values_at - 2
-        names = [
-            name.removeprefix(_KEY_PREFIX) if at < keys else name
-            for at, name in enumerate(arrow.names)
-        ]
-        return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
+        schema = self.file.arrow
+        stored_keys = self.values_at - _SYSTEM_COLUMNS
+        names = [name.removeprefix(_KEY_PREFIX) for name in schema.names[:stored_keys]]
+        names += schema.names[stored_keys:]
+        return pa.Table.from_arrays([rows.column(name) for name in names], schema=schema)
 
 
-def _of_level(options: opt.Options, level: int, changelog: bool) -> dict[str, tuple[str, str]]:
-    """What the options say for files of this level: see `KeyValueSettings._chosen`."""
-    chosen = {}
-    for option, per_level, of_changelog in (
-        (opt.FILE_FORMAT, opt.FILE_FORMAT_PER_LEVEL, opt.CHANGELOG_FILE_FORMAT),
-        (opt.FILE_COMPRESSION, opt.FILE_COMPRESSION_PER_LEVEL, opt.CHANGELOG_FILE_COMPRESSION),
-        (opt.STATS_MODE, opt.STATS_MODE_PER_LEVEL, opt.CHANGELOG_FILE_STATS),
+def _choices_of_level(options: opt.Options, level: int) -> _Choices:
+    """What the options say for files of this level."""
+    choices = {}
+    for option, per_level in (
+        (opt.FILE_FORMAT, opt.FILE_FORMAT_PER_LEVEL),
+        (opt.FILE_COMPRESSION, opt.FILE_COMPRESSION_PER_LEVEL),
+        (opt.STATS_MODE, opt.STATS_MODE_PER_LEVEL),
     ):
-        if changelog and options.is_set(of_changelog):
-            chosen[option.key] = of_changelog.key, options.value(of_changelog)
-        elif level in options.value(per_level):
-            chosen[option.key] = per_level.key, options.value(per_level)[level]
-    return chosen
+        value_of_level = options.value(per_level)
+        if level in value_of_level:
+            choices[option.key] = _Choice(per_level.key, value_of_level[level])
+    return choices
+
+
+def _choices_of_changelogs(options: opt.Options) -> _Choices:
+    """What the options say for changelog files."""
+    choices = {}
+    for option, of_changelogs in (
+        (opt.FILE_FORMAT, opt.CHANGELOG_FILE_FORMAT),
+        (opt.FILE_COMPRESSION, opt.CHANGELOG_FILE_COMPRESSION),
+        (opt.STATS_MODE, opt.CHANGELOG_FILE_STATS),
+    ):
+        if options.is_set(of_changelogs):
+            choices[option.key] = _Choice(of_changelogs.key, options.value(of_changelogs))
+    return choices
 
 
 def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
@@ -181,16 +236,33 @@ def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[St
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:
         key_mode = parse_mode(options.value(opt.STATS_MODE))
-    if thin:
-        keys = schema.trimmed_primary_keys
-        modes = tuple(
-            key_mode
-            if one.name in keys and f"fields.{one.name}.stats-mode" not in options
-            else mode
-            for one, mode in zip(plan.fields, plan.modes, strict=True)
-        )
-        plan = replace(plan, modes=modes)
-    return plan, key_mode
+    if not thin:
+        return plan, key_mode
+    keys = schema.trimmed_primary_keys
+    modes = list(plan.modes)
+    for position, field in enumerate(plan.fields):
+        if field.name in keys and f"fields.{field.name}.stats-mode" not in options:
+            modes[position] = key_mode
+    return replace(plan, modes=tuple(modes)), key_mode
+
+
+@dataclass(slots=True)
+class _Content:
+    """What the entry of a key-value file says about its rows.
+
+    Attributes:
+        first_key: the key of the first row, None without rows.
+        last_key: the key of the last row.
+        least_sequence: the least sequence number.
+        greatest_sequence: the greatest sequence number.
+        deletes: the number of -U and -D rows.
+    """
+
+    first_key: bytes | None = None
+    last_key: bytes = EMPTY_ROW
+    least_sequence: int = 2**63 - 1
+    greatest_sequence: int = -1
+    deletes: int = 0
 
 
 class KeyValueWriter(BucketWriter):
@@ -204,10 +276,7 @@ class KeyValueWriter(BucketWriter):
     ) -> None:
         super().__init__(settings.file, storage, runtime, folder)
         self._keyed = settings
-        self._first_key: bytes | None = None
-        self._last_key = EMPTY_ROW
-        self._least, self._most = 2**63 - 1, -1
-        self._deletes = 0
+        self._content = _Content()
 
     def add_rows(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Adds rows of the table, each with its sequence number and kind."""
@@ -215,35 +284,36 @@ class KeyValueWriter(BucketWriter):
             self.add(batch)
 
     def _note(self, rows: pa.Table) -> None:
+        content = self._content
         sequence = rows.column(SEQUENCE).to_numpy()
-        self._least = min(self._least, int(sequence.min()))
-        self._most = max(self._most, int(sequence.max()))
-        self._deletes += int(np.isin(rows.column(KIND).to_numpy(), (UPDATE_BEFORE, DELETE)).sum())
-        if self._first_key is None:
-            self._first_key = self._key(rows.slice(0, 1))
-        self._last_key = self._key(rows.slice(rows.num_rows - 1))
+        kinds = rows.column(KIND).to_numpy()
+        content.least_sequence = min(content.least_sequence, int(sequence.min()))
+        content.greatest_sequence = max(content.greatest_sequence, int(sequence.max()))
+        content.deletes += int(np.isin(kinds, (UPDATE_BEFORE, DELETE)).sum())
+        if content.first_key is None:
+            content.first_key = self._key(rows.slice(0, 1))
+        content.last_key = self._key(rows.slice(rows.num_rows - 1))
 
     def _key(self, row: pa.Table) -> bytes:
-        columns = [flat(row.column(one.name)) for one in self._keyed.keys]
-        return len(columns).to_bytes(4, "big") + encode_columns(
-            columns, [one.type for one in self._keyed.keys]
-        ).row(0)
+        """The serialized key of the only row."""
+        keys = self._keyed.keys
+        columns = [flat(row.column(key.name)) for key in keys]
+        encoded = encode_columns(columns, [key.type for key in keys])
+        return len(columns).to_bytes(4, "big") + encoded.row(0)
 
     def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
-        keyed = self._keyed
-        keys = [replace(one, type=one.type.with_nullable(True)) for one in keyed.keys]
-        key_stats, _ = encode_stats(
-            keys, [keyed.key_mode.apply(columns[at]) for at in keyed.keys_at], False
-        )
-        made = replace(
-            super()._described(file, columns[keyed.values_at :]),
+        settings = self._keyed
+        content = self._content
+        self._content = _Content()
+        keys = [replace(key, type=key.type.with_nullable(True)) for key in settings.keys]
+        key_columns = [settings.key_mode.apply(columns[position]) for position in settings.keys_at]
+        key_stats, _ = encode_stats(keys, key_columns, False)
+        return replace(
+            super()._described(file, columns[settings.values_at :]),
             key_stats=key_stats,
-            min_key=self._first_key or EMPTY_ROW,
-            max_key=self._last_key,
-            min_sequence_number=self._least,
-            max_sequence_number=self._most,
-            delete_row_count=self._deletes,
+            min_key=content.first_key or EMPTY_ROW,
+            max_key=content.last_key,
+            min_sequence_number=content.least_sequence,
+            max_sequence_number=content.greatest_sequence,
+            delete_row_count=content.deletes,
         )
-        self._first_key, self._last_key = None, EMPTY_ROW
-        self._least, self._most, self._deletes = 2**63 - 1, -1, 0
-        return made

@@ -3,7 +3,7 @@ a type of its own in ORC; CHAR and VARCHAR are strings of the length that they h
 holds rows back until a stripe is full, so the size of an open file is an estimate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,8 +41,15 @@ _LONGEST_BOUND: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcSettings(FileSettings):
-    """How the ORC files of a table are written. `arrow` is the schema of the file, `dictionary` is
-    None if the rows decide. `wanted` columns get statistics. `more` goes to Arrow's writer.
+    """How the ORC files of a table are written.
+
+    Attributes:
+        arrow: the schema of the file.
+        types: the types of the columns.
+        wanted: for each column, whether it gets statistics.
+        dictionary: The share of distinct values up to which a column gets a dictionary. None: the
+            rows decide.
+        arguments: what else Arrow's writer gets, by the names of its parameters.
     """
 
     most_open = 16  # each of them holds up to one stripe in memory
@@ -51,7 +58,7 @@ class OrcSettings(FileSettings):
     types: tuple[DataType, ...]
     wanted: tuple[bool, ...]
     dictionary: float | None
-    more: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, Any], ...]
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "OrcSettings":
@@ -59,16 +66,16 @@ class OrcSettings(FileSettings):
         `UnsupportedFeature`.
         """
         codec = compression(options, FileFormat.ORC)
+        arrow_codec = "uncompressed" if codec == "none" else codec
+        fields = arrow_schema(schema.fields)
         return cls(
-            arrow=pa.schema(
-                [with_leaves(one, _stored_type) for one in arrow_schema(schema.fields)]
-            ),
-            types=tuple(one.type for one in schema.fields),
+            arrow=pa.schema([with_leaves(field, _stored_type) for field in fields]),
+            types=tuple(field.type for field in schema.fields),
             wanted=wanted,
-            codec="uncompressed" if codec == "none" else codec,
+            codec=arrow_codec,
             suffix=file_suffix(options, FileFormat.ORC, codec),
             dictionary=format_option(options, "orc.dictionary.key.threshold", float, "ORC"),
-            more=tuple(_more(options)),
+            arguments=tuple(_arguments(options)),
         )
 
     def open(
@@ -84,14 +91,12 @@ class OrcSettings(FileSettings):
         for name, column in zip(self.arrow.names, rows.columns, strict=True):
             for chunk in column.chunks:
                 _check_fractions(name, chunk)
-        rows = _with_whole_structs(rows)
+        rows = _without_cut_structs(rows)
         if rows.schema.equals(self.arrow):
             return rows
         columns = [
-            column
-            if column.type.equals(one.type)
-            else pa.chunked_array([chunk.view(one.type) for chunk in column.chunks], one.type)
-            for column, one in zip(rows.columns, self.arrow, strict=True)
+            _viewed(column, field.type)
+            for column, field in zip(rows.columns, self.arrow, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=self.arrow)
 
@@ -101,16 +106,24 @@ class OrcSettings(FileSettings):
         if threshold is None:
             texts = {
                 name
-                for name, one in zip(first.column_names, self.types, strict=True)
-                if one.is_string
+                for name, type_ in zip(first.column_names, self.types, strict=True)
+                if type_.is_string
             }
-            threshold = _DICTIONARY_SHARE if texts & set(worth_a_dictionary(first)) else 0.0
+            any_repeats = not texts.isdisjoint(worth_a_dictionary(first))
+            threshold = _DICTIONARY_SHARE if any_repeats else 0.0
         return orc.ORCWriter(
             stream,
             compression=self.codec,
             dictionary_key_size_threshold=threshold,
-            **dict(self.more),
+            **dict(self.arguments),
         )
+
+
+def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """The column in another type of the same width. Nothing is copied."""
+    if column.type.equals(type_):
+        return column
+    return pa.chunked_array([chunk.view(type_) for chunk in column.chunks], type_)
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
@@ -120,25 +133,29 @@ def _check_fractions(name: str, column: pa.Array) -> None:
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
-        values, step = leaf.view(pa.int64()), PER_SECOND[leaf.type.unit]
-        whole = pc.equal(pc.multiply(pc.divide(values, step), step), values)
-        broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
-        if broken:
-            text = (
-                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which cannot be "
-                "written to ORC files so that Java reads them. Cut the fractions off, or set file.format to parquet."
+        values = leaf.view(pa.int64())
+        per_second = PER_SECOND[leaf.type.unit]
+        without_fraction = pc.multiply(pc.divide(values, per_second), per_second)
+        is_full_second = pc.equal(without_fraction, values)
+        count = pc.sum(pc.and_not(pc.less(values, 0), is_full_second)).as_py() or 0
+        if count:
+            raise InvalidData(
+                f"Column {path!r} has {count:,} timestamps before 1970 with fractions of seconds, which cannot be "
+                "written to ORC files so that Java reads them. Cut the fractions off, or set file.format to parquet.",
+                column=path,
+                count=count,
             )
-            raise InvalidData(text, column=path, count=broken)
 
 
-def _with_whole_structs(rows: pa.Table) -> pa.Table:
+def _without_cut_structs(rows: pa.Table) -> pa.Table:
     """The rows without slices of structs, whose NULLs Arrow's writer would take from the start of
-    the whole array.
+    the whole array. Such columns are copied.
     """
-    for i, column in enumerate(rows.columns):
+    for position, column in enumerate(rows.columns):
         if any(map(_has_cut_struct, column.chunks)):
-            whole = [pa.concat_arrays([chunk]) for chunk in column.chunks]
-            rows = rows.set_column(i, rows.schema.field(i), pa.chunked_array(whole, column.type))
+            copies = [pa.concat_arrays([chunk]) for chunk in column.chunks]
+            field = rows.schema.field(position)
+            rows = rows.set_column(position, field, pa.chunked_array(copies, column.type))
     return rows
 
 
@@ -146,35 +163,45 @@ def _has_cut_struct(array: pa.Array) -> bool:
     """Whether the array is a slice of structs, or has one inside."""
     type_ = array.type
     if pa.types.is_struct(type_):
-        return array.offset > 0 or any(
-            _has_cut_struct(array.field(i)) for i in range(type_.num_fields)
-        )
+        members = (array.field(position) for position in range(type_.num_fields))
+        return array.offset > 0 or any(map(_has_cut_struct, members))
     if pa.types.is_map(type_):
-        return any(map(_has_cut_struct, (array.keys, array.items)))
+        return _has_cut_struct(array.keys) or _has_cut_struct(array.items)
     return pa.types.is_list(type_) and _has_cut_struct(array.values)
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
+    """The type that a leaf has in ORC files."""
     return pa.int32() if pa.types.is_time(type_) else type_
 
 
-def _blocks(text: str) -> int:
-    return max(1, -(-size(text) // _BLOCK_STEP)) * _BLOCK_STEP
+_Argument = tuple[str, str, Callable[[str], int | str], int | str | None]
+"""An option, the parameter of Arrow's writer that it sets, what reads its value, and its default."""
 
 
-def _more(options: Options) -> Iterator[tuple[str, Any]]:
+def _compression_block(value: str) -> int:
+    """The size of compression blocks, rounded up to what Arrow accepts."""
+    blocks = -(-size(value) // _BLOCK_STEP)
+    return max(1, blocks) * _BLOCK_STEP
+
+
+def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
     """The arguments of Arrow's writer for those `orc.*` options that it supports."""
-    block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _STRIPE_BYTES
-    for key, argument, parse, default in (
-        ("orc.stripe.size", "stripe_size", size, max(1, block)),
-        ("orc.compress.size", "compression_block_size", _blocks, _BLOCK_BYTES),
+    stripe_bytes = _STRIPE_BYTES
+    if options.is_set(FILE_BLOCK_SIZE):
+        stripe_bytes = options.value(FILE_BLOCK_SIZE)
+    strategy = one_of("speed", "compression")
+    arguments: tuple[_Argument, ...] = (
+        ("orc.stripe.size", "stripe_size", size, max(1, stripe_bytes)),
+        ("orc.compress.size", "compression_block_size", _compression_block, _BLOCK_BYTES),
         ("orc.row.index.stride", "row_index_stride", positive, None),
         ("orc.write.batch-size", "batch_size", positive, None),
-        ("orc.compression.strategy", "compression_strategy", one_of("speed", "compression"), None),
-    ):
-        found = format_option(options, key, parse, "ORC", default)
-        if found is not None:
-            yield argument, found
+        ("orc.compression.strategy", "compression_strategy", strategy, None),
+    )
+    for key, argument, parse, default in arguments:
+        value = format_option(options, key, parse, "ORC", default)
+        if value is not None:
+            yield argument, value
 
 
 class OrcFile(FileWriter):
@@ -200,7 +227,9 @@ class OrcFile(FileWriter):
         `close`.
         """
         written = self.stream.size
-        return max(written, int(self.rows * self._row_bytes)) if self.writer.is_open else written
+        if not self.writer.is_open:
+            return written
+        return max(written, int(self.rows * self._row_bytes))
 
     def put(self, rows: pa.Table) -> None:
         """Adds the rows to the current stripe."""
@@ -217,4 +246,5 @@ def _sampled(settings: "OrcSettings", first: pa.Table) -> float:
         writer.write(settings.in_file(rows))
         writer.close()
         sizes.append(sink.getvalue().size)
-    return float(max(1, sizes[0] - sizes[1]) / max(1, sample.num_rows))
+    with_rows, without_rows = sizes
+    return float(max(1, with_rows - without_rows) / max(1, sample.num_rows))

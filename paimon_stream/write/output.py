@@ -1,13 +1,13 @@
-"""What the writers of all formats share: files are created, finished and abandoned in the storage,
-and the first rows show for which columns a dictionary pays. Dictionaries for all made files larger
-and writing slower.
+"""What the writers of all formats share. Files are created, finished and given up in the storage.
+The first rows show for which columns a dictionary pays: dictionaries for all columns would make
+files larger and writing slower.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Final
+from typing import Any, BinaryIO, ClassVar, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,8 @@ from paimon_stream.options import FILE_SUFFIX_COMPRESSION, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.file_stats import leaf_columns
 
+_T = TypeVar("_T")
+
 _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
@@ -29,6 +31,8 @@ values.
 """
 
 _TELLING_ROWS: Final = 1024
+"""From so many rows on, the choice for one file is also used for the next."""
+
 _FILES_ALIKE: Final = 15
 """How many files after a sampled one use its choice: the buckets of one batch hold similar rows."""
 
@@ -37,9 +41,14 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them. Closing is the storage's. After an
-    error of the storage, kept in `failure`, nothing is passed on: Arrow's ORC writer cannot take an
-    error, it would end the process.
+    """Passes bytes on to a storage's stream and counts them. The storage closes its stream. After
+    an error of the storage, nothing is passed on: Arrow's ORC writer cannot take an error, it would
+    end the process.
+
+    Attributes:
+        inner: the storage's stream; None if nothing is passed on any more.
+        size: the number of bytes.
+        failure: the error of the storage, if there was one.
     """
 
     closed = False
@@ -53,9 +62,10 @@ class CountingStream:
     @contextmanager
     def held(self) -> Iterator[bytearray]:
         """Within this context, keeps what is written instead of passing it on and counting it."""
-        self._held = kept = bytearray()
+        held = bytearray()
+        self._held = held
         try:
-            yield kept
+            yield held
         finally:
             self._held = None
 
@@ -67,8 +77,9 @@ class CountingStream:
         if self.inner is not None:
             try:
                 self.inner.write(data)
-            except BaseException as why:  # noqa: BLE001 – raised in `checked`
-                self.inner, self.failure = None, why
+            except BaseException as error:  # noqa: BLE001 – raised in `checked`
+                self.inner = None
+                self.failure = error
         self.size += len(data)
         return len(data)
 
@@ -80,16 +91,30 @@ class CountingStream:
         """Does nothing: the end of the storage's context makes all bytes durable."""
 
     def close(self) -> None:
-        """Does nothing, for the same reason."""
+        """Does nothing: the storage closes its stream."""
+
+
+class StatsCollector(Protocol):
+    """Collects the statistics of a file's rows."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Adds the rows to the statistics."""
+
+    def columns(self) -> Sequence[ColumnStats]:
+        """The statistics of all rows."""
 
 
 class FileWriter(ABC):
     """A data file that is open for writing. The last call is `close` or `abort`. Errors are the
-    storage's. `rows` is the number of rows. A format's class sets up its statistics and its writer,
-    which writes into `stream`.
+    storage's. A format's class sets up its statistics and its writer.
+
+    Attributes:
+        path: where the file is.
+        rows: the number of rows.
+        stream: what the writer of the format writes into.
     """
 
-    stats: Any
+    stats: StatsCollector
     """What collects the statistics of the rows, such as `RowStats`."""
 
     writer: Any = None
@@ -117,8 +142,8 @@ class FileWriter(ABC):
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file, durably, and returns its exact statistics; if that fails, the file is
-        removed.
+        """Ends the file, which is durable then. Returns its exact statistics. If that fails, the
+        file is removed.
         """
         try:
             with self._context, self.checked():
@@ -126,16 +151,15 @@ class FileWriter(ABC):
         except BaseException:
             self._drop()
             raise
-        found: Sequence[ColumnStats] = self.stats.columns()
-        return found
+        return self.stats.columns()
 
-    def abort(self, why: BaseException) -> None:
-        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
+    def abort(self, error: BaseException) -> None:
+        """Gives the file up: the storage removes it (best effort). Never raises `error` itself."""
         self._drop()
         try:
-            self._context.__exit__(type(why), why, why.__traceback__)
-        except BaseException as again:
-            if again is not why:
+            self._context.__exit__(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            if raised is not error:
                 raise
 
     # -- for the classes of the formats -----------------------------------------------------------
@@ -143,16 +167,16 @@ class FileWriter(ABC):
     def put(self, rows: pa.Table) -> None:
         """Writes rows into the stream."""
 
-    def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
+    def started_by(self, start: Callable[[CountingStream], _T]) -> _T:
         """Returns the writer that `start` makes for the stream. If that fails, the file is
         removed.
         """
         with ExitStack() as opened:
             opened.push(self._context.__exit__)
             with self.checked():
-                made = start(self.stream)
+                writer = start(self.stream)
             opened.pop_all()
-        return made
+        return writer
 
     @contextmanager
     def checked(self) -> Iterator[None]:
@@ -171,7 +195,7 @@ class FileWriter(ABC):
             self.writer.close()
 
     def _drop(self) -> None:
-        """Keeps Arrow from ending the file by itself when the writer is garbage collected."""
+        """Keeps Arrow from ending the file itself when the writer is garbage collected."""
         self.stream.inner = None
         if self.writer is not None:
             self.writer.is_open = False
@@ -179,8 +203,11 @@ class FileWriter(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings(ABC):
-    """How the data files of a table are written. `codec` is their compression. Names end with a dot
-    and `suffix`.
+    """How the data files of a table are written.
+
+    Attributes:
+        codec: their compression.
+        suffix: what their names end with, after a dot.
     """
 
     most_open: ClassVar[int]
@@ -193,9 +220,13 @@ class FileSettings(ABC):
     def open(
         self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> FileWriter:
-        """Opens a new file, which exists under its name from then on. `first` are rows to choose
-        encodings by; they are not written. `row_bytes` is the mean size of a row in an earlier
-        file, None if there was none.
+        """Opens a new file, which exists under its name from then on.
+
+        Args:
+            storage: where it is written.
+            path: its path.
+            first: rows to choose encodings by. They are not written.
+            row_bytes: the mean size of a row in an earlier file, None if there was none.
         """
 
 
@@ -203,14 +234,25 @@ def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
     """The end of file names: the format, and before it the compression if the options ask for
     it.
     """
-    return f"{codec}.{format_.value}" if options.value(FILE_SUFFIX_COMPRESSION) else format_.value
+    if options.value(FILE_SUFFIX_COMPRESSION):
+        return f"{codec}.{format_.value}"
+    return format_.value
 
 
 def format_option(
-    options: Options, key: str, parse: Callable[[str], Any], author: str, default: Any = None
-) -> Any:
-    """The value of a file format's option (`parquet.…`), or the default. Raises `InvalidOption` if
-    `parse` refuses.
+    options: Options, key: str, parse: Callable[[str], _T], author: str, default: _T | None = None
+) -> _T | None:
+    """The value of a file format's option.
+
+    Args:
+        options: the options of the table.
+        key: the option, such as `parquet.page.size`.
+        parse: reads its value. It raises `ValueError` or `KeyError` for a wrong one.
+        author: who documents the option, for messages.
+        default: the value if the option is not set.
+
+    Raises:
+        InvalidOption: for a wrong value.
     """
     raw = options.get(key)
     if raw is None:
@@ -218,8 +260,11 @@ def format_option(
     try:
         return parse(raw)
     except (ValueError, KeyError):
-        text = f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {author} documents it."
-        raise InvalidOption(text, option=key, value=raw) from None
+        raise InvalidOption(
+            f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {author} documents it.",
+            option=key,
+            value=raw,
+        ) from None
 
 
 class Dictionaries:
@@ -228,36 +273,40 @@ class Dictionaries:
     """
 
     def __init__(self) -> None:
-        self._found: list[str] = []
-        self._left = 0
+        self._columns: list[str] = []
+        self._files_left = 0
 
     def choose(self, rows: pa.Table) -> list[str]:
         """What `worth_a_dictionary` returns, for a file that begins with these rows."""
-        if self._left:
-            self._left -= 1
-            return self._found
-        found = worth_a_dictionary(rows)
+        if self._files_left:
+            self._files_left -= 1
+            return self._columns
+        columns = worth_a_dictionary(rows)
         if rows.num_rows >= _TELLING_ROWS:
-            self._found, self._left = found, _FILES_ALIKE
-        return found
+            self._columns = columns
+            self._files_left = _FILES_ALIKE
+        return columns
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns for which a dictionary pays, because a sample from both ends has few different
-    values. A column inside a nested one is given by its path in Parquet files.
+    """The columns for which a dictionary pays, because a sample from both ends of the rows has few
+    different values. A column inside a nested column has its path in Parquet files as its name.
     """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
-    sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
-    return [
-        path
-        for name, column in zip(rows.column_names, sample.combine_chunks().columns, strict=True)
-        for chunk in column.chunks
-        for path, leaf in leaf_columns(name, chunk)
-        if not pa.types.is_boolean(leaf.type) and _repeats(leaf.slice(0, 2 * _MOST_SAMPLE_ROWS))
-    ]
+    both_ends = [rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))]
+    sample = pa.concat_tables(both_ends).combine_chunks()
+    paths = []
+    for name, column in zip(rows.column_names, sample.columns, strict=True):
+        for chunk in column.chunks:
+            for path, leaf in leaf_columns(name, chunk):
+                if not pa.types.is_boolean(leaf.type) and _repeats(leaf):
+                    paths.append(path)
+    return paths
 
 
-def _repeats(values: pa.Array) -> bool:
+def _repeats(leaf: pa.Array) -> bool:
+    """Whether few of the values are different, as some of them show."""
+    values = leaf.slice(0, 2 * _MOST_SAMPLE_ROWS)
     if len(values) >= 2 * _GLANCE_ROWS:
         middle = (len(values) - _GLANCE_ROWS) // 2
         share = _distinct_share(values.slice(middle, _GLANCE_ROWS))
@@ -267,4 +316,5 @@ def _repeats(values: pa.Array) -> bool:
 
 
 def _distinct_share(values: pa.Array) -> float:
+    """How many of the values are different, from 0 to 1."""
     return int(pc.count_distinct(values, mode="all").as_py()) / max(1, len(values))

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,14 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.file_stats import RowStats, file_schema, leaf_types, merged, with_leaves
+from paimon_stream.write.file_stats import (
+    Bounds,
+    RowStats,
+    file_schema,
+    leaf_types,
+    merged,
+    with_leaves,
+)
 from paimon_stream.write.output import (
     Dictionaries,
     FileSettings,
@@ -65,20 +73,28 @@ _WIDE: Final = Context(prec=100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings(FileSettings):
-    """How the Parquet files of a table are written. `dictionary` is None if the rows decide. `more`
-    goes to Arrow's writer, `stored` is the schema it gets. `leaves` are the positions of leaves of
-    twelve bytes, INT96 in the file.
+    """How the Parquet files of a table are written.
+
+    Attributes:
+        arrow: the schema of the rows.
+        stored: the schema that Arrow's writer gets.
+        int96_leaves: the positions of the leaves of twelve bytes, which are INT96 in the file.
+        types: the types of the columns.
+        level: the level of compression, if the codec is zstd.
+        dictionary: Whether columns get dictionaries; None if the rows decide.
+        arguments: what else Arrow's writer gets, by the names of its parameters.
+        choices: what the rows of earlier files have decided about dictionaries.
     """
 
     most_open = 64  # they hold little memory: written row groups have been passed on to the storage
 
     arrow: pa.Schema
     stored: pa.Schema
-    leaves: frozenset[int]
+    int96_leaves: frozenset[int]
     types: tuple[DataType, ...]
     level: int | None
     dictionary: bool | None
-    more: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, Any], ...]
     choices: Dictionaries = field(default_factory=Dictionaries, compare=False)
 
     @classmethod
@@ -87,25 +103,29 @@ class ParquetSettings(FileSettings):
         `UnsupportedFeature`.
         """
         codec = compression(options, FileFormat.PARQUET)
+        arrow_codec = "none" if codec == "uncompressed" else codec
         arrow = file_schema(schema)
-        stored = pa.schema([with_leaves(one, _stored_type) for one in arrow])
-        level = options.value(ZSTD_LEVEL)
+        stored = pa.schema([with_leaves(field, _stored_type) for field in arrow])
+        leaves = enumerate(_leaves(stored))
+        level: int | None = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
+        if codec != "zstd":
+            level = None
         return cls(
             arrow=arrow,
             stored=stored,
-            leaves=frozenset(
-                i for i, (_, one) in enumerate(_leaves(stored)) if one.equals(TWELVE_BYTES)
+            int96_leaves=frozenset(
+                position for position, (_, type_) in leaves if type_.equals(TWELVE_BYTES)
             ),
-            types=tuple(one.type for one in schema.fields),
-            codec="none" if codec == "uncompressed" else codec,
-            level=level if codec == "zstd" else None,
+            types=tuple(field.type for field in schema.fields),
+            codec=arrow_codec,
+            level=level,
             suffix=file_suffix(options, FileFormat.PARQUET, codec),
             dictionary=format_option(
                 options, "parquet.enable.dictionary", boolean, "parquet-hadoop"
             ),
-            more=tuple(_more(options)),
+            arguments=tuple(_arguments(options)),
         )
 
     def open(
@@ -116,10 +136,15 @@ class ParquetSettings(FileSettings):
 
 
 def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    return [leaf for one in schema for leaf in leaf_types(one)]
+    """All leaves with their paths, in file order."""
+    return [leaf for field in schema for leaf in leaf_types(field)]
 
 
-def _more(options: Options) -> Iterator[tuple[str, Any]]:
+def _page_version(value: str) -> str:
+    return _PAGE_VERSIONS[value.strip().lower()]
+
+
+def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
     """The arguments of Arrow's writer for those `parquet.*` options that this version of it
     supports.
     """
@@ -129,90 +154,103 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
         ("parquet.page.size", "data_page_size", size),
         ("parquet.dictionary.page.size", "dictionary_pagesize_limit", size),
         ("parquet.page.row.count.limit", "max_rows_per_page", positive),
-        (
-            "parquet.writer.version",
-            "data_page_version",
-            lambda text: _PAGE_VERSIONS[text.strip().lower()],
-        ),
+        ("parquet.writer.version", "data_page_version", _page_version),
     ):
-        found = format_option(options, key, parse, "parquet-hadoop")
-        if found is not None and argument in _KNOWN_TO_ARROW:
-            yield argument, found
+        value = format_option(options, key, parse, "parquet-hadoop")
+        if value is not None and argument in _KNOWN_TO_ARROW:
+            yield argument, value
 
 
 class _ParquetStats:
     """The statistics of one file. They come from its footer, and from the rows where Java's differ
-    from it. FLOAT and DOUBLE: the footer has no bounds. Arrow's leave NaN out, and Spark, for which
-    NaN is the greatest number, would pass over such rows. Text: Arrow keeps no bounds in a row
-    group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
+    from the footer's:
+
+    - FLOAT and DOUBLE: the footer has no bounds. Arrow's bounds leave NaN out. For Spark, NaN is
+      the greatest number, so it would pass over rows with NaN.
+    - Text: Arrow keeps no bounds in a row group with a bound above 4 KiB.
+    - Timestamps of more than 6 digits have no bounds.
     """
 
     def __init__(
         self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]
     ) -> None:
-        """`footers` has the footer when the file is complete."""
+        """Begins without rows.
+
+        Args:
+            types: the types of the columns.
+            arrow: the schema of the rows.
+            footers: has the footer when the file is complete.
+        """
         self._footers = footers
         self._types = types
-        leaves = [len(leaf_types(one)) for one in arrow]
-        self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
-        self._int96 = [one.is_timestamp and one.precision > _MICRO_DIGITS for one in types]
-        self._rows = RowStats(
-            types, [one.is_float or int96 for one, int96 in zip(types, self._int96, strict=True)]
-        )
-        self._texts = [i for i, one in enumerate(types) if one.is_string]
+        leaf_counts = [len(leaf_types(field)) for field in arrow]
+        self._first_leaf = [0, *accumulate(leaf_counts)]
+        self._is_int96 = [type_.is_timestamp and type_.precision > _MICRO_DIGITS for type_ in types]
+        is_collected = [
+            type_.is_float or is_int96
+            for type_, is_int96 in zip(types, self._is_int96, strict=True)
+        ]
+        self._rows = RowStats(types, is_collected)
+        self._texts = [position for position, type_ in enumerate(types) if type_.is_string]
 
     def add(self, rows: pa.Table) -> None:
         self._rows.add(rows)
-        for i in self._texts:
-            if (pc.max(pc.binary_length(rows.column(i))).as_py() or 0) > _MOST_FOOTER_BYTES:
-                self._rows.bound(i, rows.column(i))
+        for position in self._texts:
+            column = rows.column(position)
+            if (pc.max(pc.binary_length(column)).as_py() or 0) > _MOST_FOOTER_BYTES:
+                self._rows.bound(position, column)
 
     def columns(self) -> list[ColumnStats]:
         """The statistics of the complete file; `NO_STATS` for nested columns."""
-        rows, footer = self._rows.columns(), self._footers[0]
+        of_rows = self._rows.columns()
+        footer = self._footers[0]
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
-        made = []
-        for i, type_ in enumerate(self._types):
+        columns = []
+        for position, type_ in enumerate(self._types):
             if type_.is_nested:
-                made.append(NO_STATS)
-            elif self._int96[i]:
-                made.append(rows[i]._replace(min=None, max=None))
+                columns.append(NO_STATS)
+            elif self._is_int96[position]:
+                columns.append(of_rows[position]._replace(min=None, max=None))
             elif type_.is_float:
-                made.append(rows[i])
+                columns.append(of_rows[position])
             else:
-                made.append(
-                    self._column([group.column(self._leaf[i]) for group in groups], i, type_)
-                )
-        return made
-
-    def _column(self, chunks: Sequence[Any], i: int, type_: DataType) -> ColumnStats:
-        """One column over all row groups. It has bounds only if every row group with a value has
-        them.
-        """
-        statistics = [chunk.statistics for chunk in chunks]
-        if not all(one is not None and one.has_null_count for one in statistics):
-            return NO_STATS
-        nulls = sum(one.null_count for one in statistics)
-        valued = [one for one in statistics if one.num_values]
-        observed = self._rows.bounds[i]
-        bounds = [
-            (_value(one.min_raw, type_), _value(one.max_raw, type_))
-            for one in valued
-            if one.has_min_max
-        ]
-        low, high = None, None
-        if not type_.is_binary and len(bounds) + len(observed) == len(valued):
-            low, high = merged(bounds + observed, type_)
-        return ColumnStats(min=low, max=high, null_count=nulls)
+                leaf = self._first_leaf[position]
+                chunks = [group.column(leaf) for group in groups]
+                columns.append(_column_stats(chunks, type_, self._rows.bounds[position]))
+        return columns
 
 
-def _value(raw: Any, type_: DataType) -> Any:
+def _column_stats(
+    chunks: Sequence[pq.ColumnChunkMetaData], type_: DataType, row_bounds: list[Bounds]
+) -> ColumnStats:
+    """The statistics of a column over all row groups. It has bounds only if every row group with a
+    value has them. `row_bounds` are those of the row groups for which the footer has none.
+    """
+    statistics = [chunk.statistics for chunk in chunks]
+    if not all(chunk is not None and chunk.has_null_count for chunk in statistics):
+        return NO_STATS
+    nulls = sum(chunk.null_count for chunk in statistics)
+    with_values = [chunk for chunk in statistics if chunk.num_values]
+    bounds = [
+        (_footer_value(chunk.min_raw, type_), _footer_value(chunk.max_raw, type_))
+        for chunk in with_values
+        if chunk.has_min_max
+    ]
+    low = None
+    high = None
+    if not type_.is_binary and len(bounds) + len(row_bounds) == len(with_values):
+        low, high = merged(bounds + row_bounds, type_)
+    return ColumnStats(min=low, max=high, null_count=nulls)
+
+
+def _footer_value(raw: Any, type_: DataType) -> Any:
     """A bound from the footer in the internal form, with text as bytes."""
     if type_.root is TypeRoot.DECIMAL:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         return Decimal(unscaled).scaleb(-type_.scale, _WIDE)
     if type_.is_timestamp:
-        return raw * (1_000_000 if type_.precision <= 3 else 1_000)
+        nanos_per_unit = 1_000_000 if type_.precision <= 3 else 1_000
+        return raw * nanos_per_unit
     return raw
 
 
@@ -223,21 +261,24 @@ class ParquetFile(FileWriter):
         self, settings: "ParquetSettings", storage: Storage, path: str, first: pa.Table
     ) -> None:
         self._stored = settings.stored
-        self._leaves = settings.leaves
+        self._int96_leaves = settings.int96_leaves
         footers: list[pq.FileMetaData] = []
         self.stats = _ParquetStats(settings.types, settings.arrow, footers)
-        dictionary: Any = settings.dictionary
+        dictionary: bool | list[str] | None = settings.dictionary
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
         # The order of twelve bytes is not the order in time. Of floating-point numbers, bounds
         # leave NaN out.
-        leaves = _leaves(self._stored)
+        leaves = _leaves(settings.stored)
         bounded = [
             leaf
-            for leaf, one in leaves
-            if not (one.equals(TWELVE_BYTES) or pa.types.is_floating(one))
+            for leaf, type_ in leaves
+            if not (type_.equals(TWELVE_BYTES) or pa.types.is_floating(type_))
         ]
+        write_statistics: bool | list[str] = True
+        if len(bounded) < len(leaves):
+            write_statistics = bounded
         start = partial(
             pq.ParquetWriter,
             schema=settings.stored,
@@ -246,32 +287,34 @@ class ParquetFile(FileWriter):
             use_dictionary=dictionary,
             store_decimal_as_integer=True,
             store_schema=False,
-            write_statistics=bounded if len(bounded) < len(leaves) else True,
+            write_statistics=write_statistics,
             metadata_collector=footers,
-            **dict(settings.more),
+            **dict(settings.arguments),
         )
         self.writer = self.started_by(start)
 
     def put(self, rows: pa.Table) -> None:
         """Writes the rows as one row group."""
-        if self._leaves:
+        if self._int96_leaves:
             columns = [
-                pa.chunked_array([_as_int96(chunk, one.type) for chunk in column.chunks], one.type)
-                for one, column in zip(self._stored, rows.columns, strict=True)
+                pa.chunked_array(
+                    [_as_stored(chunk, field.type) for chunk in column.chunks], field.type
+                )
+                for field, column in zip(self._stored, rows.columns, strict=True)
             ]
             rows = pa.table(columns, schema=self._stored)
         self.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def end(self) -> None:
         """Writes the footer."""
-        if not self._leaves:
+        if not self._int96_leaves:
             self.writer.close()
             return
         with self.stream.held() as held:
             self.writer.close()
         end = bytes(held)
-        start = footer_start(len(end), end[-TAIL:])
-        self.stream.write(end[:start] + declare_int96(end[start:-TAIL], self._leaves))
+        footer = footer_start(len(end), end[-TAIL:])
+        self.stream.write(end[:footer] + declare_int96(end[footer:-TAIL], self._int96_leaves))
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
@@ -279,28 +322,31 @@ def _stored_type(type_: pa.DataType) -> pa.DataType:
     return TWELVE_BYTES if pa.types.is_timestamp(type_) and type_.unit == "ns" else type_
 
 
-def _as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
+def _as_stored(array: pa.Array, stored: pa.DataType) -> pa.Array:
     """The array in its stored type. An array that already has it is returned unchanged."""
     if array.type.equals(stored):
         return array
     if pa.types.is_map(stored):
-        keys = _as_int96(array.keys, stored.key_type)
-        return with_entries(array, stored, keys, _as_int96(array.items, stored.item_type))
+        keys = _as_stored(array.keys, stored.key_type)
+        items = _as_stored(array.items, stored.item_type)
+        return with_entries(array, stored, keys, items)
     if pa.types.is_list(stored):
-        return with_elements(array, stored, _as_int96(array.values, stored.value_type))
+        return with_elements(array, stored, _as_stored(array.values, stored.value_type))
     if pa.types.is_struct(stored):
-        members = [_as_int96(array.field(i), one.type) for i, one in enumerate(stored)]
+        members = [
+            _as_stored(array.field(position), member.type) for position, member in enumerate(stored)
+        ]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(members, fields=list(stored), mask=mask)
-    return _of_nanos(array) if stored.equals(TWELVE_BYTES) else array.cast(stored)
+    return _as_int96(array) if stored.equals(TWELVE_BYTES) else array.cast(stored)
 
 
-def _of_nanos(array: pa.Array) -> pa.Array:
+def _as_int96(array: pa.Array) -> pa.Array:
+    """Timestamps in nanoseconds as twelve bytes each."""
     nanos = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    made = np.empty(len(array), INT96_LAYOUT)
-    made["day"] = nanos // _DAY_NANOS + JULIAN_EPOCH
-    made["nanos"] = nanos % _DAY_NANOS
-    valid = array.is_valid().buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(
-        TWELVE_BYTES, len(array), [valid, pa.py_buffer(made)], array.null_count
-    )
+    int96 = np.empty(len(array), INT96_LAYOUT)
+    int96["day"] = nanos // _DAY_NANOS + JULIAN_EPOCH
+    int96["nanos"] = nanos % _DAY_NANOS
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    buffers = [validity, pa.py_buffer(int96)]
+    return pa.Array.from_buffers(TWELVE_BYTES, len(array), buffers, array.null_count)

@@ -18,7 +18,8 @@ from paimon_stream.format.binary_columns import column_values, encode_columns
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
 from paimon_stream.format.murmur import Hashes, hash_rows
-from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET, partition_path
+from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET
+from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
@@ -34,15 +35,23 @@ _BYTES_PER_CHARACTER: Final = 4
 
 
 class Group(NamedTuple):
-    """Where rows go: the serialized partition row, and the bucket in that partition."""
+    """Where rows go.
+
+    Attributes:
+        partition: the serialized partition row.
+        bucket: the bucket in that partition.
+    """
 
     partition: bytes
     bucket: int
 
 
 class Router:
-    """Numbers a table's groups in the order of their first rows; `groups[number]` is one. Holds no
-    single rows.
+    """Numbers a table's groups in the order of their first rows. Holds no single rows.
+
+    Attributes:
+        groups: the groups by number.
+        total_buckets: the option `bucket`.
     """
 
     def __init__(
@@ -51,60 +60,77 @@ class Router:
         options: Options,
         table: str = "",
         assigner: Assigner | None = None,
+        *,
+        checks_folder_names: bool = True,
     ) -> None:
-        """`assigner` finds dynamic buckets. Raises `UnsupportedFeature` unless buckets are fixed,
-        -1 or -2.
+        """Reads from schema and options how rows are grouped.
+
+        Args:
+            schema: the columns and keys of the table.
+            options: its options.
+            table: the table, for messages.
+            assigner: what finds dynamic buckets; None if buckets are not dynamic.
+            checks_folder_names: Whether values that cannot name a folder are refused.
+
+        Raises:
+            UnsupportedFeature: unless buckets are fixed, -1 or -2.
         """
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
-        waits = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
-        if self.total_buckets < 1 and self.total_buckets != UNAWARE and not waits:
-            text = (
+        is_postponed = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
+        if self.total_buckets < 1 and self.total_buckets != UNAWARE and not is_postponed:
+            raise UnsupportedFeature(
                 f"Table {table} has bucket = {self.total_buckets}; only -1, fixed numbers of buckets and, with a "
-                "primary key, -2 can be written. Write it with another engine."
+                "primary key, -2 can be written. Write it with another engine.",
+                table=table,
+                option=BUCKET.key,
             )
-            raise UnsupportedFeature(text, table=table, option=BUCKET.key)
-        self.names_folders = True
+        self._checks_folder_names = checks_folder_names
         self._table = table
         self._numbers: dict[Group, int] = {}
-        self._partition = schema.partition_fields
+        self._partition_fields = schema.partition_fields
         self._assigner = assigner
-        self._only = POSTPONE_BUCKET if waits else 0  # without keys
         has_keys = self.total_buckets > 0 or assigner is not None
         self._keys = tuple(schema.field(name) for name in schema.bucket_keys) if has_keys else ()
+        self._bucket_without_keys = POSTPONE_BUCKET if is_postponed else 0
         self._function = options.value(BUCKET_FUNCTION)
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
-        """The group number of each row, or one for all. Raises `ValueTooLong` for values that
-        cannot name a folder.
+        """The group number of each row, or one number for all rows. Raises `ValueTooLong` for
+        values that cannot name a folder.
         """
-        if not self._partition and not self._keys:
-            return self._number(Group(EMPTY_ROW, self._only))
-        codes, partitions = self._partition_codes(batch)
-        buckets_of = max(1, self.total_buckets)
-        if self._keys:
-            keys, types = (
-                batch.select([one.name for one in self._keys]),
-                [one.type for one in self._keys],
-            )
+        if not self._partition_fields and not self._keys:
+            return self._number(Group(EMPTY_ROW, self._bucket_without_keys))
+        partition_codes, partitions = self._partition_codes(batch)
+        if not self._keys:
+            buckets_of_partition = max(1, self.total_buckets)
+            codes = partition_codes
+        else:
+            keys = batch.select([field.name for field in self._keys])
+            types = [field.type for field in self._keys]
             if self._assigner is not None:
-                buckets_of = MOST_BUCKETS
-                codes = codes * buckets_of + self._dynamic(
-                    self._assigner, codes, partitions, key_hashes(keys, types)
+                buckets_of_partition = MOST_BUCKETS
+                buckets = self._dynamic(
+                    self._assigner, partition_codes, partitions, key_hashes(keys, types)
                 )
             else:
-                codes = codes * buckets_of + assign_buckets(
-                    keys, types, self.total_buckets, self._function
-                )
-        below = len(partitions) * buckets_of
-        found = _distinct(codes, below)
+                buckets_of_partition = self.total_buckets
+                buckets = assign_buckets(keys, types, self.total_buckets, self._function)
+            codes = partition_codes * buckets_of_partition + buckets
+        below = len(partitions) * buckets_of_partition
+        distinct = _distinct(codes, below)
         groups = (
-            Group(partitions[code // buckets_of], self._only + int(code % buckets_of))
-            for code in found
+            Group(
+                partitions[code // buckets_of_partition],
+                self._bucket_without_keys + int(code % buckets_of_partition),
+            )
+            for code in distinct
         )
         numbers = np.fromiter(map(self._number, groups), np.int64)
-        return int(numbers[0]) if len(numbers) == 1 else _replaced(codes, found, numbers, below)
+        if len(numbers) == 1:
+            return int(numbers[0])
+        return _replaced(codes, distinct, numbers, below)
 
     def _dynamic(
         self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Numbers
@@ -112,121 +138,123 @@ class Router:
         """The bucket of each row, by its partition's code and the hash of its key."""
         if len(partitions) == 1:
             return assigner.assign(partitions[0], hashes)
-        buckets, order = np.empty(len(codes), np.int32), np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=len(partitions)))
-        for partition, start, end in zip(
-            partitions, [0, *ends.tolist()], ends.tolist(), strict=False
-        ):
+        buckets = np.empty(len(codes), np.int32)
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(partitions))).tolist()
+        start = 0
+        for partition, end in zip(partitions, ends, strict=True):
             rows = order[start:end]
             buckets[rows] = assigner.assign(partition, hashes[rows])
+            start = end
         return buckets
 
     def _number(self, group: Group) -> int:
         number = self._numbers.get(group)
         if number is None:
-            number = self._numbers[group] = len(self.groups)
+            number = len(self.groups)
+            self._numbers[group] = number
             self.groups.append(group)
         return number
 
     def _partition_codes(self, batch: pa.RecordBatch) -> tuple[GroupIds, list[bytes]]:
         """A code for each row, and the serialized partition row of each code."""
         codes = np.zeros(batch.num_rows, dtype=np.int64)
-        if not self._partition:
+        if not self._partition_fields:
             return codes, [EMPTY_ROW]
-        most = 1
-        columns = [batch.column(one.name) for one in self._partition]
+        below = 1
+        columns = [batch.column(field.name) for field in self._partition_fields]
         for column in columns:
-            own = _bits(column).dictionary_encode(null_encoding="encode")
-            if most * len(own.dictionary) > _MOST_CODES:
-                found, codes = np.unique(codes, return_inverse=True)
-                most = len(found)
-            codes = codes * len(own.dictionary) + own.indices.to_numpy(zero_copy_only=False)
-            most *= len(own.dictionary)
-        found = _distinct(codes, most)
-        if len(found) < most:
-            codes = _replaced(codes, found, np.arange(len(found)), most)
-        first_rows = np.empty(len(found), dtype=np.int64)
+            encoded = _bits(column).dictionary_encode(null_encoding="encode")
+            values = len(encoded.dictionary)
+            if below * values > _MOST_CODES:
+                distinct, codes = np.unique(codes, return_inverse=True)
+                below = len(distinct)
+            codes = codes * values + encoded.indices.to_numpy(zero_copy_only=False)
+            below *= values
+        distinct = _distinct(codes, below)
+        if len(distinct) < below:
+            codes = _replaced(codes, distinct, np.arange(len(distinct)), below)
+        first_rows = np.empty(len(distinct), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
-        return codes, self._partition_rows(
-            [column.take(pa.array(first_rows)) for column in columns], codes
-        )
+        values_of_codes = [column.take(pa.array(first_rows)) for column in columns]
+        return codes, self._partition_rows(values_of_codes, codes)
 
     def _partition_rows(self, columns: Sequence[pa.Array], codes: GroupIds) -> list[bytes]:
-        types = [one.type for one in self._partition]
-        values = []
-        for one, column in zip(self._partition, columns, strict=True):
-            values.append(column_values(column, one.type))
-            if self.names_folders:
-                self._check_folder_names(one, values[-1], codes)
-        return [serialize(types, row) for row in zip(*values, strict=True)]
+        """The serialized partition row of each code. `columns` have one value per code."""
+        types = [field.type for field in self._partition_fields]
+        values_of_columns = []
+        for field, column in zip(self._partition_fields, columns, strict=True):
+            values = column_values(column, field.type)
+            if self._checks_folder_names:
+                self._check_folder_names(field, values, codes)
+            values_of_columns.append(values)
+        return [serialize(types, row) for row in zip(*values_of_columns, strict=True)]
 
-    def _check_folder_names(self, one: DataField, values: Sequence[Any], codes: GroupIds) -> None:
+    def _check_folder_names(self, field: DataField, values: Sequence[Any], codes: GroupIds) -> None:
         """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's
         value.
         """
-        sizes = {
-            code: size
-            for code, value in enumerate(values)
-            if (size := self._name_bytes(one, value))
-        }
-        if sizes:
-            text = (
-                f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {ROWS} that is too "
-                f"long: a partition's folder is named after its value. The name may take {LONGEST_NAME} bytes, and one "
-                f"would take {max(sizes.values()):,}. Shorten the value, or partition by another column."
-            )
+        bytes_of_code = {code: self._name_bytes(field, value) for code, value in enumerate(values)}
+        too_long = [code for code, size in bytes_of_code.items() if size > LONGEST_NAME]
+        if too_long:
+            longest = max(bytes_of_code.values())
             raise ValueTooLong(
-                text,
+                f"Partition column {field.name!r} of {self._table or 'the table'} has a value in {ROWS} that is too "
+                f"long: a partition's folder is named after its value. The name may take {LONGEST_NAME} bytes, and one "
+                f"would take {longest:,}. Shorten the value, or partition by another column.",
                 table=self._table,
-                column=one.name,
-                count=int(np.isin(codes, list(sizes)).sum()),
+                column=field.name,
+                count=int(np.isin(codes, too_long).sum()),
             )
 
-    def _name_bytes(self, one: DataField, value: Any) -> int:
-        """The number of bytes in the folder's name if it is too long, else 0."""
+    def _name_bytes(self, field: DataField, value: Any) -> int:
+        """The number of bytes in the folder's name, 0 if it is certainly not too long."""
         most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
-        if most + len(one.name) * _BYTES_PER_CHARACTER < LONGEST_NAME or value is None:
+        if most + len(field.name) * _BYTES_PER_CHARACTER < LONGEST_NAME or value is None:
             return 0
-        size = len(
-            partition_path((one.name,), (one.type,), (value,), legacy=self._legacy_name).encode()
-        )
-        return size if size > LONGEST_NAME else 0
+        name = partition_path((field.name,), (field.type,), (value,), legacy=self._legacy_name)
+        return len(name.encode())
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group in their order, by group number. A part is a copy, so it keeps no
-    others in memory.
+    """The rows of each group, in their order, by group number. Each part is a copy, so it keeps no
+    other rows in memory.
     """
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
         counts = np.bincount(numbers)
-        found = np.flatnonzero(counts)
-        counts = counts[found]
+        distinct = np.flatnonzero(counts)
+        counts = counts[distinct]
     else:
         order = np.argsort(numbers, kind="stable")
-        found, counts = np.unique(numbers[order], return_counts=True)
-    end = 0
-    for number, count in zip(found.tolist(), counts.tolist(), strict=True):
-        start, end = end, end + count
-        yield number, batch.take(pa.array(order[start:end]))
+        distinct, counts = np.unique(numbers[order], return_counts=True)
+    start = 0
+    for number, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        yield number, batch.take(pa.array(order[start : start + count]))
+        start += count
 
 
 def _distinct(codes: GroupIds, below: int) -> GroupIds:
     """The distinct codes, ascending. All codes are below `below`."""
-    return (
-        np.flatnonzero(np.bincount(codes, minlength=1)) if below <= _FEW_CODES else np.unique(codes)
-    )
+    if below <= _FEW_CODES:
+        return np.flatnonzero(np.bincount(codes, minlength=1))
+    return np.unique(codes)
 
 
-def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -> GroupIds:
-    """The number of each code. `found` are the distinct codes, ascending; all of them are below
-    `below`.
+def _replaced(codes: GroupIds, distinct: GroupIds, numbers: GroupIds, below: int) -> GroupIds:
+    """The number of each code.
+
+    Args:
+        codes: the codes, all below `below`.
+        distinct: the distinct codes, ascending.
+        numbers: the number of each of these.
+        below: a bound of the codes.
     """
     if below > _FEW_CODES:
-        return numbers[np.searchsorted(found, codes)]
-    table = np.zeros(below, dtype=np.int64)
-    table[found] = numbers
-    return table[codes]
+        return numbers[np.searchsorted(distinct, codes)]
+    number_of_code = np.zeros(below, dtype=np.int64)
+    number_of_code[distinct] = numbers
+    return number_of_code[codes]
 
 
 def _bits(column: pa.Array) -> pa.Array:
@@ -234,15 +262,19 @@ def _bits(column: pa.Array) -> pa.Array:
     §11, 16).
     """
     if pa.types.is_floating(column.type):
-        return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+        integer = pa.int64() if column.type.bit_width == 64 else pa.int32()
+        return column.view(integer)
     return column
 
 
 # -- buckets by the keys of rows
-# ------------------------------------------------------------------------
+
 _BLOCK: Final = 1 << 15
 """Rows hashed at once. Their words fit into the processor's cache."""
+
 _FACTOR: Final = 31
+"""By which Java multiplies a hash before it adds the next."""
+
 _MASK: Final = 0xFFFFFFFF
 _WIDE: Final = Context(prec=50)
 
@@ -250,56 +282,70 @@ _WIDE: Final = Context(prec=50)
 def assign_buckets(
     batch: pa.RecordBatch, types: Sequence[DataType], count: int, function: str = "default"
 ) -> Numbers:
-    """The bucket of every row, 0 to `count` - 1. `batch` has the columns of `bucket-key`, in its
-    order, with these `types`. `function` is the option `bucket-function.type`. Raises
-    `UnsupportedFeature` for nested types, `InvalidOption` if the key does not suit the function,
-    `InvalidData` for columns that do not fit their type.
+    """The bucket of every row, 0 to `count` - 1.
+
+    Args:
+        batch: the columns of `bucket-key`, in its order.
+        types: their types.
+        count: how many buckets there are.
+        function: the option `bucket-function.type`.
+
+    Raises:
+        UnsupportedFeature: for nested types.
+        InvalidOption: if the key does not suit the function.
+        InvalidData: for columns that do not fit their type.
     """
     if function == "mod":
         return _mod(batch, types, count)
     if function == "hive":
         return _hive(batch, types, count)
     # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
-    rest: Numbers = np.fmod(key_hashes(batch, types), np.int32(count))
-    return np.abs(rest, out=rest)
+    remainders: Numbers = np.fmod(key_hashes(batch, types), np.int32(count))
+    return np.abs(remainders, out=remainders)
 
 
 def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
-    """Paimon's hash of every row. The columns are those of the key, and `types` their types."""
+    """Paimon's hash of every row.
+
+    Args:
+        keys: the columns of the key.
+        types: their types.
+    """
     blocks = (keys.slice(start, _BLOCK) for start in range(0, keys.num_rows, _BLOCK))
-    return np.concatenate(
-        [hash_rows(encode_columns(one.columns, types)) for one in blocks] or [np.zeros(0, np.int32)]
-    )
+    hashes = [hash_rows(encode_columns(block.columns, types)) for block in blocks]
+    return np.concatenate(hashes) if hashes else np.zeros(0, np.int32)
 
 
-def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Numbers:
-    """Floor modulo of the one key column; NULL counts as 0."""
+def _mod(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Numbers:
+    """Floor modulo of the only key column; NULL counts as 0."""
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
-        found = f"not {', '.join(str(type_) for type_ in types) or 'none'}."
-        text = (
-            f"bucket-function.type = mod needs one bucket key column of type INT or BIGINT, {found}"
+        key_types = ", ".join(map(str, types)) or "none"
+        raise InvalidOption(
+            f"bucket-function.type = mod needs one bucket key column of type INT or BIGINT, not {key_types}.",
+            option="bucket-function.type",
+            value="mod",
         )
-        raise InvalidOption(text, option="bucket-function.type", value="mod")
     values = np.asarray(batch.column(0).cast(pa.int64()).fill_null(0))
-    buckets: Numbers = np.mod(values, num_buckets).astype(np.int32)
+    buckets: Numbers = np.mod(values, count).astype(np.int32)
     return buckets
 
 
-def _hive(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Numbers:
-    """By the hash of every row for the function `hive`; NULL hashes to 0. Raises
+def _hive(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Numbers:
+    """The bucket that follows from the hash of the function `hive`. NULL hashes to 0. Raises
     `UnsupportedFeature` for timestamps and nested types, and `InvalidData` for columns that do not
     fit their type.
     """
-    h = np.zeros(batch.num_rows, np.uint32)
+    hashes = np.zeros(batch.num_rows, np.uint32)
     for column, type_ in zip(batch.columns, types, strict=True):
-        h *= np.uint32(_FACTOR)
-        h += _column(column, type_)
-    h &= np.uint32(0x7FFFFFFF)
-    h %= np.uint32(num_buckets)
-    return h.view(np.int32)
+        hashes *= np.uint32(_FACTOR)
+        hashes += _hive_hashes(column, type_)
+    hashes &= np.uint32(0x7FFFFFFF)
+    hashes %= np.uint32(count)
+    return hashes.view(np.int32)
 
 
-def _column(column: pa.Array, type_: DataType) -> Hashes:
+def _hive_hashes(column: pa.Array, type_: DataType) -> Hashes:
+    """The hash of each value; NULL hashes to 0."""
     if type_.is_timestamp or type_.is_nested:
         raise UnsupportedFeature(
             f"bucket-function.type = hive does not take {type_} as a bucket key.", type=str(type_)
@@ -307,53 +353,63 @@ def _column(column: pa.Array, type_: DataType) -> Hashes:
     if not column.type.equals(arrow_type(type_)):
         raise InvalidData(f"A bucket key of type {type_} came as {column.type}.", type=str(type_))
     if type_.is_string or type_.is_binary:
-        return _bytes(column.cast(pa.binary()).fill_null(b""))
+        return _hive_byte_hashes(column.cast(pa.binary()).fill_null(b""))
     if type_.root is TypeRoot.DECIMAL:
-        found = column.dictionary_encode()
-        hashes = np.array(
-            [_decimal(one, type_.scale) for one in found.dictionary.to_pylist()] + [0], np.uint32
+        encoded = column.dictionary_encode()
+        hash_of_code = np.array(
+            [_hive_decimal_hash(value, type_.scale) for value in encoded.dictionary.to_pylist()]
+            + [0],
+            np.uint32,
         )
-        decimals: Hashes = hashes[found.indices.fill_null(len(hashes) - 1).to_numpy()]
+        null_code = len(hash_of_code) - 1
+        decimals: Hashes = hash_of_code[encoded.indices.fill_null(null_code).to_numpy()]
         return decimals
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
         column = column.view(pa.int32())
-    values = column.cast(pa.int8() if type_.root is TypeRoot.BOOLEAN else column.type).fill_null(0)
-    numbers = values.to_numpy(zero_copy_only=False)
-    if type_.is_float:
-        kind = numbers.dtype.type
-        numbers = np.where(numbers == 0, kind(0), numbers)  # -0.0 is 0.0
-        numbers = np.where(np.isnan(numbers), kind(np.nan), numbers)  # Java knows one NaN
-        numbers = numbers.view(np.int64 if type_.root is TypeRoot.DOUBLE else np.int32)
+    if type_.root is TypeRoot.BOOLEAN:
+        column = column.cast(pa.int8())
+    return _hive_number_hashes(column.fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _hive_number_hashes(numbers: npt.NDArray[Any]) -> Hashes:
+    """The hash of each integer or float."""
+    if numbers.dtype.kind == "f":
+        float_ = numbers.dtype.type
+        numbers = np.where(numbers == 0, float_(0), numbers)  # -0.0 is 0.0
+        numbers = np.where(np.isnan(numbers), float_(np.nan), numbers)  # Java knows one NaN
+        integer = np.int64 if numbers.dtype == np.float64 else np.int32
+        numbers = numbers.view(integer)
     if numbers.dtype == np.int64:
         numbers = numbers ^ (numbers.view(np.uint64) >> np.uint64(32)).view(np.int64)
-    made: Hashes = numbers.astype(np.int32, casting="unsafe").view(np.uint32)
-    return made
+    hashes: Hashes = numbers.astype(np.int32, casting="unsafe").view(np.uint32)
+    return hashes
 
 
-def _bytes(column: pa.Array) -> Hashes:
-    """The hash of the signed bytes, h = 31 * h + byte. Rows of the same length are hashed
+def _hive_byte_hashes(column: pa.Array) -> Hashes:
+    """The hash of the signed bytes, hash = 31 * hash + byte. Rows of the same length are hashed
     together.
     """
-    made = np.zeros(len(column), np.uint32)
+    hashes = np.zeros(len(column), np.uint32)
     lengths = pc.binary_length(column).to_numpy()
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
         fixed = column.take(pa.array(rows)).cast(pa.binary(length))
         values = np.frombuffer(fixed.buffers()[1], np.int8).reshape(-1, length).astype(np.uint32)
-        weights = np.full(length, _FACTOR, np.uint32)
-        weights[0] = 1
-        made[rows] = (values * np.cumprod(weights, dtype=np.uint32)[::-1]).sum(
-            axis=1, dtype=np.uint32
-        )
-    return made
+        factors = np.full(length, _FACTOR, np.uint32)
+        factors[0] = 1
+        weights = np.cumprod(factors, dtype=np.uint32)[::-1]
+        hashes[rows] = (values * weights).sum(axis=1, dtype=np.uint32)
+    return hashes
 
 
-def _decimal(value: Decimal, scale: int) -> int:
+def _hive_decimal_hash(value: Decimal, scale: int) -> int:
     """Java's `BigDecimal.hashCode` of the value without trailing zeros in its fraction."""
     unscaled = int(value.scaleb(scale, _WIDE))
     while scale and unscaled % 10 == 0:
-        unscaled, scale = unscaled // 10, scale - 1
-    h = 0
+        unscaled //= 10
+        scale -= 1
+    magnitude = 0
     for shift in (96, 64, 32, 0):
-        h = _FACTOR * h + (abs(unscaled) >> shift & _MASK)
-    return (_FACTOR * (-h if unscaled < 0 else h) + scale) & _MASK
+        magnitude = _FACTOR * magnitude + (abs(unscaled) >> shift & _MASK)
+    signed = -magnitude if unscaled < 0 else magnitude
+    return (_FACTOR * signed + scale) & _MASK

@@ -1,8 +1,8 @@
 """The kind of each row: +I, -U, +U or -D, and which kinds a table accepts (semantics.md §6.2)."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +27,22 @@ _TOKENS: Final = {
     "-D": spec.DELETE,
 }
 _SHOWN: Final = 3
-_OWN_WORDS: Final = (
+_MAP_TOKENS: Final = (
     f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
 )
-_STORED_WORDS: Final = (
+"""What to do about unknown tokens in the column of `Operations`."""
+
+_FIX_TOKENS: Final = (
     f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
     "instead of the table's option rowkind.field."
 )
+"""What to do about unknown tokens in the column of `rowkind.field`."""
 
 Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
+
+_EMPTYING: Final = {"last_value", "last_non_null_value", "of_group"}
+"""Functions by which a row that takes a value back leaves NULL."""
 
 _WORDS: Final = {
     **_TOKENS,
@@ -48,243 +54,353 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A column of the rows, not of the table, that says what each row does. Can be pickled. `kinds`
-    maps each value of the column, a token, to its kind.
+    """A column of the rows, not of the table, that says what each row does. Can be pickled.
+
+    Attributes:
+        column: its name.
+        kinds: the kind that each value of the column, a token, stands for.
     """
 
     column: str
     kinds: dict[str, int]
 
     @classmethod
-    def of(cls, options: Options) -> "Operations | None":
-        """The column that the sink's options name, or None if they name none. Raises
-        `InvalidOption`.
+    def of(cls, column: str, mapping: Mapping[str, str] | None = None) -> "Operations":
+        """The column with the meaning of its values: the row kinds (`+I`, `-U`, `+U`, `-D`) by
+        token, or the words that are known without a mapping.
         """
-        if not options.is_set(OPERATION_COLUMN):
-            if options.is_set(OPERATION_MAPPING):
-                text = f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map."
-                raise InvalidOption(
-                    f"{text} Name the column, or leave the mapping out.",
-                    option=OPERATION_MAPPING.key,
-                )
-            return None
-        mapping = options.value(OPERATION_MAPPING) if options.is_set(OPERATION_MAPPING) else None
-        kinds = (
-            _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
-        )
-        return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
+        kinds = dict(_WORDS)
+        if mapping is not None:
+            kinds = {token: _TOKENS[kind] for token, kind in mapping.items()}
+        return cls(column=column, kinds=kinds)
 
     def check(
         self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str
     ) -> None:
-        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives equal names
-        the same text.
-        """
-        if not schema.primary_keys:
-            wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
-        elif fold(self.column) in map(fold, schema.field_names):
-            wrong = f"is a column of {table}. Set the table's option 'rowkind.field' for one that is stored"
-        elif options.is_set(ROWKIND_FIELD):
-            wrong = f"contradicts 'rowkind.field' of {table}, which says where the kinds are. Leave it out"
-        else:
-            return
-        text = f"{OPERATION_COLUMN.key} = {self.column!r} {wrong}."
-        raise InvalidOption(text, option=OPERATION_COLUMN.key, table=table)
+        """Checks that a table can use such a column.
 
-    def only(self, found: int, table: str) -> None:
-        """Raises `IncompatibleSchema` unless `found`, the number of such columns in the rows, is
+        Args:
+            schema: the columns and keys of the table.
+            options: its options.
+            table: the table, for messages.
+            fold: gives names that count as equal the same text.
+
+        Raises:
+            InvalidOption: if it cannot.
+        """
+        context = {"option": OPERATION_COLUMN.key, "table": table}
+        if not schema.primary_keys:
+            raise InvalidOption(
+                f"{OPERATION_COLUMN.key} = {self.column!r} needs a primary key, and {table} has none: its rows are "
+                "never replaced. Leave it out.",
+                **context,
+            )
+        if fold(self.column) in map(fold, schema.field_names):
+            raise InvalidOption(
+                f"{OPERATION_COLUMN.key} = {self.column!r} is a column of {table}. Set the table's option "
+                "'rowkind.field' for one that is stored.",
+                **context,
+            )
+        if options.is_set(ROWKIND_FIELD):
+            raise InvalidOption(
+                f"{OPERATION_COLUMN.key} = {self.column!r} contradicts 'rowkind.field' of {table}, which says where "
+                "the kinds are. Leave it out.",
+                **context,
+            )
+
+    def only(self, count: int, table: str) -> None:
+        """Raises `IncompatibleSchema` unless `count`, the number of such columns in the rows, is
         1.
         """
-        if found == 1:
-            return
-        if found:
-            wrong = f"have {found} columns of that name. Drop or rename the others"
-        else:
-            wrong = "have no such column. Select it beside the table's columns"
-        text = (
-            f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written."
-        )
-        raise IncompatibleSchema(text, column=self.column).of_table(table)
+        if count > 1:
+            raise IncompatibleSchema(
+                f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows have {count} columns of that name. Drop or "
+                "rename the others. Nothing was written.",
+                column=self.column,
+            ).of_table(table)
+        if count == 0:
+            raise IncompatibleSchema(
+                f"{OPERATION_COLUMN.key} is {self.column!r}, but the rows have no such column. Select it beside the "
+                "table's columns. Nothing was written.",
+                column=self.column,
+            ).of_table(table)
 
 
 def kinds_of_tokens(
-    tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS
+    tokens: pa.Array, known: dict[str, int], column: str, table: str, advice: str = _MAP_TOKENS
 ) -> Kinds:
-    """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and
-    for unknown tokens.
+    """The kinds of a column's tokens.
+
+    Args:
+        tokens: the values of the column.
+        known: the kind of each known token.
+        column: its name, for messages.
+        table: the table, for messages.
+        advice: the sentence that says what to do about unknown tokens.
+
+    Raises:
+        BadRowKind: for NULL and for unknown tokens.
     """
-    at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
-    if at.null_count:
-        wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
-        why = f"but in {ROWS} its value is not one of {', '.join(known)}; it is {_listed(wrong)}. {cure}"
-        text = f"Column {column!r} says what each row for {table} does, {why}"
+    positions = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
+    if positions.null_count:
+        unknown = pc.unique(tokens.filter(positions.is_null()).cast(pa.string())).to_pylist()
         raise BadRowKind(
-            text, table=table, column=column, count=at.null_count, tokens=tuple(wrong[:_SHOWN])
+            f"Column {column!r} says what each row for {table} does, but in {ROWS} its value is not one of "
+            f"{', '.join(known)}; it is {_listed(unknown)}. {advice}",
+            table=table,
+            column=column,
+            count=positions.null_count,
+            tokens=tuple(unknown[:_SHOWN]),
         )
-    kinds = np.fromiter(known.values(), np.int8)
-    found: Kinds = kinds[at.to_numpy(zero_copy_only=False)]
-    return found
+    kind_of_token = np.fromiter(known.values(), np.int8)
+    kinds: Kinds = kind_of_token[positions.to_numpy(zero_copy_only=False)]
+    return kinds
 
 
 def _listed(tokens: list[str | None]) -> str:
-    shown = ["NULL" if one is None else repr(one) for one in tokens[:_SHOWN]]
-    return ", ".join(shown) + (", …" if len(tokens) > _SHOWN else "")
+    shown = ["NULL" if token is None else repr(token) for token in tokens[:_SHOWN]]
+    if len(tokens) > _SHOWN:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
-    """A column that cannot take some values back: those of a sequence group whose function takes
-    none back, or, if `only_zero` is set, 0 as a factor of a product. A -D that removes the row can
-    be merged, and so can a row of a sequence group whose `ordering` columns (empty without a group)
-    are all NULL. Every -D removes the row if `deletes_remove` is set, else by one of the groups
-    with the ordering columns `removers`. As in Java, a group removes the row before the column is
-    merged only if one of its ordering columns comes before the column in the table.
+    """A column that cannot take some values back. A -D that removes the row can be merged
+    nevertheless. As in Java, a sequence group removes the row before the column is merged only if
+    one of its ordering columns comes before the column in the table.
+
+    Attributes:
+        column: its name.
+        reason: why it cannot take them back, for messages.
+        only_zero: Whether it cannot take back 0, as a factor of a product. Otherwise it takes back
+            no value, because its function takes none back.
+        ordering: The ordering columns of its sequence group; empty without one. A row in which they
+            are all NULL can be merged.
+        deletes_remove: Whether every -D removes the row.
+        removers: the ordering columns of each sequence group that removes the row with a -D.
     """
 
     column: str
-    why: str
+    reason: str
     only_zero: bool
     ordering: tuple[str, ...]
     deletes_remove: bool
     removers: tuple[tuple[str, ...], ...]
 
-    def refuses(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
+    def refuses(self, kinds: Kinds, rows: pa.RecordBatch | pa.Table) -> Flags:
         """Which rows no reader could merge."""
-        removed = np.full(len(kinds), self.deletes_remove)
+        is_removed = np.full(len(kinds), self.deletes_remove)
         for ordering in self.removers:
-            removed |= _any_there(rows, ordering)
-        refused: Flags = (kinds == spec.UPDATE_BEFORE) | ((kinds == spec.DELETE) & ~removed)
+            is_removed |= _any_valid(rows, ordering)
+        is_delete = kinds == spec.DELETE
+        is_refused: Flags = (kinds == spec.UPDATE_BEFORE) | (is_delete & ~is_removed)
         if self.ordering:
-            refused &= _any_there(rows, self.ordering)
-        if self.only_zero and refused.any():
-            zero = pc.equal(pc.sign(rows.column(self.column)), 0)
-            refused &= zero.fill_null(False).to_numpy(zero_copy_only=False)
-        return refused
+            is_refused &= _any_valid(rows, self.ordering)
+        if self.only_zero and is_refused.any():
+            is_zero = pc.equal(pc.sign(rows.column(self.column)), 0)
+            is_refused &= is_zero.fill_null(False).to_numpy(zero_copy_only=False)
+        return is_refused
 
 
-def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
-    found = np.zeros(rows.num_rows, bool)
+def _any_valid(rows: pa.RecordBatch | pa.Table, columns: tuple[str, ...]) -> Flags:
+    """For each row, whether one of the columns is not NULL."""
+    is_valid = np.zeros(rows.num_rows, bool)
     for name in columns:
-        found |= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
-    return found
+        is_valid |= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+    return is_valid
+
+
+class _Refusal(NamedTuple):
+    """The kinds of which no row could be merged, and why, for messages."""
+
+    kinds: tuple[int, ...]
+    reason: str
+
+
+_NO_REFUSAL: Final = _Refusal((), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """How a table treats row kinds. `field` is `rowkind.field`. Rows of the kinds `dropped` are
-    ignored; `refused` ones could not be merged (R6.5), and `refusal` says why. `columns` refuse
-    only some rows of these kinds.
+    """How a table treats row kinds.
+
+    Attributes:
+        table: the table, for messages.
+        field: the option `rowkind.field`; None if it is not set.
+        dropped: the kinds whose rows are ignored.
+        refusal: the kinds whose rows could not be merged (R6.5).
+        columns: the columns that refuse only some rows of a kind.
+        not_null: the columns that are NOT NULL and not of the key.
+        emptied: those of `not_null` that become NULL if the last row of a key takes a value back.
     """
 
     table: str
     field: str | None
     dropped: tuple[int, ...]
-    refused: tuple[int, ...] = ()
-    refusal: str = ""
+    refusal: _Refusal = _NO_REFUSAL
     columns: tuple[_ColumnRule, ...] = ()
+    not_null: tuple[str, ...] = ()
+    emptied: tuple[_ColumnRule, ...] = ()
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, merge: spec.MergeSpec) -> "KindRules":
         """The rules of that table."""
         field = options.value(ROWKIND_FIELD) if options.is_set(ROWKIND_FIELD) else None
-        dropped = (spec.UPDATE_BEFORE, spec.DELETE) if merge.ignore_delete else ()
-        refused, refusal = _refused(merge)
+        dropped: tuple[int, ...] = ()
+        if merge.ignore_delete:
+            dropped = (spec.UPDATE_BEFORE, spec.DELETE)
+        elif options.value(IGNORE_UPDATE_BEFORE):
+            dropped = (spec.UPDATE_BEFORE,)
         return cls(
             table=merge.table,
             field=field,
-            dropped=dropped
-            or ((spec.UPDATE_BEFORE,) if options.value(IGNORE_UPDATE_BEFORE) else ()),
-            refused=refused,
-            refusal=refusal,
+            dropped=dropped,
+            refusal=_refusal(merge),
             columns=tuple(_column_rules(schema, merge)),
+            not_null=_not_null(schema, merge),
+            emptied=tuple(_emptied(schema, merge)),
         )
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns by which a -D that is accepted, and then turns out to be older than its row,
-        cannot be merged.
+        """The columns that cannot be merged with a late -D. Such a -D is accepted, and then turns
+        out to be older than its row.
         """
-        return tuple(one.column for one in self.columns if one.removers and not one.only_zero)
+        return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 
-    def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
-        """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises
-        `BadRowKind`.
+    def kinds(self, rows: pa.RecordBatch, incoming: pa.Array | None) -> Kinds | None:
+        """The kind of each row: from `rowkind.field`, else the kind with which the row came; None
+        if all are +I. Raises `BadRowKind`.
         """
         if self.field is not None:
             return kinds_of_tokens(
-                rows.column(self.field), _TOKENS, self.field, self.table, _STORED_WORDS
+                rows.column(self.field), _TOKENS, self.field, self.table, _FIX_TOKENS
             )
-        return (
-            None
-            if given is None
-            else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
-        )
+        if incoming is None:
+            return None
+        kinds: Kinds = incoming.to_numpy(zero_copy_only=False)
+        return kinds.astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
         """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not
         merge.
         """
-        dropped = np.isin(kinds, self.dropped)
-        self._refuse(np.isin(kinds, self.refused) & ~dropped, self.refused, self.refusal)
-        for one in self.columns:
-            refused = one.refuses(kinds, rows) & ~dropped
-            self._refuse(refused, np.unique(kinds[refused]), one.why)
-        return ~dropped
+        is_dropped = np.isin(kinds, self.dropped)
+        refusal = self.refusal
+        self._refuse(np.isin(kinds, refusal.kinds) & ~is_dropped, refusal.kinds, refusal.reason)
+        for rule in self.columns:
+            is_refused = rule.refuses(kinds, rows) & ~is_dropped
+            self._refuse(is_refused, np.unique(kinds[is_refused]), rule.reason)
+        return ~is_dropped
 
-    def _refuse(self, rows: Flags, kinds: Collection[int], why: str) -> None:
-        if not rows.any():
+    def check_merged(self, rows: pa.Table) -> None:
+        """Raises `BadRowKind` if rows of a batch, merged to one per key, leave NULL in a column
+        that is NOT NULL, or will do so when readers merge them with older rows: Java Paimon fails
+        on such rows.
+        """
+        for name in self.not_null:
+            nulls = rows.column(name).is_null().to_numpy()
+            self._refuse(nulls, (spec.UPDATE_BEFORE, spec.DELETE), _null_left(name))
+        kinds = rows.column(spec.KIND).to_numpy()
+        for rule in self.emptied:
+            is_refused = rule.refuses(kinds, rows)
+            self._refuse(is_refused, np.unique(kinds[is_refused]), rule.reason)
+
+    def _refuse(self, refused: Flags, kinds: Collection[int], reason: str) -> None:
+        """Raises `BadRowKind` if any row is refused. `kinds` are the kinds of such rows."""
+        if not refused.any():
             return
         names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
-        cure = "Set ignore-delete, or another option of the merge engine that says what a delete means."
-        text = f"cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. {cure}"
-        raise BadRowKind(text, count=int(rows.sum())).of_table(self.table, subject=True)
+        raise BadRowKind(
+            f"cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {reason}. "
+            "Set ignore-delete, or another option of the merge engine that says what a delete means.",
+            count=int(refused.sum()),
+        ).of_table(self.table, subject=True)
 
 
-def _refused(merge: spec.MergeSpec) -> tuple[tuple[int, ...], str]:
-    """The kinds on which the merge engine always fails if a key has more than one row, and why."""
-    both = (spec.UPDATE_BEFORE, spec.DELETE)
+def _refusal(merge: spec.MergeSpec) -> _Refusal:
+    """The kinds on which the merge engine always fails if a key has more than one row."""
+    takes_back = (spec.UPDATE_BEFORE, spec.DELETE)
     if merge.engine == spec.FIRST_ROW:
-        return both, "first-row keeps the first row of a key for good"
+        return _Refusal(takes_back, "first-row keeps the first row of a key for good")
     if merge.engine == spec.PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
-        return both, "partial-update cannot take back what a row has set"
+        return _Refusal(takes_back, "partial-update cannot take back what a row has set")
     if merge.engine == spec.AGGREGATION:
         for name, rule in merge.rules.items():
+            if _takes_nothing_back(rule) and merge.remove_on_delete:
+                reason = f"{rule.function} of column {name!r} takes no value back"
+                return _Refusal((spec.UPDATE_BEFORE,), reason)
             if _takes_nothing_back(rule):
-                if merge.remove_on_delete:
-                    return (
-                        spec.UPDATE_BEFORE,
-                    ), f"{rule.function} of column {name!r} takes no value back"
-                return both, _why_not(name, rule)
-    return (), ""
+                return _Refusal(takes_back, _no_value_back(name, rule))
+    return _NO_REFUSAL
 
 
 def _takes_nothing_back(rule: spec.ColumnRule) -> bool:
     return rule.function not in spec.RETRACTABLE and not rule.ignore_retract
 
 
-def _why_not(column: str, rule: spec.ColumnRule) -> str:
+def _no_value_back(column: str, rule: spec.ColumnRule) -> str:
+    """Why the column refuses rows that take a value back, and the option that helps."""
     return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
 
 
+def _null_left(column: str) -> str:
+    return f"column {column!r} is NOT NULL, and taking its value back leaves NULL there (a column that may be NULL helps)"
+
+
+def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
+    """The columns that only the merge of rows can make NULL."""
+    return tuple(
+        name
+        for name in merge.rules
+        if not schema.field(name).type.nullable and name not in schema.primary_keys
+    )
+
+
+def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
+    """The NOT NULL columns whose function knows no older value to go back to."""
+    ordering = {name for group in merge.groups for name in group.ordering}
+    for name in _not_null(schema, merge):
+        rule = merge.rules[name]
+        if rule.function in _EMPTYING and not rule.ignore_retract and name not in ordering:
+            yield _column_rule(schema, merge, name, _null_left(name))
+
+
+def _column_rule(
+    schema: TableSchema,
+    merge: spec.MergeSpec,
+    name: str,
+    reason: str,
+    *,
+    only_zero: bool = False,
+) -> _ColumnRule:
+    """The rule of a column, with the sequence groups whose deletes remove its row."""
+    position_of = {field: position for position, field in enumerate(schema.field_names)}
+    group = merge.rules[name].group
+    removers = [
+        sequence_group.ordering
+        for sequence_group in merge.groups
+        if sequence_group.deletes
+        and min(position_of[field] for field in sequence_group.ordering) < position_of[name]
+    ]
+    return _ColumnRule(
+        column=name,
+        reason=reason,
+        only_zero=only_zero,
+        ordering=() if group is None else merge.groups[group].ordering,
+        deletes_remove=merge.remove_on_delete,
+        removers=tuple(removers),
+    )
+
+
 def _column_rules(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
-    place = {name: position for position, name in enumerate(schema.field_names)}
-    removing = [group.ordering for group in merge.groups if group.deletes]
     for name, rule in merge.rules.items():
-        grouped = () if rule.group is None else merge.groups[rule.group].ordering
         only_zero = rule.function == "product" and not schema.field(name).type.is_float
-        if rule.ignore_retract or not (only_zero or (grouped and _takes_nothing_back(rule))):
+        if rule.ignore_retract:
             continue
-        yield _ColumnRule(
-            column=name,
-            why=f"the product of column {name!r} cannot be divided by 0"
-            if only_zero
-            else _why_not(name, rule),
-            only_zero=only_zero,
-            ordering=grouped,
-            deletes_remove=merge.remove_on_delete,
-            removers=tuple(
-                ordering
-                for ordering in removing
-                if min(map(place.__getitem__, ordering)) < place[name]
-            ),
-        )
+        if only_zero:
+            reason = f"the product of column {name!r} cannot be divided by 0"
+            yield _column_rule(schema, merge, name, reason, only_zero=True)
+        elif rule.group is not None and _takes_nothing_back(rule):
+            yield _column_rule(schema, merge, name, _no_value_back(name, rule))

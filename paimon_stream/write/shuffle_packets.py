@@ -36,7 +36,7 @@ _TYPES: Final = {"int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary()
 _SCHEMA: Final = pa.schema(
     [(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))]
 )
-_NOT_WHOLE: Final = (
+_INCOMPLETE: Final = (
     "The last rows of a task did not come whole. Nothing was published. Restart the query; if it happens again, "
     "report it."
 )
@@ -50,9 +50,15 @@ size.
 def pack(
     spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, shuffle_keys: Sequence[int], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as packets. All rows of a (partition, bucket) get the same one of the
-    `shuffle_keys`. The buckets of a table without partitions are spread evenly. Holds one batch and
-    at most tens of MB more in memory.
+    """The rows of one task as packets. All rows of a (partition, bucket) get the same shuffle key.
+    The buckets of a table without partitions are spread evenly. Holds one batch and at most tens of
+    MB more in memory.
+
+    Args:
+        spec: what the tasks that write the rows need to know.
+        batches: the rows.
+        shuffle_keys: the keys to choose from.
+        task: the number of this task.
     """
     packer = _Packer(spec, shuffle_keys, task)
     for batch in batches:
@@ -64,50 +70,60 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one shuffle key's packets, in order. Raises `PaimonStreamError` for a broken or
-    unended stream.
+    """The rows of one shuffle key, in order.
+
+    Args:
+        packets: all packets of the shuffle key, in order.
+
+    Raises:
+        PaimonStreamError: for a stream that is broken or does not end.
     """
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")
         width = np.int64 if pa.types.is_large_binary(pieces.type) else np.int32
-        _, places, data = pieces.buffers()
-        bounds = np.frombuffer(places, width, pieces.offset + len(pieces) + 1)[pieces.offset :]
+        _, offsets, data = pieces.buffers()
+        bounds = np.frombuffer(offsets, width, pieces.offset + len(pieces) + 1)[pieces.offset :]
         start = int(bounds[0])
         for last in np.flatnonzero(batch.column("ends").to_numpy(zero_copy_only=False)):
             stop = int(bounds[last + 1])
             begun.append(data.slice(start, stop - start))
-            whole = begun[0] if len(begun) == 1 else pa.py_buffer(b"".join(begun))
-            begun, start = [], stop
+            stream = begun[0] if len(begun) == 1 else pa.py_buffer(b"".join(begun))
+            begun = []
+            start = stop
             try:
-                yield from pa.ipc.open_stream(whole)
-            except (pa.ArrowException, OSError) as broken:
-                raise PaimonStreamError(_NOT_WHOLE) from broken
+                yield from pa.ipc.open_stream(stream)
+            except (pa.ArrowException, OSError) as error:
+                raise PaimonStreamError(_INCOMPLETE) from error
         if start < bounds[-1]:
             begun.append(data.slice(start, int(bounds[-1]) - start))
     if begun:
-        raise PaimonStreamError(_NOT_WHOLE)
+        raise PaimonStreamError(_INCOMPLETE)
 
 
 class _Packer:
-    """Rows that wait to be packed. `bytes` is their size, at least 1 if there are any."""
+    """Rows that wait to be packed. A *place* is a position in the shuffle keys.
+
+    Attributes:
+        bytes: their size, at least 1 if there are any.
+    """
 
     def __init__(self, spec: WriteSpec, shuffle_keys: Sequence[int], task: int) -> None:
-        schema, table = spec.schema, spec.storage.location
-        names = dict.fromkeys((*schema.partition_keys, *schema.bucket_keys))
+        schema = spec.schema
+        table = spec.storage.location
         self.bytes = 0
-        self._names = list(names)
+        self._names = list(dict.fromkeys((*schema.partition_keys, *schema.bucket_keys)))
         # NULL is left to the task that writes.
-        kept = (
-            replace(one, type=one.type.with_nullable(True))
-            for one in map(schema.field, self._names)
-        )
-        self._plan = ColumnPlan.of(replace(schema, fields=tuple(kept)), table)
-        self._router = Router(schema, spec.options, table)
-        self._router.names_folders = False  # the task that writes may ignore the row
+        nullable = []
+        for name in self._names:
+            key = schema.field(name)
+            nullable.append(replace(key, type=key.type.with_nullable(True)))
+        self._plan = ColumnPlan.of(replace(schema, fields=tuple(nullable)), table)
+        # The task that writes may ignore a row, so only it checks the names of folders.
+        self._router = Router(schema, spec.options, table, checks_folder_names=False)
         self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
-        self._place_of: list[int] = []
+        self._place_of_group: list[int] = []
         self._waiting: list[pa.RecordBatch] = []
         self._places: list[Places] = []
         self._number = 0
@@ -119,35 +135,42 @@ class _Packer:
             self.bytes += max(1, batch.nbytes)
 
     def _placed(self, batch: pa.RecordBatch) -> Places:
-        """For each row, its position in the shuffle keys."""
+        """For each row, the place of its shuffle key."""
         try:
             numbers = self._router.assign(self._plan.conform(batch.select(self._names)))
         except PaimonStreamError:
             return np.zeros(batch.num_rows, np.int32)
-        for group in self._router.groups[len(self._place_of) :]:
-            # Consecutive buckets get consecutive positions, from a start that the partition's hash
+        for group in self._router.groups[len(self._place_of_group) :]:
+            # Consecutive buckets get consecutive places, from a start that the partition's hash
             # decides.
-            self._place_of.append((hash_bytes(group.partition) + group.bucket) % len(self._keys))
+            place = (hash_bytes(group.partition) + group.bucket) % len(self._keys)
+            self._place_of_group.append(place)
         if isinstance(numbers, int):
-            return np.full(batch.num_rows, self._place_of[numbers], np.int32)
-        return np.array(self._place_of, np.int32)[numbers]
+            return np.full(batch.num_rows, self._place_of_group[numbers], np.int32)
+        return np.array(self._place_of_group, np.int32)[numbers]
 
     def packed(self) -> pa.RecordBatch:
+        """The waiting rows as packets. No rows wait afterwards."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
-        self._waiting, self._places, self.bytes = [], [], 0
+        self._waiting = []
+        self._places = []
+        self.bytes = 0
         counts = np.bincount(places, minlength=len(self._keys))
         if np.count_nonzero(counts) > 1:
-            few = len(self._keys) <= 2**16
-            rows = rows.take(
-                pa.array(np.argsort(places.astype(np.uint16) if few else places, kind="stable"))
-            )
+            if len(self._keys) <= 2**16:
+                places = places.astype(np.uint16)  # they are sorted in less time
+            rows = rows.take(pa.array(np.argsort(places, kind="stable")))
         stream = pa.BufferOutputStream()
-        bounds, keys, ends, row = [0], [], [], 0
+        bounds = [0]
+        keys: list[int] = []
+        ends: list[bool] = []
+        start = 0
         for place in np.flatnonzero(counts).tolist():
+            count = int(counts[place])
             with pa.ipc.new_stream(stream, rows.schema) as writer:
-                writer.write_batch(rows.slice(row, int(counts[place])))
-            row += int(counts[place])
+                writer.write_batch(rows.slice(start, count))
+            start += count
             cuts = [*range(bounds[-1] + _PIECE_BYTES, stream.tell(), _PIECE_BYTES), stream.tell()]
             bounds += cuts
             keys += [int(self._keys[place])] * len(cuts)
@@ -157,14 +180,22 @@ class _Packer:
     def _records(
         self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]
     ) -> pa.RecordBatch:
+        """The record of each piece.
+
+        Args:
+            data: the bytes of all pieces.
+            bounds: where each piece begins in `data`, and the end of the last.
+            keys: the shuffle key of each piece.
+            ends: for each piece, whether it is the last of its stream.
+        """
         first = self._number
         self._number += len(keys)
-        places = pa.py_buffer(np.array(bounds, np.int32).tobytes())
+        offsets = pa.py_buffer(np.array(bounds, np.int32).tobytes())
         columns = [
             pa.array(keys, pa.int32()),
             pa.array(np.full(len(keys), self._task, np.int32)),
             pa.array(np.arange(first, self._number, dtype=np.int32)),
             pa.array(ends, pa.bool_()),
-            pa.Array.from_buffers(pa.binary(), len(keys), [None, places, data]),
+            pa.Array.from_buffers(pa.binary(), len(keys), [None, offsets, data]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

@@ -19,7 +19,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -57,8 +57,12 @@ _ROW_BYTES: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote. `row_bytes` is the mean Arrow size of a row in the batch where it is
-    largest; 0 if unknown.
+    """What a task wrote.
+
+    Attributes:
+        messages: a commit message per (partition, bucket).
+        row_bytes: the mean Arrow size of a row in the batch where it is largest; 0 if unknown.
+        partition_id: the number of the task.
     """
 
     messages: tuple[CommitMessage, ...]
@@ -68,8 +72,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailure:
-    """The error with which a task failed, for the driver to raise. The task has removed its files
-    itself.
+    """How a task failed. The task has removed its files itself.
+
+    Attributes:
+        error: the error, for the driver to raise.
+        partition_id: the number of the task.
     """
 
     error: PaimonStreamError
@@ -82,76 +89,93 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
     """
     match result:
         case TaskResult():
-            counts = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
-            body = (
-                counts
-                + _ROW_BYTES.pack(result.row_bytes)
-                + CommitMessage.serialize_all(result.messages)
-            )
             kind = _RESULT
+            body = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
+            body += _ROW_BYTES.pack(result.row_bytes)
+            body += CommitMessage.serialize_all(result.messages)
         case TaskFailure(error=error):
+            kind = _FAILURE
             fields = {
                 "error": type(error).__name__,
                 "message": error.pattern,
                 "context": error.context,
             }
             body = json.dumps(fields, default=str).encode()
-            kind = _FAILURE
     return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, 0) + body
 
 
 def decode_result(data: bytes) -> TaskResult | TaskFailure:
-    """The result or failure that `encode_result` encoded; an unknown class of error becomes
-    `PaimonStreamError`. Raises `UnknownVersion` for bytes of a newer release, and `FormatError` for
-    bytes that are not a result.
+    """The result or failure that `encode_result` encoded. An unknown class of error becomes
+    `PaimonStreamError`.
+
+    Raises:
+        UnknownVersion: for bytes of a newer release.
+        FormatError: for bytes that are not a result.
     """
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
-        text = f"These {len(data)} bytes are not the result of a write task."
         raise FormatError(
-            f"{text} Install the same release of paimon-stream on the driver and the executors."
+            f"These {len(data)} bytes are not the result of a write task. "
+            "Install the same release of paimon-stream on the driver and the executors."
         )
     _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
     if version > _VERSION or kind not in (_RESULT, _FAILURE):
-        text = f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}."
-        raise UnknownVersion(f"{text} Upgrade paimon-stream on the driver.", version=version)
+        raise UnknownVersion(
+            f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
+            "Upgrade paimon-stream on the driver.",
+            version=version,
+        )
     try:
         if kind == _FAILURE:
             fields = json.loads(data[_HEAD.size :])
             error = by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])
             return TaskFailure(error=error, partition_id=partition_id)
         *_, message_version = _COUNTS.unpack_from(data, _HEAD.size)
-        end, row_bytes = _HEAD.size + _COUNTS.size, 0
+        messages_start = _HEAD.size + _COUNTS.size
+        row_bytes = 0
         if version > 1:
-            (row_bytes,) = _ROW_BYTES.unpack_from(data, end)
-            end += _ROW_BYTES.size
+            (row_bytes,) = _ROW_BYTES.unpack_from(data, messages_start)
+            messages_start += _ROW_BYTES.size
     except BROKEN:
         raise FormatError(
             f"The result of task {partition_id} is broken ({len(data)} bytes)."
         ) from None
-    messages = CommitMessage.deserialize_all(data[end:], message_version)
+    messages = CommitMessage.deserialize_all(data[messages_start:], message_version)
     return TaskResult(messages=tuple(messages), row_bytes=row_bytes, partition_id=partition_id)
 
 
 logger = logging.getLogger(__name__)
 
-NewFiles: TypeAlias = tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]
-"""The data files and the changelog files of one (partition, bucket)."""
+
+class NewFiles(NamedTuple):
+    """The new files of one (partition, bucket)."""
+
+    data: tuple[DataFileMeta, ...]
+    changelog: tuple[DataFileMeta, ...] = ()
+
 
 _BUFFER_BYTES: Final = 256 * 2**20
-_LEAST_STAGE_BYTES: Final = (
-    4 * 2**20
-)  # splitting is faster while the rows fit into the processor's cache
+
+# Splitting is faster while the rows fit into the processor's cache.
+_LEAST_STAGE_BYTES: Final = 4 * 2**20
 _MOST_STAGE_BYTES: Final = 32 * 2**20
 _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """What a task needs to know; it can be pickled for executors. `options` are the table's with
-    the sink's overrides. `buffer_bytes` bounds the rows that a task holds in memory; above it the
-    row groups become smaller than they could be. With dynamic buckets, `index` names the index
-    manifest by which keys get their buckets, and `assigners` is the number of tasks that do so.
-    `user` is the commit user, for the names of files of bucket -2.
+    """What a task needs to know. It can be pickled for executors.
+
+    Attributes:
+        storage: the storage of the table.
+        schema: the table's columns and keys.
+        options: the table's options with the sink's overrides.
+        runtime: the clock and the dice.
+        buffer_bytes: How many bytes of rows a task holds in memory at most. Above it, row groups
+            become smaller than they could be.
+        index: With dynamic buckets, the index manifest by which keys get their buckets; None if
+            there is none.
+        assigners: With dynamic buckets, the number of tasks that give keys their buckets.
+        user: the commit user, for the names of files of bucket -2.
     """
 
     storage: Storage
@@ -170,30 +194,58 @@ class WriteSpec:
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Writes all rows. Returns a commit message per (partition, bucket), in the order of first
-    rows; none without rows. The rows of a group keep their order. Sequence numbers count from 0 in
-    each group; the driver renumbers those of fixed buckets. Files are durable when this returns;
-    before any error, the task's files are removed (best effort). Raises `UnsupportedFeature`,
-    `IncompatibleSchema`, `InvalidData`, `StorageError`s, and what `batches` raises.
+    """Writes all rows of a table without primary keys. The rows of a (partition, bucket) keep their
+    order. Their sequence numbers count from 0; the driver renumbers those of fixed buckets. Files
+    are durable when this returns. Before any error, the task's files are removed (best effort).
+
+    Args:
+        spec: what to write, and where.
+        batches: the rows.
+
+    Returns:
+        A commit message per (partition, bucket), in the order of first rows; none without rows.
+
+    Raises:
+        UnsupportedFeature: for a table that cannot be written.
+        IncompatibleSchema: for rows that do not fit the table's columns.
+        InvalidData: for values that do not fit.
+        StorageError: of the storage.
+
+    What `batches` raises passes through.
     """
     return _AppendTask(spec).run(batches)
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
-    """The first error, with its count summed over all errors of the same class in the same
-    column.
+    """The first error with the count of all alike.
+
+    Args:
+        first: the error to raise.
+        others: errors of other batches. Those of the same class in the same column are counted.
     """
-    kind, column = type(first), first.context.get("column")
-    alike = [one for one in others if type(one) is kind and one.context.get("column") == column]
-    return (
-        first
-        if not alike
-        else first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
-    )
+    column = first.context.get("column")
+    alike = [
+        error
+        for error in others
+        if type(error) is type(first) and error.context.get("column") == column
+    ]
+    if not alike:
+        return first
+    return first.recounted(sum(error.context.get("count", 1) for error in (first, *alike)))
 
 
 class Task(ABC):
-    """One task's files, by group number."""
+    """What one task does, for tables with and without primary keys.
+
+    Attributes:
+        spec: what the task needs to know.
+        columns: what the batches look like.
+        layout: where the files of the table are.
+        assigner: what gives keys their buckets, if these are dynamic.
+        router: what numbers the groups.
+        writers: all writers.
+        indexes: the paths of the index files that the task has written.
+    """
 
     def __init__(self, spec: WriteSpec) -> None:
         table = spec.storage.location
@@ -202,9 +254,13 @@ class Task(ABC):
         self.layout = Layout.of(spec.schema, spec.options)
         self.assigner: Assigner | None = None
         if spec.is_dynamic:
-            given = spec.storage, self.layout, spec.options
             self.assigner = Assigner(
-                *given, index=spec.index, tasks=spec.assigners, uuid=spec.runtime.ids.uuid()
+                spec.storage,
+                self.layout,
+                spec.options,
+                index=spec.index,
+                tasks=spec.assigners,
+                uuid=spec.runtime.ids.uuid(),
             )
         self.router = Router(spec.schema, spec.options, table, self.assigner)
         self.writers: list[BucketWriter] = []
@@ -221,11 +277,11 @@ class Task(ABC):
                 if rows.num_rows:
                     self.take(rows, self.router.assign(rows))
             return self._result(self.finish())
-        except InvalidData as why:
-            self._abort(why)
-            raise with_total(why, self._others(incoming)) from None
-        except BaseException as why:
-            self._abort(why)
+        except InvalidData as error:
+            self._abort(error)
+            raise with_total(error, self._errors_of(incoming)) from None
+        except BaseException as error:
+            self._abort(error)
             raise
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -251,101 +307,120 @@ class Task(ABC):
                 partition=group.partition,
                 bucket=group.bucket,
                 total_buckets=self.router.total_buckets,
-                new_files=new,
-                changelog_files=changelog,
+                new_files=new.data,
+                changelog_files=new.changelog,
                 new_index_files=self._index_files(group),
             )
-            for group, (new, changelog) in zip(self.router.groups, files, strict=True)
+            for group, new in zip(self.router.groups, files, strict=True)
         )
         return TaskResult(messages=tuple(messages))
 
     def _index_files(self, group: Group) -> tuple[IndexFileMeta, ...]:
         """The group's next index file, if it has new keys."""
-        written = () if self.assigner is None else self.assigner.write(*group)
-        self.indexes += [self.layout.index_file(*group, one) for one in written]
-        return written
+        if self.assigner is None:
+            return ()
+        files = self.assigner.write(group.partition, group.bucket)
+        self.indexes += [
+            self.layout.index_file(group.partition, group.bucket, file) for file in files
+        ]
+        return files
 
-    def _others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
-        """The errors in the values of the remaining batches, which are not written any more."""
+    def _errors_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
+        """The errors in the values of batches that are not written any more."""
         for batch in batches:
             try:
                 self.router.assign(self.conform(batch))
-            except InvalidData as another:
-                yield another
+            except InvalidData as error:
+                yield error
 
-    def _abort(self, why: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
+        """Removes the task's files (best effort)."""
         remove_files(self.spec.storage, tuple(self.indexes))
         for writer in self.writers:
             try:
-                for path in writer.abort(why):
+                for path in writer.abort(error):
                     self.spec.storage.delete(path)
             except StorageError as failed:
                 logger.warning("A file of a failed task could not be removed: %s", failed)
 
 
 class _AppendTask(Task):
-    """The writers of one task, and the rows that are not split by group yet."""
+    """A task that writes to a table without primary keys. It has a writer per group.
+
+    Attributes:
+        settings: what its files have in common.
+        open: the numbers of the writers with an open file, least recently used first.
+        waiting_bytes: the size of the rows that wait in the writers.
+        staged: the rows that are not split by group yet, with the group number of each.
+        staged_bytes: their size.
+    """
 
     def __init__(self, spec: WriteSpec) -> None:
         super().__init__(spec)
         self.settings = DataFileSettings.of(spec.schema, spec.options, spec.storage.location)
-        self.open: dict[
-            int, None
-        ] = {}  # numbers of writers with an open file, least recently used first
+        self.open: dict[int, None] = {}
         self.waiting_bytes = 0
         self.staged: list[tuple[pa.RecordBatch, GroupIds]] = []
         self.staged_bytes = 0
 
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split
-        together.
+        """Takes rows in. A batch of one group is passed on uncopied. Mixed batches are staged, and
+        split together.
         """
         if isinstance(numbers, int):
             self._split_staged()
-            self._give(numbers, rows)
-        else:
-            self.staged.append((rows, numbers))
-            self.staged_bytes += rows.nbytes
-            wanted = max(_LEAST_STAGE_BYTES, len(self.router.groups) * _STAGE_BYTES_PER_GROUP)
-            if self.staged_bytes >= min(wanted, _MOST_STAGE_BYTES, self.spec.buffer_bytes):
-                self._split_staged()
+            self._write(numbers, rows)
+            return
+        self.staged.append((rows, numbers))
+        self.staged_bytes += rows.nbytes
+        stage_bytes = max(_LEAST_STAGE_BYTES, len(self.router.groups) * _STAGE_BYTES_PER_GROUP)
+        if self.staged_bytes >= min(stage_bytes, _MOST_STAGE_BYTES, self.spec.buffer_bytes):
+            self._split_staged()
 
     def finish(self) -> Iterable[NewFiles]:
         self._split_staged()
-        return [(writer.close(), ()) for writer in self.writers]
+        return [NewFiles(writer.close()) for writer in self.writers]
 
     def _split_staged(self) -> None:
         if not self.staged:
             return
-        staged, self.staged, self.staged_bytes = self.staged, [], 0
-        numbers = np.concatenate([of for _, of in staged])
-        rows = pa.Table.from_batches([batch for batch, _ in staged]).combine_chunks()
+        numbers = np.concatenate([numbers for _, numbers in self.staged])
+        rows = pa.Table.from_batches([batch for batch, _ in self.staged]).combine_chunks()
+        self.staged = []
+        self.staged_bytes = 0
         start = 0
         for batch in rows.to_batches():
             end = start + batch.num_rows
             for number, part in split(batch, numbers[start:end]):
-                self._give(number, part)
+                self._write(number, part)
             start = end
 
-    def _give(self, number: int, rows: pa.RecordBatch) -> None:
+    def _write(self, number: int, rows: pa.RecordBatch) -> None:
+        """Passes rows of the group with this number on to its writer. While too many rows wait in
+        all writers, the writer with most of them writes its rows.
+        """
         while len(self.writers) <= number:
             folder = self.folder(len(self.writers))
             self.writers.append(
                 BucketWriter(self.settings, self.spec.storage, self.spec.runtime, folder)
             )
         writer = self.writers[number]
-        before = writer.waiting_bytes
+        bytes_before = writer.waiting_bytes
         writer.add(rows)
-        self.waiting_bytes += writer.waiting_bytes - before
+        self.waiting_bytes += writer.waiting_bytes - bytes_before
         self._note_open(number)
         while self.waiting_bytes > self.spec.buffer_bytes:
-            number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
-            self.waiting_bytes -= writer.waiting_bytes
-            writer.write_all()
-            self._note_open(number)
+            largest = max(
+                range(len(self.writers)), key=lambda number: self.writers[number].waiting_bytes
+            )
+            self.waiting_bytes -= self.writers[largest].waiting_bytes
+            self.writers[largest].write_all()
+            self._note_open(largest)
 
     def _note_open(self, number: int) -> None:
-        """While too many files are open, ends the one that was written to longest ago."""
+        """Notes whether the writer with this number has an open file. While too many files are
+        open, ends the file that was written to longest ago.
+        """
         self.open.pop(number, None)
         if self.writers[number].is_open:
             self.open[number] = None

@@ -23,9 +23,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream import PaimonSink
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.compact.job import compact
-from paimon_stream.spark.write_job import SparkExecutors
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.spark.compaction import SparkExecutors
 from paimon_stream.table.table import load_table
 
 ENOUGH = "enough batches"

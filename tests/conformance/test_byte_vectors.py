@@ -17,7 +17,7 @@ from paimon_stream.format.binary_row import decode_row, deserialize, encode_row,
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.murmur import hash_bytes, hash_rows
-from paimon_stream.format.names import partition_path, unescape
+from paimon_stream.format.partition_path import partition_path, unescape
 from paimon_stream.format.stats import ColumnStats, parse_mode
 from paimon_stream.format.types import DataType, parse_type
 from paimon_stream.write.routing import assign_buckets

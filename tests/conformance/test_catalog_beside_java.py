@@ -134,9 +134,10 @@ def both_alter(
     used: bool,
     *changes: tuple[Any, ...],
     also_set: tuple[str, str] | None = None,
+    read: bool = True,
 ) -> tuple[Any, Any]:
     """The schemas that Java and we make of one table, as JSON; None where it was refused.
-    `also_set` is an option that the table has before.
+    `also_set` is an option that the table has before. With `read`, Java then reads a used table.
     """
     found = []
     for who in ("java", "ours"):
@@ -162,7 +163,7 @@ def both_alter(
             continue
         newest = encode_schema(SchemaStore(LocalStorage(str(path))).latest())
         found.append({**json.loads(newest), "timeMillis": 0})
-        if used:
+        if used and read:
             rows = [[one["id"], one["dt"]] for one in java.read(path)]
             assert sorted(rows) == [[1, "x"], [2, "y"]]
     return found[0], found[1]
@@ -201,6 +202,63 @@ def test_java_and_we_make_the_same_of_one_change(
     javas, ours = both_alter(java, tables_of_java, tmp_path, True, *changes, also_set=also_set)
     assert javas == ours
     assert ours is not None
+
+
+GROUPED = {"merge-engine": "partial-update", "fields.n,m.sequence-group": "name,v"}
+AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}
+NAMED = {
+    "sequence field": ({"sequence.field": "n,m"}, "n", True),
+    "ordering of a group": (GROUPED, "m", True),
+    "member of a group": (GROUPED, "v", True),
+    "aggregate function": (AGGREGATED, "v", True),
+    "its other options": (
+        {
+            **AGGREGATED,
+            "fields.v.ignore-retract": "true",
+            "fields.v.distinct": "true",
+            "fields.v.list-agg-delimiter": ";",
+        },
+        "v",
+        True,
+    ),
+    "no option": (AGGREGATED, "name", True),
+    "statistics": ({"fields.v.stats-mode": "full"}, "v", False),
+    "time field": ({"record-level.time-field": "n", "record-level.expire-time": "1 d"}, "n", False),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_column_that_options_name_is_renamed_as_in_java_or_refused_where_java_refuses(
+    java: Any, tmp_path: Path, case: str
+) -> None:
+    options, name, renamed = NAMED[case]
+    columns = [("k", "INT NOT NULL"), ("n", "INT"), ("m", "INT"), ("name", "INT"), ("v", "STRING")]
+    java.create_table(tmp_path / "t", columns, (), ["k"], {"bucket": "1", **options})
+    java.write(tmp_path / "t", [(1, 2_000_000_000, 2, 3, "a")])
+    change = ("rename", name, "renamed")
+    javas, ours = both_alter(java, {True: tmp_path / "t"}, tmp_path, True, change, read=False)
+    assert javas == ours
+    assert (ours is not None) is renamed
+
+
+def test_a_rename_that_would_make_javas_option_lose_its_effect_is_refused(
+    java: Any, tmp_path: Path
+) -> None:
+    """Java renames the column and not the option, which then names no column."""
+    options = {
+        "bucket": "1",
+        "changelog-producer": "lookup",
+        "changelog-producer.row-deduplicate": "true",
+        "changelog-producer.row-deduplicate-ignore-fields": "v",
+    }
+    java.create_table(tmp_path / "t", [("k", "INT"), ("v", "INT")], (), ["k"], options)
+    table = LocalStorage(str(tmp_path / "t"))
+    with pytest.raises(errors.InvalidOption, match="keeps the old name there") as refused:
+        alter_table(table, [SchemaChange.rename_column("v", "w")])
+    assert "row-deduplicate-ignore-fields" in str(refused.value)
+    java.alter_table(tmp_path / "t", ("rename", "v", "w"))
+    kept = java.schema(tmp_path / "t")["options"]
+    assert kept["changelog-producer.row-deduplicate-ignore-fields"] == "v"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import pytest
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import jdbc
 from paimon_stream.catalogs.jdbc import LockedStorage
+from paimon_stream.catalogs.opening import open_table_folder
 from paimon_stream.runtime import Clock, Runtime
-from paimon_stream.storage.uri import open_folder
 from paimon_stream.table.table import load_table
 from tests.kits.java_catalogs import JavaJdbcCatalog, java_with_s3
 from tests.kits.stores import StoreServer, started
@@ -254,7 +254,7 @@ class OnS3:
 
     def table(self, clock: Clock, proxy: FaultProxy | None = None) -> PaimonTable:
         """Ours, with a clock that notes when we wait."""
-        whole = open_folder(self.ours.location("db.t"), self.s3.options(proxy))
+        whole = open_table_folder(self.ours.location("db.t"), self.s3.options(proxy))
         return PaimonTable(
             load_table(LockedStorage(whole, self.own, "jdbc.db.t", Runtime(clock=clock)))
         )  # type: ignore[arg-type]

@@ -7,9 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from paimon_stream.format.names import partition_path
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.types import parse_type
 
 EPOCH = dt.datetime(1970, 1, 1)
@@ -107,6 +109,45 @@ def test_partitions_are_in_the_folders_of_java(
     expected = {path_of(file["path"]) for file in java.files(table)}
     ours = {partition_path(["p"], [type_], [internal(value)], legacy=legacy) for value in values}
     assert ours == expected
+
+
+SPELLED = [
+    ("DOUBLE", [2e23, 8.41e21, 0.5, -2e23]),
+    ("FLOAT", [2.0**-126, 2.0**-44, 0.5]),
+]
+
+
+@pytest.mark.parametrize(("text", "values"), SPELLED, ids=["double", "float"])
+def test_floats_that_versions_of_java_spell_otherwise_are_found_in_the_folders_of_java(
+    java: Any, tmp_path: Path, text: str, values: list[float]
+) -> None:
+    """We write into the folders of Java, so Java finds our rows, and expires our files."""
+    path = tmp_path / "db.db" / "t"
+    options = {"bucket": "-1", "compaction.min.file-num": "2"}
+    java.create_table(path, [("id", "INT"), ("p", text)], ["p"], options=options)
+    java.write(path, [(number, value) for number, value in enumerate(values)])
+    folders = sorted(one.name for one in path.glob("p=*"))
+    table = PaimonTable.load(str(path))
+    kind = pa.float64() if text == "DOUBLE" else pa.float32()
+    ids = pa.array(range(10, 10 + len(values)), pa.int32())
+    table.append(pa.table({"id": ids, "p": pa.array(values, kind)}))
+    java.write(path, [(20, values[0])])
+    for read in (table.to_arrow().to_pylist(), java.read(path)):
+        assert sorted(row["id"] for row in read) == sorted(
+            [*range(len(values)), *ids.to_pylist(), 20]
+        )
+    assert sorted(one.name for one in path.glob("p=*")) == folders
+    assert not table.verify(sample=100).findings
+    table.compact(full=True)
+    table.drop_partitions([{"p": values[0]}])
+    left = sorted([*range(1, len(values)), *ids.to_pylist()[1:]])
+    assert sorted(row["id"] for row in java.read(path)) == left
+    java.expire_snapshots(path, 1)
+    assert not table.verify(sample=100).findings
+    assert table.remove_orphan_files(older_than=dt.timedelta(hours=1)).count == 0
+    assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == left
+    dropped = [one for one in path.glob("p=*/bucket-0/*") if float(one.parts[-3][2:]) == values[0]]
+    assert dropped == []
 
 
 def path_of(bucket_path: str) -> str:

@@ -19,7 +19,7 @@ pytest.importorskip("urllib3")
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter

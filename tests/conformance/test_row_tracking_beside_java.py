@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import InvalidOption
 from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import plan_scan
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.table import load_table
 from tests.kits.reading import assert_rows, java_rows

@@ -12,10 +12,10 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.store_client import probe_atomic_create
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.stores import StoreServer
 from tests.kits.streams import Stream

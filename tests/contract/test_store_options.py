@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.storage.base import PutResult
-from paimon_stream.storage.uri import open_storage
 from tests.kits.stores import StoreServer
 
 pytestmark = pytest.mark.lowest

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from paimon_stream.compact.in_stream import StreamCompaction
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch, for_driver
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
@@ -74,7 +75,7 @@ class Driver:
             observer=self.diary,
         )
         self.compaction = StreamCompaction()
-        self.after_commit = AfterCommit()
+        self.after_commit = AfterCommit(protect=protect_last_snapshot)
 
     def identity(self) -> WriterIdentity:
         """Who writes. All runs of a stream have the same user."""

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.spark.checkpoint import open_checkpoint
-from paimon_stream.storage.uri import open_storage
 from tests.kills.deaths import NEVER, Death, Diary
 from tests.kills.driver import CHECKPOINT, DIARY, ERROR, Driver, Life, live
 from tests.kills.streams import KILLS_PER_STREAM, Stream, ordered

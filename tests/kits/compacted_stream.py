@@ -12,10 +12,10 @@ from typing import Any
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
-from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch
 from paimon_stream.stream.verdicts import Batch

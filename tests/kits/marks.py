@@ -11,8 +11,10 @@ import pytest
 def marks_folder(
     conftest: str,
     *marks: pytest.MarkDecorator,
+    without: tuple[str, ...] = (),
 ) -> Callable[[list[pytest.Item]], None]:
-    """A hook that gives each test below the folder of `conftest` these marks.
+    """A hook that gives each test below the folder of `conftest` these marks, but not those in files
+    whose names begin as `without` says: they have marks of their own.
 
     pytest calls the hooks of a conftest.py with the tests of all folders.
     """
@@ -21,7 +23,7 @@ def marks_folder(
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
-            if folder in item.path.parents:
+            if folder in item.path.parents and not item.path.name.startswith(without):
                 for mark in marks:
                     item.add_marker(mark)
 

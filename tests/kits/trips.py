@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.together import Request, Tally, each_from_here, ended
+from paimon_stream.storage.together import Request, RequestTally, each_from_here, ended
 from tests.kits.faults import Fault, FaultyStorage, Operation
 
 _KINDS: Final = {
@@ -71,7 +71,7 @@ class TripStorage(FaultyStorage):
 
     def __init__(self, inner: Storage | None = None, plan: Sequence[Fault] = ()) -> None:
         super().__init__(inner or MemoryStorage(), plan)
-        self.tally = Tally()
+        self.tally = RequestTally()
         self._open: Trips | None = None
         self._start = 0
         self._thread = 0

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime, SimulatedClock
 from paimon_stream.spark.checkpoint import open_checkpoint
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Batch

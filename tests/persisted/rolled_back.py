@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import load_table
 from tests.kits.faults import Fault, FaultyStorage, Killed
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.errors import CommitContended
-from paimon_stream.format.snapshot_json import Marks, encode_snapshot
+from paimon_stream.format.snapshot_json import encode_snapshot
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.maintenance.branches import create_branch, delete_branch
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.storage.base import Storage

@@ -19,14 +19,8 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import HASH, DataFileMeta, FileSource, IndexFileMeta, SimpleStats
-from paimon_stream.format.snapshot_json import (
-    RECOMMITTED_MARK,
-    VERSION_MARK,
-    CommitKind,
-    Snapshot,
-    SnapshotId,
-    SnapshotRef,
-)
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, SnapshotRef
+from paimon_stream.format.snapshot_marks import RECOMMITTED_MARK, VERSION_MARK
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import create_branch, delete_branch
 from paimon_stream.maintenance.expiring import ExpiringNotes

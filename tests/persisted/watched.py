@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from paimon_stream.spark import datasource_commit
 from paimon_stream.spark.datasource import PaimonDataSource
 from paimon_stream.spark.datasource_write import StreamTableWriter
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from tests.persisted.copies import Copies
 
 

@@ -36,12 +36,12 @@ from paimon_stream.format.parquet_footer import declare_twelve_bytes
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.maintenance.expire import consumers
 from paimon_stream.maintenance.tags import tagged_until
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.orc_footer import OrcFooter, plain_bytes
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.consumers import consumers
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import data_file

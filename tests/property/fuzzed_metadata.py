@@ -21,7 +21,7 @@ import numpy as np
 from paimon_stream import errors
 from paimon_stream.commit.table_cache import recorded_number
 from paimon_stream.errors import CorruptMetadata, FormatError, PaimonStreamError
-from paimon_stream.format import avro_file, file_rows, names, raw_bytes
+from paimon_stream.format import avro_file, file_rows, raw_bytes
 from paimon_stream.format.binary_row import (
     decode_row,
     deserialize,
@@ -52,7 +52,10 @@ from paimon_stream.format.index_manifest import (
 )
 from paimon_stream.format.json_text import encode_checksummed, parse_json
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, read_manifest
-from paimon_stream.format.snapshot_json import Marks, SnapshotRef, decode_snapshot, encode_snapshot
+from paimon_stream.format.mentions import Mentions
+from paimon_stream.format.partition_path import partition_path
+from paimon_stream.format.snapshot_json import SnapshotRef, decode_snapshot, encode_snapshot
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.format.stats import (
     decode_stats,
     partition_bounds,
@@ -61,7 +64,6 @@ from paimon_stream.format.stats import (
 )
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.branches import read_branches
-from paimon_stream.maintenance.expire import consumers
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.forwarded import copy_stream
 from paimon_stream.maintenance.pins import read_pins
@@ -71,6 +73,7 @@ from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.batch_summary import BatchSummary, previous_of
 from paimon_stream.table.branch_identity import read_identity
+from paimon_stream.table.consumers import consumers
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout
@@ -390,7 +393,7 @@ def _manifest(data: bytes, path: str) -> None:
     assert len(list(read_manifest(data, path, ("_PARTITION", "_FILE._LEVEL")))) == len(entries)
     _, codec, blocks = avro_file.packed_blocks_of(data, path)
     for block in blocks:
-        names.Mentions([b"data-1"]).hashes(avro_file.decompress(codec, block.data, path))
+        Mentions([b"data-1"]).hashes(avro_file.decompress(codec, block.data, path))
     types = (parse_type("INT"),)
     for entry in entries:
         for row in (entry.file.min_key, entry.file.key_stats.min_values, entry.partition):
@@ -537,10 +540,10 @@ def _partition(data: bytes) -> None:
     partition_by_column(_LAYOUT, data)
     for legacy in (True, False):
         replace(_LAYOUT, legacy_name=legacy).partition_values(data)
-    names.partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, data))
+    partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, data))
     later = [one for one in KEY_TYPES if one.root.name != "TIMESTAMP_LTZ"]
     values = deserialize(KEY_TYPES, data)[: len(later)]
-    names.partition_path(list(KEYS)[: len(later)], later, values, legacy=False)
+    partition_path(list(KEYS)[: len(later)], later, values, legacy=False)
 
 
 def _result(*messages: CommitMessage) -> bytes:
@@ -578,7 +581,7 @@ _ROWS: Final[dict[str, Decoder]] = {
         partial(file_rows.decode_index_file, version=12),
         [
             encode_row(
-                file_rows._INDEX[12],
+                file_rows._INDEX_TYPES[12],
                 (*file_rows.index_values(_ENTRY.file)[:-1], (0, 1, 2, [1], b"x", b"y")),
             )
         ],

@@ -4,12 +4,16 @@ changes at random.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Final
 
+import pyarrow as pa
+
 from paimon_stream import errors
 from paimon_stream import options as opt
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import (
     ConfigError,
     CorruptMetadata,
@@ -18,17 +22,17 @@ from paimon_stream.errors import (
     InvalidOption,
     UnsupportedFeature,
 )
-from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize, deserialize_partition
+from paimon_stream.format.partition_path import partition_path, unescape
 from paimon_stream.format.stats import parse_mode
 from paimon_stream.format.types import arrow_type, parse_type
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_partitions import nanos_of
 from paimon_stream.options.option import Option, Options
+from paimon_stream.read.convert import convert, normalize
 from paimon_stream.storage import location as locations
 from paimon_stream.storage.store_errors import failure_of
 from paimon_stream.storage.store_sources import settings_of
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.layout import external_roots
 from paimon_stream.table.partition_spec import parse_partition
 from tests.kits.fuzzing import Decoder, of_text
@@ -187,7 +191,27 @@ def _type(text: str) -> None:
     )  # JSON has no half of a surrogate pair
 
 
+_STRING: Final = parse_type("STRING")
+_PARSED: Final = (
+    *("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(5, 2)", "BOOLEAN"),
+    *("DECIMAL(38, 38)", "DATE", "TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(5)", "TIMESTAMP(9)"),
+)
+
+
+def _other_kind(text: str) -> None:
+    """Text of a column that has become each other kind."""
+    column = pa.array([text.encode(errors="replace").decode(), None])
+    for target in map(parse_type, _PARSED):
+        with suppress(InvalidData, UnsupportedFeature):
+            convert(column, _STRING, target, normalize, "c").validate(full=True)
+
+
 CASES: Final[dict[str, Decoder]] = {
+    "text of another kind": of_text(
+        _other_kind,
+        ["-12.5", "1e-3", "yes", "2024-02-29", "2024-02-29 01:02:03.123456789", "+Infinity"],
+        (),
+    ),
     "type": of_text(_type, _TYPE_TEXTS, (CorruptMetadata, UnsupportedFeature)),
     "options": of_text(_option, _OPTION_TEXTS, ()),
     "form of a time": of_text(
@@ -201,7 +225,7 @@ CASES: Final[dict[str, Decoder]] = {
     "partition as text": of_text(
         _partition_text,
         [
-            names.partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, PARTITION)),
+            partition_path(tuple(KEYS), KEY_TYPES, deserialize(KEY_TYPES, PARTITION)),
             "/".join(
                 (
                     "true",
@@ -224,7 +248,7 @@ CASES: Final[dict[str, Decoder]] = {
         ],
         (IncompatibleSchema, InvalidData),
     ),
-    "escaped name": of_text(lambda text: names.unescape(text), ["a%2Fb", "%zz%41"], ()),
+    "escaped name": of_text(lambda text: unescape(text), ["a%2Fb", "%zz%41"], ()),
     "location": of_text(_location, _LOCATIONS, (ConfigError, errors.StorageError)),
     "external paths": of_text(_external, ["file:///a//b/,s3://x/y", "s3://a"], (InvalidOption,)),
     "storage options": replace(

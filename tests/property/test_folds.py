@@ -20,7 +20,7 @@ from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.format.types import arrow_type, parse_type
 from paimon_stream.merge.folds import folded
 from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, KeyRuns, RowActions
-from paimon_stream.merge.lists import equals
+from paimon_stream.merge.lists import equality_numbers
 from paimon_stream.merge.spec import FUNCTIONS, RETRACTABLE, ColumnRule
 from tests.kits.merging import WIDE, Refused, fold_steps
 from tests.kits.seeds import examples
@@ -178,7 +178,7 @@ def test_values_of_any_depth_have_one_number_exactly_if_they_are_equal(seed: int
     for _ in range(depth):
         type_ = pa.struct([("x", pa.string()), ("y", pa.list_(type_))])
     values = [value(depth) for _ in range(30)]
-    numbers = equals(pa.array([None, *values], type_).slice(1))
+    numbers = equality_numbers(pa.array([None, *values], type_).slice(1))
     assert all(
         (numbers[i] == numbers[j]) == (values[i] == values[j]) for i in range(30) for j in range(30)
     )

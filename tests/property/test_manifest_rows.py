@@ -213,3 +213,28 @@ def test_a_block_that_ends_elsewhere_is_corrupt(tail: bytes) -> None:
     )
     with pytest.raises(CorruptMetadata):
         list(read_manifest(file, "x", PATHS))
+
+
+@pytest.mark.parametrize("damaged", ["the partition", "the last fields"])
+def test_fields_of_bytes_that_no_number_has_are_corrupt(damaged: str) -> None:
+    """Also in the first entry, whose fields cannot be compared with those of another entry."""
+    entry = ManifestEntry(
+        kind=FileKind.ADD,
+        partition=b"",
+        bucket=0,
+        total_buckets=1,
+        file=data_file("data-a.parquet"),
+    )
+    (block,) = read_file(encode_manifest([entry], compression="null", level=1), "x").blocks
+    name = block.data.index(b"\x1cdata-a.parquet")
+    before_last_fields = block.data.removesuffix(b"\x02\0\0\x02\0\x02\0\0\0\0")
+    assert before_last_fields != block.data
+    if damaged == "the partition":
+        content = b"\xff" * 20 + block.data[name:]
+    else:
+        content = before_last_fields + b"\xff" * 20
+    with pytest.raises((ValueError, IndexError)):
+        read_entries(content, 1, 2, None, [].append)
+    file = encode_file(_TEXT, "null", [AvroBlock(1, content)])
+    with pytest.raises(CorruptMetadata):
+        list(read_manifest(file, "x", ("_PARTITION", "_BUCKET", "_KIND")))

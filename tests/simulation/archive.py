@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import decode_index_manifest
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
+from paimon_stream.format.manifest_avro import decode_manifest
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.layout import Layout, manifest_path
 from tests.simulation import rules
+from tests.simulation.foreign import records_of
 from tests.simulation.state import State, Token, Violation
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Archive:
     indexes: dict[str, bytes] = field(default_factory=dict)
     pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     commits: dict[str, Token] = field(default_factory=dict)
+    _folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
 
@@ -43,9 +45,7 @@ class Archive:
         live = {name: one for (name, _), one in self._fold([*before.values(), *own]).items()}
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         files = {manifest_path(one) for one in (*lists, *base, *delta)}
-        files.update(
-            layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values()
-        )
+        files.update(self._path(entry, layout) for entry in live.values())
         index: tuple[IndexManifestEntry, ...] = ()
         if snapshot.index_manifest is not None:
             index = decode_index_manifest(
@@ -82,10 +82,17 @@ class Archive:
                 live[name, level] = entry
         return live
 
+    def _path(self, entry: ManifestEntry, layout: Layout) -> str:
+        """The path of a data file. Tables that follow each other at one place have equal layouts."""
+        key = entry.partition, entry.bucket
+        if key not in self._folders:
+            self._folders[key] = layout.bucket_folder(*key)
+        return layout.in_folder(self._folders[key], entry.file.file_name)
+
     def _list(self, name: str) -> tuple[str, ...]:
         if name not in self._lists:
-            metas = decode_manifest_list(self._file(name), name)
-            self._lists[name] = tuple(meta.file_name for meta in metas)
+            records = records_of(self._file(name))
+            self._lists[name] = tuple(record["_FILE_NAME"] for record in records)
         return self._lists[name]
 
     def _entries(self, name: str) -> list[ManifestEntry]:

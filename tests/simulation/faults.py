@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from paimon_stream.errors import NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, delete_each
-from paimon_stream.storage.together import Request, Tally, in_turn
+from paimon_stream.storage.together import Request, RequestTally, in_turn
 from tests.kits.faults import Killed
 from tests.simulation.in_flight import in_any_order, wait_until_chosen
 from tests.simulation.limits import Limit
@@ -110,7 +110,7 @@ class ProcessStorage:
         self.world = process.world
         self.given: Sequence[object] = ()  # what was read last stands for (rewriting.py)
         if process.world.in_flight:
-            self.tally = Tally()  # a storage that counts its requests has several in flight
+            self.tally = RequestTally()  # a storage that counts its requests has several in flight
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         return self._run("read", path, lambda: self._disk.read(path, limit))

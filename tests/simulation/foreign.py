@@ -43,8 +43,12 @@ _REMEMBERED: Final = 8192
 
 @lru_cache(8)
 def _schema(text: bytes) -> Any:
-    """The schema of an array of records."""
-    return fastavro.parse_schema({"type": "array", "items": json.loads(text)})
+    """The schema of a record whose only field is an array of records. It has the bytes of that
+    array. fastavro would parse the schema of an array again each time, and that of a record not.
+    """
+    items = {"type": "array", "items": json.loads(text)}
+    whole = {"type": "record", "name": "Whole", "fields": [{"name": "records", "type": items}]}
+    return fastavro.parse_schema(whole)
 
 
 @lru_cache(_REMEMBERED)
@@ -66,7 +70,8 @@ def records_of(data: bytes) -> tuple[Record, ...]:
         assert block["sync"] == header["sync"]
         array += _plain(block["data"], header["meta"]["avro.codec"]) + b"\0"
         plain = io.BytesIO(array)
-        some: Any = fastavro.schemaless_reader(plain, schema, None)
+        whole: Any = fastavro.schemaless_reader(plain, schema, None)
+        some = whole["records"]
         assert len(some) == count and not plain.read()
         records += some
     return tuple(records)

@@ -162,15 +162,15 @@ def the_lock_of_another_is_ours(patch: Patch) -> None:
 def the_lock_is_released_too_early(patch: Patch) -> None:
     def put(self: LockedStorage, path: str, data: bytes) -> PutResult:
         if jdbc._PUBLISHED.fullmatch(path):
-            taken = self._taken(self.named)
+            taken = self._taken(self.lock_name)
             with suppress(errors.StorageError):
                 jdbc.ask(
                     self.options,
                     f"DELETE FROM {jdbc._LOCKS} AND acquired_at = :at",
-                    lock=self.named,
+                    lock=self.lock_name,
                     at=taken,
                 )
-        return self.whole.put_if_absent(path, data)
+        return self.base.put_if_absent(path, data)
 
     patch.setattr(LockedStorage, "put_if_absent", put)
 

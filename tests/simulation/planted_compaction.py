@@ -139,8 +139,8 @@ def new_files_go_in_doubt(patch: Patch) -> None:
             rewriter.remove(made)
             raise
 
-    real = job._Part._publish
-    patch.setattr(job._Part, "_publish", publish_part)
+    real = job._UnitsOfPlan._publish
+    patch.setattr(job._UnitsOfPlan, "_publish", publish_part)
 
 
 @bug(
@@ -185,4 +185,4 @@ def upgraded_files_go_with_their_unit(patch: Patch) -> None:
     seed=89,
 )
 def an_expired_file_is_damage(patch: Patch) -> None:
-    patch.setattr(job._Part, "_is_live", lambda *given: True)
+    patch.setattr(job._UnitsOfPlan, "_is_live", lambda *given: True)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from paimon_stream.api import doctor
-from paimon_stream.format.snapshot_json import MARK_PREFIX, Snapshot
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import MARK_PREFIX
 from paimon_stream.maintenance import rollback
 from paimon_stream.maintenance.branches import _Forward
 from paimon_stream.runtime import Runtime

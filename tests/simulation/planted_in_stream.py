@@ -8,9 +8,9 @@ from typing import Any
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.request import Published
 from paimon_stream.commit.watched_files import WatchedFiles
-from paimon_stream.compact.in_stream import Compacted, StreamCompaction
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.entries import FileKind
+from paimon_stream.stream.compacting import Compacted, StreamCompaction
 from paimon_stream.stream.steps import SettledBatch
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug

@@ -6,7 +6,6 @@ at the end the rows are merged once more, here and by hand.
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from collections import Counter
@@ -15,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paimon_stream.format.entries import DataFileMeta
@@ -113,12 +113,17 @@ def merged_by_hand(world: World, state: State) -> list[Row]:
     for name, entry in state.live.items():
         path = world.table.layout.data_file(entry.partition, entry.bucket, name)
         names = [SEQUENCE, KIND_OF_ROW, *columns_of(world)]
-        for one in pq.read_table(io.BytesIO(world.disk.read(path)), columns=names).to_pylist():
+        for one in _stored(world.disk.read(path), names).to_pylist():
             assert one[KIND_OF_ROW] == 0, f"{path} has a row that deletes"
             stored.append((one[SEQUENCE], (one["id"], one["dt"], one["v"])))
     merged: dict[Row, Row] = {}
     _merge_into(merged, (row for _, row in sorted(stored)), world)
     return sorted(merged.values())
+
+
+def _stored(content: bytes, columns: list[str]) -> pa.Table:
+    """These columns of a Parquet file. It has a few rows, so threads would take most of the time."""
+    return pq.ParquetFile(pa.BufferReader(content)).read(columns=columns, use_threads=False)
 
 
 def check_rewritten(world: World, path: str, pieces: Iterable[Piece]) -> None:
@@ -128,7 +133,7 @@ def check_rewritten(world: World, path: str, pieces: Iterable[Piece]) -> None:
     expected: Counter[int] = Counter()
     for piece in pieces:
         expected.update(piece.values)  # without sums, no two pieces have one key
-    read = pq.read_table(io.BytesIO(world.disk.read(path)), columns=["id", "v"]).to_pylist()
+    read = _stored(world.disk.read(path), ["id", "v"]).to_pylist()
     values = {one["id"]: one["v"] for one in read}
     if len(read) != len(values) or values != expected:
         what = f"{path} has the rows {read}, and not {dict(expected)}"
@@ -168,7 +173,7 @@ def _check_file(world: World, file: Mapping[str, Any]) -> None:
     entry = world.truth.head.live[name]  # type: ignore[union-attr]
     path = world.table.layout.data_file(entry.partition, entry.bucket, name)
     content = world.disk.read(path)
-    ids = pq.read_table(io.BytesIO(content), columns=["id"])["id"].to_pylist()
+    ids = _stored(content, ["id"])["id"].to_pylist()
     if ids != _ids_of(world, name):
         raise Violation(rules.READERS, f"{path} has the ids {ids}")
     said = file["_FILE_SIZE"], file["_ROW_COUNT"]

@@ -78,7 +78,7 @@ _path = lru_cache(1 << 16)(base.checked_path)
 
 _PLACES: Final[tuple[tuple[Any, str, object], ...]] = (
     *((one, "decode_manifest", _entries) for one in (manifest_avro, archive)),
-    *((one, "decode_manifest_list", _metas) for one in (manifest_avro, archive)),
+    (manifest_avro, "decode_manifest_list", _metas),
     *(
         (one, "decode_snapshot", _snapshot)
         for one in (snapshots, references, publish, needed, tags, scan, truth)

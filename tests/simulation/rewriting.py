@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.compact import in_stream, job, rewrite
+from paimon_stream.compact import job, rewrite
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.deletion_vectors import Positions
@@ -30,6 +30,7 @@ from paimon_stream.read import rows as reading
 from paimon_stream.read.merged import Section
 from paimon_stream.read.rows import deleted_rows
 from paimon_stream.read.scan import Scan
+from paimon_stream.stream import compacting
 from paimon_stream.write.file_stats import file_schema
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from tests.kits.commits import FIELDS, data_file
@@ -382,7 +383,7 @@ def wait(running: Iterable[Task], timeout: float, when: str) -> Waited:
 DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (job, "ThreadPoolExecutor", Pool),
     (job, "wait", wait),
-    (in_stream, "wait", wait),
+    (compacting, "wait", wait),
     (rewrite, "BucketWriter", Writer),
     (rewrite, "read_batches", read_batches),
     (rewrite, "KeyValueWriter", keyed_writer),

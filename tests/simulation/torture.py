@@ -77,14 +77,19 @@ def chunk(first: int) -> Tally:
     tally = Tally()
     begun = time.process_time()
     for seed in range(first, first + CHUNK):
-        outcome = run(seed, strict=False)
-        tally.of(outcome)
-        if outcome.rule is not None:
-            tally.failed.append((seed, str(shortest(outcome, strict=False))))
-    gc.collect()
-    gc.freeze()  # what the decoders remember stays, and need not be looked at again
+        _tell_of(seed, tally)
+        gc.collect()  # a world has cycles; memory that is soon used again is still in the caches
+        gc.freeze()  # what the decoders remember stays, and need not be looked at again
     tally.seconds = time.process_time() - begun
     return tally
+
+
+def _tell_of(seed: int, tally: Tally) -> None:
+    """Runs the schedule of a seed, and counts it. When this returns, nothing holds its world."""
+    outcome = run(seed, strict=False)
+    tally.of(outcome)
+    if outcome.rule is not None:
+        tally.failed.append((seed, str(shortest(outcome, strict=False))))
 
 
 def caught(number: int) -> int | None:

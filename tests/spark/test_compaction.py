@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.compact.job import compact
 from paimon_stream.compact.publish import CompactReport
 from paimon_stream.errors import NotFound
 from paimon_stream.spark.active_session import executors_of_session
-from paimon_stream.spark.write_job import SparkExecutors, pays
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.spark.compaction import SparkExecutors, pays
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import data_files, live, problems
 from tests.kits.keyed import commit_changes

@@ -30,11 +30,11 @@ from paimon_stream.errors import (
     TableRolledBack,
     UnsupportedFeature,
 )
-from paimon_stream.maintenance.expire import consumers
 from paimon_stream.runtime import system
 from paimon_stream.spark.datasource_read import schema_of
 from paimon_stream.spark.datasource_stream import StreamReader
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.consumers import consumers
 from tests.kits.params import few
 from tests.kits.spark_jobs import TIMEOUT_SECONDS, Job
 

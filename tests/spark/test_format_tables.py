@@ -84,6 +84,8 @@ def test_a_mistake_is_named_and_leaves_no_file(job: Job) -> None:
     assert "paimon_stream.errors.InvalidOption: " in told(rows, target_file_sise="1 mb")
     assert "paimon_stream.errors.IncompatibleSchema: " in told(rows.selectExpr("id as key"))
     assert "paimon_stream.errors.NullInNotNull: " in told(rows.selectExpr("nullif(id, 1) as id"))
+    with pytest.raises(PySparkException, match="partitioning"):  # Spark's own
+        rows.write.partitionBy("id").format("paimon_stream").mode("append").save(str(job.table))
     with pytest.raises(
         PySparkException, match=r"paimon_stream\.errors\.InvalidOption.*(?s:.)*TEMPORARY VIEW"
     ):

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from paimon_stream.spark.active_session import open_beside_spark
 from paimon_stream.spark.hadoop_options import hadoop_options
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 
 SECRET = "s3cr3t-never-shown"
 GIVEN = {

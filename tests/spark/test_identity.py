@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import InheritableThread
+from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import IdentityUnknown, InvalidOption
@@ -101,20 +103,28 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
         thread.join()
         return found[0]
 
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()  # its thread began before the query
+
     def body(df: DataFrame, _: int) -> list[QueryFacts]:
+        wrapped = inheritable_thread_target(df.sparkSession)(partial(observe_query, df, None))
         return [
             in_thread(threading.Thread, df, None),
             in_thread(InheritableThread, df, None),
             in_thread(threading.Thread, df, str(tmp_path / "ck")),
+            pool.submit(wrapped).result(),
         ]
 
-    query, ((plain, inheritable, with_checkpoint),) = run(
+    query, ((plain, inheritable, with_checkpoint, in_pool),) = run(
         spark_session, source, str(tmp_path / "ck"), body
     )
     assert plain.query_id is None
-    assert inheritable.query_id == str(query.id)
+    pool.shutdown()
+    assert inheritable.query_id == in_pool.query_id == str(query.id)
     assert (with_checkpoint.query_id, with_checkpoint.run_id) == (str(query.id), str(query.runId))
-    with pytest.raises(IdentityUnknown, match=r"InheritableThread.*commit_user"):
+    with pytest.raises(
+        IdentityUnknown, match=r"InheritableThread.*inheritable_thread_target.*commit_user"
+    ):
         commit_user(plain, None, None, None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
-from paimon_stream.spark.sink import SinkSettings
+from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.object_store import ObjectStorage
 from tests.kits.stores import StoreServer
 from tests.servers.fault_proxy import Rule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
-from paimon_stream.maintenance.expire import write_consumer
 from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import Scan, plan_scan, scan_of
+from paimon_stream.table.consumers import write_consumer
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -10,7 +10,6 @@ from typing import Any
 from paimon_stream.api.doctor import Diagnosis
 from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.request import ChangeSource, Published
-from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
@@ -29,6 +28,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.maintenance.hints import repair_hints
+from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.api.report_page import ReportPage, Section, sections_of
+from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
 from paimon_stream.api.streams import StreamWatch
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import InvalidOption, MissingExtra
@@ -22,7 +22,7 @@ from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.streams import At, PowerCut, Stream
-from tests.unit.compact import test_in_stream as in_stream
+from tests.unit.stream import test_compacting
 
 TITLES = [
     "Commits by phase",
@@ -37,7 +37,7 @@ TITLES = [
 ]
 
 
-def by_title(sections: list[Section]) -> dict[str, Section]:
+def by_title(sections: list[PageSection]) -> dict[str, PageSection]:
     return {one.title: one for one in sections}
 
 
@@ -103,12 +103,12 @@ def test_lost_attempts_restarts_and_files_of_a_killed_run_are_shown_at_their_bat
 def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(
     tmp_path: Path,
 ) -> None:
-    table, pool = in_stream.keyed(tmp_path), Held()
+    table, pool = test_compacting.keyed(tmp_path), Held()
     stream = CompactedStream(table, pool=pool)
-    in_stream.run(stream, 5)
+    test_compacting.run(stream, 5)
     pool.go_on()
     table.compact(full=True)
-    in_stream.run(stream, 2)
+    test_compacting.run(stream, 2)
     assert stream.counts == {"compactionConflicts": 1}
     newest = table.history()[0]
     assert (newest.previous["batch"], newest.previous["conflicts"]) == (5, 1)
@@ -124,7 +124,7 @@ def test_a_compaction_that_lost_to_another_is_in_the_history_and_on_the_page(
     seen = StreamWatch(table._table.storage).look(0)
     assert seen.previous["conflicts"] == 1
     assert seen.commit_millis == sum(phases_of(newest.previous).values()) > 0
-    in_stream.run(stream, 1)
+    test_compacting.run(stream, 1)
     assert "conflicts" not in table.history()[0].previous
 
 
@@ -176,7 +176,7 @@ def test_a_thousand_partitions_are_drawn_in_part_and_said_so() -> None:
 def test_names_are_escaped_and_nothing_is_loaded_from_elsewhere() -> None:
     pytest.importorskip("plotly")
     evil = "</script><script>alert(1)</script>"
-    section = Section(
+    section = PageSection(
         title=evil,
         about=evil,
         header=(evil,),
@@ -261,7 +261,7 @@ def test_a_browser_draws_every_plot_without_an_error(tmp_path: Path, dark: bool)
 def test_every_plot_and_all_numbers_are_on_paper_in_light_colours(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     sections = [
-        Section(
+        PageSection(
             title=f"Part {number}",
             about="",
             header=("a",),

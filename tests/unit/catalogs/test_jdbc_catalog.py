@@ -20,11 +20,11 @@ import pytest
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs.jdbc import LockedStorage, open_table
+from paimon_stream.catalogs.opening import open_table_folder
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.uri import open_folder
 
 pytest.importorskip("sqlalchemy")
 
@@ -506,9 +506,9 @@ def test_no_connection_is_an_error_with_a_cure_and_without_secrets(
 def test_the_options_of_a_catalog_travel_with_its_tables_and_ask_nothing(shop: Shop) -> None:
     made = catalog({**shop.options, "cache-enabled": "true", "table-default.bucket": "2"})
     assert made.storage_options == shop.options
-    storage = open_folder(made.location("db.t"), made.storage_options)
+    storage = open_table_folder(made.location("db.t"), made.storage_options)
     again = pickle.loads(pickle.dumps(storage))
-    assert (again.location, again.named, again.options) == (
+    assert (again.location, again.lock_name, again.options) == (
         storage.location,
         "jdbc.db.t",
         shop.options,
@@ -517,16 +517,16 @@ def test_the_options_of_a_catalog_travel_with_its_tables_and_ask_nothing(shop: S
         ("s3a://other/x/my.db.db/t/", "jdbc.my.db.t"),
         (f"file:{shop.folder}/wh/db.db/t", "jdbc.db.t"),
     ):
-        assert open_table(location, shop.options, lambda *_: storage).named == named  # type: ignore[attr-defined]
-    assert isinstance(open_folder(made.warehouse, shop.options), LocalStorage)
+        assert open_table(location, shop.options, lambda *_: storage).lock_name == named  # type: ignore[attr-defined]
+    assert isinstance(open_table_folder(made.warehouse, shop.options), LocalStorage)
     with pytest.raises(errors.InvalidOption, match="no table of a JDBC catalog"):
-        open_folder(f"{shop.folder}/elsewhere", shop.options)
+        open_table_folder(f"{shop.folder}/elsewhere", shop.options)
     with pytest.raises(errors.InvalidOption, match=r"lock\.enabled"):
-        open_folder(made.location("db.t"), {**shop.options, "lock.enabled": "maybe"})
+        open_table_folder(made.location("db.t"), {**shop.options, "lock.enabled": "maybe"})
 
 
 def test_an_executor_needs_no_access_to_the_database(shop: Shop) -> None:
-    storage = pickle.dumps(open_folder(shop.catalog.location("db.t"), shop.options))
+    storage = pickle.dumps(open_table_folder(shop.catalog.location("db.t"), shop.options))
     program = (
         "import pickle, sys; storage = pickle.loads(bytes.fromhex(sys.argv[1])); storage.write('bucket-0/x', b'1');"
         "assert storage.read('bucket-0/x') == b'1'; assert 'sqlalchemy' not in sys.modules"

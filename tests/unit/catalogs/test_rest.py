@@ -27,15 +27,16 @@ pytest.importorskip("urllib3")
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import rest
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.catalogs.rest import RestClient
-from paimon_stream.cli import MISSING, code_of
+from paimon_stream.cli.exits import MISSING, code_of
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import SimulatedClock, simulated, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.removals import RemovalNotes, Removed
 from paimon_stream.table.snapshots import SnapshotStore
@@ -437,7 +438,7 @@ def test_nothing_is_maintained_after_commits_and_the_log_says_so_once(
     table: PaimonTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "paimon_stream"):
-        after, loaded = AfterCommit(runtime=system()), table._table
+        after, loaded = AfterCommit(protect=protect_last_snapshot, runtime=system()), table._table
         for _ in range(2):
             table.append(ROWS)
             latest = SnapshotStore(loaded.storage).latest()
@@ -825,9 +826,14 @@ def opened(server: RestDouble) -> Any:
     return open_storage(location, options)
 
 
+def a_minute_later(storage: Any) -> None:
+    """The server may be asked for a token again."""
+    storage._token = storage._token._replace(asked=storage._token.asked - 61_000)
+
+
 def key_of(storage: Any) -> str:
-    storage._there("x")
-    return str(storage.whole.settings.config["access_key_id"])
+    storage._place("x")
+    return str(storage.base.settings.config["access_key_id"])
 
 
 def test_a_store_is_opened_with_the_token_of_the_server(server: RestDouble, tokens: Any) -> None:
@@ -836,7 +842,7 @@ def test_a_store_is_opened_with_the_token_of_the_server(server: RestDouble, toke
     assert [
         path for _, path, _ in server.log if path.endswith("/token")
     ] == []  # not before it is used
-    config = (key_of(storage), storage.whole.settings.config)[1]
+    config = (key_of(storage), storage.base.settings.config)[1]
     assert (config["access_key_id"], config["secret_access_key"]) == ("first", "first-never-shown")
     assert config["region"] == "r"
     assert key_of(storage) == "first"
@@ -854,9 +860,9 @@ def test_a_token_is_renewed_an_hour_before_it_ends_and_once_a_minute(
     storage = opened(server)
     assert key_of(storage) == "short"
     assert key_of(storage) == "short"  # asked less than a minute ago
-    storage._asked -= 61_000
+    a_minute_later(storage)
     assert key_of(storage) == "long"
-    storage._asked -= 61_000
+    a_minute_later(storage)
     assert key_of(storage) == "long"
     assert len([path for _, path, _ in server.log if path.endswith("/token")]) == 2
 
@@ -873,12 +879,12 @@ def test_a_token_that_the_store_refuses_is_renewed_at_once(server: RestDouble, t
             raise errors.PermissionDenied("ExpiredToken")
 
     assert key_of(storage) == "first"
-    storage.whole = Refusing()
+    storage.base = Refusing()
     for _ in range(2):
         with pytest.raises(errors.PermissionDenied):
             storage.read("manifest/x")  # asked less than a minute ago
     assert asked == ["manifest/x"] * 2
-    storage._asked -= 61_000
+    a_minute_later(storage)
     storage._opened = lambda *_: MemoryStorage("renewed")
     MemoryStorage("renewed").write("manifest/x", b"there")
     assert storage.read("manifest/x") == b"there"
@@ -892,10 +898,10 @@ def test_a_token_counts_as_long_as_it_lasts_if_the_server_is_away(
     storage = opened(server)
     assert key_of(storage) == "first"
     storage._client = dataclasses.replace(storage._client, clock=SimulatedClock())
-    storage._asked -= 61_000
+    a_minute_later(storage)
     server._answer = lambda *_: (503, None)  # type: ignore[method-assign]
     assert key_of(storage) == "first"
-    storage._asked, storage._until = 0, 1
+    storage._token = storage._token._replace(ends=1, asked=0)
     with pytest.raises(errors.Unavailable):
         key_of(storage)
 
@@ -911,8 +917,8 @@ def test_threads_whose_token_is_refused_all_go_on(server: RestDouble, tokens: An
             raise errors.PermissionDenied("ExpiredToken")
 
     assert key_of(storage) == "first"
-    storage.whole = Refusing()
-    storage._asked -= 61_000
+    storage.base = Refusing()
+    a_minute_later(storage)
     storage._opened = lambda *_: MemoryStorage("renewed")
     MemoryStorage("renewed").write("manifest/x", b"there")
     with ThreadPoolExecutor(4) as threads:

@@ -30,9 +30,9 @@ from rich.console import Console
 
 from docs.generators.cli import render
 from paimon_stream import PaimonTable, errors
-from paimon_stream.cli import MEANING, code_of
 from paimon_stream.cli.app import COMMANDS, cli
-from paimon_stream.cli.output import Answer, Listing, show
+from paimon_stream.cli.exits import MEANING, code_of
+from paimon_stream.cli.output import CommandAnswer, Listing, show
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.format.snapshot_json import SnapshotRef
@@ -1023,7 +1023,7 @@ def test_progress_on_a_terminal_is_a_bar_with_rate_and_time_left() -> None:
 
 
 def test_nothing_to_list_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Answer(document={}, parts=[Listing([], [], "There is nothing.")]), as_json=False)
+    show(CommandAnswer(document={}, parts=[Listing([], [], "There is nothing.")]), as_json=False)
     assert capsys.readouterr().out.strip() == "There is nothing."
 
 

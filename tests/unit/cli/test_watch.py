@@ -194,6 +194,22 @@ def test_keys_choose_sort_open_and_end(warehouse: Path, terminal: Callable[..., 
     assert screen.ended() == 0
 
 
+def test_a_key_before_there_are_tables_does_not_keep_the_first_from_being_chosen(
+    tmp_path: Path, terminal: Callable[..., Terminal]
+) -> None:
+    (tmp_path / "shop.db").mkdir()
+    screen = terminal(100, 24, "--interval", 0.1, tmp_path)
+    screen.until("0 tables")
+    screen.press(b"\x1b[B")
+    screen.until("0 tables")
+    Stream(Bench(storage=LocalStorage(str(tmp_path / "shop.db/orders")))).batches(1)
+    screen.until("1 table,")
+    screen.until("shop.db/orders")
+    assert "\x1b[7mshop.db/orders" in screen.shown
+    screen.press(b"q")
+    assert screen.ended() == 0
+
+
 def test_a_narrow_terminal_shows_what_fits(
     warehouse: Path, terminal: Callable[..., Terminal]
 ) -> None:
@@ -335,7 +351,7 @@ def test_a_servers_outage_is_shown_and_not_waited_for(
         lines = "".join(f'"{key}" = "{value}"\n' for key, value in options)
         (tmp_path / "catalogs.toml").write_text(f"[catalog.prod]\n{lines}")
         (tmp_path / "catalogs.toml").chmod(0o600)
-        context.params = {"named": "prod"}
+        context.params = {"catalog_name": "prod"}
         watched = Watched(Session("", catalog_options=server.options()), [place])
         assert [one.state for one in watched.look(0)] == ["no stream"]
         [(session, _)] = watched._opened.values()

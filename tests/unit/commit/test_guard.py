@@ -14,11 +14,11 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import UnsupportedTable
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
-    NONCE_MARK,
     CommitKind,
     SnapshotId,
     encode_snapshot,
 )
+from paimon_stream.format.snapshot_marks import NONCE_MARK
 from paimon_stream.table.layout import manifest_path
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream

@@ -12,9 +12,9 @@ import pytest
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.request import Published
-from paimon_stream.commit.sequence import Numbering, rewrites
+from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.table_cache import MAX_SEQUENCE
-from paimon_stream.errors import IndexConflict, SequenceConflict
+from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import SnapshotRef
@@ -177,27 +177,23 @@ def test_what_cannot_collide_is_no_conflict(theirs: int, bucket: int) -> None:
     bench.audit(["a", "b", "j"])
 
 
-def test_a_batch_is_written_again_unless_the_option_says_fail() -> None:
-    table = keyed().table
-    fail = {"paimon-stream.on-sequence-conflict": "fail"}
-    stopping = replace(table, options=type(table.options)(table.options, fail))
-    assert rewrites(table, SequenceConflict("used"))
-    assert not rewrites(stopping, SequenceConflict("used"))
-    assert rewrites(stopping, IndexConflict("changed")), "it is no matter of numbers"
-
-
-@pytest.mark.parametrize(
-    "options", [{"sequence.field": "dt"}, {"paimon-stream.on-sequence-conflict": "ignore"}]
-)
-def test_nobody_asks_where_users_order_rows_or_do_not_care(options: dict[str, str]) -> None:
-    bench = keyed(**{key: value for key, value in options.items() if not key.startswith("paimon")})
-    bench.table = replace(
-        bench.table, options=type(bench.table.options)(bench.table.options, options)
-    )
+def test_nobody_asks_where_users_order_rows() -> None:
+    bench = keyed(**{"sequence.field": "dt"})
     committer = bench.committer()
     numbering = committer.numbers()
     as_java(bench, 1, numbered(bench, "j", 0))
     commit(bench, committer, 1, numbered(bench, "b", 0), numbering=numbering)
+    bench.audit(["b", "j"])
+
+
+def test_nobody_asks_where_numbers_may_be_shared() -> None:
+    bench = keyed()
+    committer = bench.committer()
+    numbering = committer.numbers()
+    assert numbering is not None
+    as_java(bench, 1, numbered(bench, "j", 0))
+    shared = replace(numbering, may_be_shared=True)
+    commit(bench, committer, 1, numbered(bench, "b", 0), numbering=shared)
     bench.audit(["b", "j"])
 
 

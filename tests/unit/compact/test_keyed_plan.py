@@ -15,7 +15,7 @@ import pytest
 from paimon_stream.compact.keyed_plan import (
     KeyedThresholds,
     Pick,
-    Run,
+    SortedRun,
     next_unit,
     pick,
     pick_full,
@@ -76,7 +76,7 @@ def told(unit: KeyedUnit | None) -> tuple[list[list[int]], list[int], int]:
 @pytest.mark.parametrize("case", PLANS["pick"])
 def test_runs_are_picked_as_java_picks_them(case: dict[str, Any]) -> None:
     given = limits({**case["options"], "compaction.force-up-level-0": str(case["force"]).lower()})
-    runs = [Run(level, size) for level, size in case["runs"]]
+    runs = [SortedRun(level, size) for level, size in case["runs"]]
     unit = case["unit"]
     assert pick(runs, given) == (Pick(unit["runs"], unit["outputLevel"]) if unit else None)
 
@@ -114,11 +114,11 @@ def test_files_of_one_level_must_not_overlap() -> None:
 
 def test_a_full_pick_takes_all_runs_but_leaves_the_highest_level_alone() -> None:
     assert pick_full([], limits()) is None
-    assert pick_full([Run(5, 100)], limits()) is None
-    assert pick_full([Run(4, 100)], limits()) == Pick(1, 5)
-    assert pick_full([Run(0, 1), Run(5, 100)], limits()) == Pick(2, 5)
+    assert pick_full([SortedRun(5, 100)], limits()) is None
+    assert pick_full([SortedRun(4, 100)], limits()) == Pick(1, 5)
+    assert pick_full([SortedRun(0, 1), SortedRun(5, 100)], limits()) == Pick(2, 5)
     everything = limits({"compaction.force-rewrite-all-files": "true"})
-    assert pick_full([Run(5, 100)], everything) == Pick(1, 5)
+    assert pick_full([SortedRun(5, 100)], everything) == Pick(1, 5)
 
 
 def test_the_off_peak_ratio_counts_in_its_hours_only() -> None:
@@ -138,8 +138,8 @@ def test_the_off_peak_ratio_counts_in_its_hours_only() -> None:
 
 def test_an_interval_makes_every_pick_of_several_runs_a_full_one() -> None:
     given = limits({"compaction.optimization-interval": "1 h"})
-    assert pick([Run(0, 1), Run(5, 10**9)], given) == Pick(2, 5)
-    assert pick([Run(0, 1)], given) is None
+    assert pick([SortedRun(0, 1), SortedRun(5, 10**9)], given) == Pick(2, 5)
+    assert pick([SortedRun(0, 1)], given) is None
 
 
 def test_the_highest_level_is_that_of_the_options_or_of_a_file_above() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.names import escape, partition_path, unescape
+from paimon_stream.format.partition_path import escape, partition_path, unescape
 from paimon_stream.format.types import parse_type
 
 STRING, DATE = parse_type("STRING"), parse_type("DATE")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import (
     AlreadyExists,
     CommitContended,
@@ -41,7 +42,6 @@ from paimon_stream.storage.branch import (
 )
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.references import histories, names_in_use
 from paimon_stream.table.schema import SchemaStore

@@ -16,8 +16,8 @@ from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, built, tried

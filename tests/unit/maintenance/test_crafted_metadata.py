@@ -17,7 +17,7 @@ from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
-from paimon_stream.maintenance.verify import verify
+from paimon_stream.verify.verifying import verify
 from tests.kits.names import Disk
 
 

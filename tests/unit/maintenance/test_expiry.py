@@ -28,10 +28,8 @@ from paimon_stream.format.snapshot_json import SnapshotId, SnapshotRef, encode_s
 from paimon_stream.maintenance.expire import (
     ExpireReport,
     Retention,
-    consumers,
     expire_snapshots,
     expiry_is_due,
-    write_consumer,
 )
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
@@ -46,6 +44,7 @@ from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.consumers import consumers, write_consumer
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.layout import OWN_FOLDER, snapshot_path
 from paimon_stream.table.references import NameSet

@@ -22,7 +22,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
-from paimon_stream.maintenance.verify import verify
+from paimon_stream.verify.verifying import verify
 from tests.kits.names import IN_UTF8, Disk, entry, publish_as_others
 
 NO_PARTITION = struct.pack(">i", 1) + struct.pack("<qii", 0, 5, 1000)

@@ -14,10 +14,10 @@ from paimon_stream.errors import StorageError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.storage.base import FileStat
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
+from paimon_stream.verify.verifying import verify
 from tests.kits.names import Disk
 
 

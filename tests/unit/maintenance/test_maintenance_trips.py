@@ -12,13 +12,13 @@ import pytest
 from paimon_stream.errors import PaimonStreamError, Unavailable
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request, at_once
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, Operation
 from tests.kits.keyed import write_changes

@@ -12,12 +12,8 @@ from paimon_stream._version import __version__
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    NONCE_MARK,
-    VERSION_MARK,
-    CommitKind,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.format.snapshot_marks import NONCE_MARK, VERSION_MARK
 from paimon_stream.maintenance.manifest_compaction import (
     ManifestCompactionReport,
     compact_manifests,

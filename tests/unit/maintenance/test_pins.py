@@ -26,9 +26,9 @@ from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import pin_path, put_pin, read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import load_table
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment

@@ -15,10 +15,10 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.storage.branch import branch_storage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 
 

@@ -20,13 +20,13 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, catalog, errors
-from paimon_stream.compact import in_stream
 from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.batch import Runs
-from paimon_stream.spark.datasource_write import Answer, Plan
+from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.identity import QueryFacts
+from paimon_stream.stream import compacting
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.write.task import encode_result
 from tests.kits.params import few
@@ -63,15 +63,17 @@ def planned(
 
 def answers(
     plan: Plan, *parts: pa.RecordBatch, batch: int = 0, run: str = "r", query: str = "q"
-) -> list[Answer]:
+) -> list[TaskAnswer]:
     """What the tasks of a batch answer that have these rows each."""
     user = plan.user.replace("{}", query)
     task = replace(plan.task, spec=replace(plan.task.spec, user=user))
     made = (task.answer(plan.rows(iter([part])), number, 0) for number, part in enumerate(parts))
-    return [Answer(encode_result(one), plan.basis, query, run) for one in made]
+    return [TaskAnswer(encode_result(one), plan.basis, query, run) for one in made]
 
 
-def commit(of: PaimonTable, given: Sequence[Answer | None], batch: int = 0, **options: str) -> None:
+def commit(
+    of: PaimonTable, given: Sequence[TaskAnswer | None], batch: int = 0, **options: str
+) -> None:
     driver.commit_batch(given, batch, {"path": of.location, **options}, **STREAM)
 
 
@@ -109,7 +111,7 @@ def test_a_batch_that_is_in_the_table_leaves_no_file_behind(tmp_path: Path) -> N
     assert planned(made).recent == {("paimon-stream_q", "q"): 0}
     commit(made, answers(second, rows(1), run="later"))
     assert ids(made) == [1] and data_files(made) == 1 and len(made.snapshots()) == 1
-    skipped = [Answer(None, second.basis, "q", "last")]
+    skipped = [TaskAnswer(None, second.basis, "q", "last")]
     commit(made, skipped)
     assert len(made.snapshots()) == 1
 
@@ -118,7 +120,7 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
     made = table(tmp_path)
     commit(made, answers(planned(made), rows(0)), 0)
     commit(made, answers(planned(made), rows(1), batch=1), 1)
-    late = [Answer(None, planned(made).basis, "q", "later")]
+    late = [TaskAnswer(None, planned(made).basis, "q", "later")]
     made.rollback_to(1)
     with pytest.raises(errors.TableRolledBack):
         commit(made, late, 1)
@@ -260,7 +262,7 @@ def test_a_table_that_needs_its_compaction_gets_it_behind_the_batch(
 def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite, wait = KeyedRewriter.rewrite, in_stream.wait
+    rewrite, wait = KeyedRewriter.rewrite, compacting.wait
     is_waited_for, seconds = threading.Event(), list[float]()
 
     def rewrite_once_it_is_waited_for(*given: Any) -> Any:
@@ -273,7 +275,7 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
         return wait(futures, left, until)
 
     monkeypatch.setattr(KeyedRewriter, "rewrite", rewrite_once_it_is_waited_for)
-    monkeypatch.setattr(in_stream, "wait", note_and_wait)
+    monkeypatch.setattr(compacting, "wait", note_and_wait)
     made = table(tmp_path, keyed=True, **{"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
     commit(made, answers(planned(made), rows(1)))
     driver._RUNS.clear()  # Spark ends a process that has been idle for a minute
@@ -312,7 +314,7 @@ def test_complete_results_are_refused_by_a_sink_that_upserts(tmp_path: Path) -> 
 
 
 def batch_write(
-    of: PaimonTable, plan: Plan, given: Sequence[Answer | None], **options: Any
+    of: PaimonTable, plan: Plan, given: Sequence[TaskAnswer | None], **options: Any
 ) -> None:
     overwrite = options.pop("overwrite", False)
     named = {"path": of.location, **{key.replace("_", "-"): one for key, one in options.items()}}
@@ -395,7 +397,7 @@ def test_a_commit_identifier_is_a_whole_number(tmp_path: Path, text: str) -> Non
 
 
 def test_options_of_a_store_are_told_from_those_of_the_table() -> None:
-    from paimon_stream.spark.datasource import divided
+    from paimon_stream.spark.datasource_options import divided
 
     given = {
         "path": "s3://bucket/t",
@@ -418,7 +420,7 @@ def test_options_of_a_store_are_told_from_those_of_the_table() -> None:
 
 def test_a_table_is_found_by_its_name_in_a_catalog_with_what_opens_it(tmp_path: Path) -> None:
     pytest.importorskip("sqlalchemy")
-    from paimon_stream.spark.datasource import divided
+    from paimon_stream.spark.datasource_options import divided
 
     warehouse = {"warehouse": str(tmp_path)}
     locked = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c", "lock.enabled": "true"}

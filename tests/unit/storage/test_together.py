@@ -12,7 +12,7 @@ import pytest
 
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.storage.together import AT_ONCE, Tally, at_once, in_turn, tally_of
+from paimon_stream.storage.together import AT_ONCE, RequestTally, at_once, in_turn, tally_of
 from tests.kits.trips import TripStorage
 
 
@@ -53,7 +53,7 @@ def test_requests_within_requests_end_however_many_there_are() -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_requests_that_are_in_flight_at_once_share_a_trip(nested: bool) -> None:
-    tally = Tally()
+    tally = RequestTally()
     ends: list[int] = []
 
     def two() -> None:

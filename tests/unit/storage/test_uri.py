@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import ConfigError, InvalidOption, MissingExtra, UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.uri import open_storage
 
 
 def test_the_name_of_a_memory_is_all_up_to_the_first_slash() -> None:

@@ -12,15 +12,12 @@ from paimon_stream.commit.table_cache import MAX_SEQUENCE, recorded_number
 from paimon_stream.errors import CommitLost
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
-    NONCE_MARK,
     CommitKind,
-    Marks,
     Snapshot,
     decode_snapshot,
     encode_snapshot,
-    is_ours,
-    own_properties,
 )
+from paimon_stream.format.snapshot_marks import NONCE_MARK, Marks, is_ours, own_properties
 from paimon_stream.maintenance.branches import create_branch
 from paimon_stream.maintenance.tags import create_tag, read_tags
 from paimon_stream.storage.branch import branch_storage

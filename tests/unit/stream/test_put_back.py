@@ -10,7 +10,7 @@ import pytest
 
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import TableRolledBack
-from paimon_stream.format.snapshot_json import MARK_PREFIX, RECOMMITTED_MARK
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, RECOMMITTED_MARK
 from paimon_stream.maintenance.rollback import rollback_to
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.streams import At, PowerCut

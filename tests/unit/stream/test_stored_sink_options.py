@@ -10,11 +10,11 @@ from types import MappingProxyType
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import HistoryUnknown, InvalidOption, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, MERGE_SCHEMA, ON_TABLE_CHANGE, Option
-from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.steps import for_driver
 from paimon_stream.stream.verdicts import Batch, Fresh
 from tests.kits import steps
@@ -91,7 +92,10 @@ def test_what_the_driver_wrote_long_before_the_commit_is_committed() -> None:
 @pytest.mark.parametrize("what", STEADY)
 def test_a_steady_batch_takes_four_trips_however_many_snapshots_there_are(what: str) -> None:
     stream = STEADY[what]
-    storage, after = TripStorage(stream.bench.storage), AfterCommit(runtime=stream.bench.runtime)
+    storage, after = (
+        TripStorage(stream.bench.storage),
+        AfterCommit(protect=protect_last_snapshot, runtime=stream.bench.runtime),
+    )
     for _ in range(3):
         counted(stream, storage, after)
     found = [counted(stream, storage, after) for _ in range(12)]

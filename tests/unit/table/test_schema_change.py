@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_changes_that_change_nothing_make_no_schema() -> None:
         (To.add_column("_KEY_x", "INT"), "Paimon's own"),
         (To.add_column("x", "INT NOT NULL"), "older rows have no value"),
         (To.add_column("x", "NUMBER(3)"), "has no type 'NUMBER"),
-        (To.add_column("x", 7), "has no type 7"),  # type: ignore[arg-type]
+        (To.add_column("x", 7), "has no type '7'"),  # type: ignore[arg-type]
         (To.rename_column("n", "s"), "'s' exists already"),
         (To.rename_column("n", "_ROW_ID"), "Paimon's own"),
         (To.rename_column("dt", "x"), "a primary key"),
@@ -193,7 +194,7 @@ def test_options_are_set_in_paimons_spelling_and_removed() -> None:
     "change",
     [
         To.drop_column("n"),  # fields.n.aggregate-function names it
-        To.rename_column("n", "m"),
+        To.rename_column("s", "t"),  # Java keeps the name in fields.s.stats-mode
         To.set_option("changelog-producer", "nothing"),
         To.set_option("snapshot.num-retained.min", "5000000000"),
         To.add_column("x", "ROW<a INT, a INT>"),
@@ -202,10 +203,41 @@ def test_options_are_set_in_paimons_spelling_and_removed() -> None:
 def test_what_nobody_could_open_is_not_published(change: To) -> None:
     storage = MemoryStorage()
     table_on(storage)
+    alter_table(storage, [To.set_option("fields.s.stats-mode", "none")])
     with pytest.raises((InvalidOption, IncompatibleSchema)) as caught:
         alter_table(storage, [change])
     assert storage.location in str(caught.value)
-    assert SchemaStore(storage).ids() == [0]
+    assert SchemaStore(storage).ids() == [0, 1]
+
+
+def test_options_follow_a_column_through_several_names() -> None:
+    made = changed(
+        To.rename_column("seq", "old"),
+        To.rename_column("n", "seq"),
+        To.rename_column("old", "newer"),
+    )
+    expected = {"sequence.field": "newer", "fields.seq.aggregate-function": "sum", "bucket": "2"}
+    assert dict(made.options) == expected
+
+
+def test_a_refused_name_is_not_repeated_in_full() -> None:
+    long = "x" * 70_000
+    for change in (
+        To.rename_column("s", f"_KEY_{long}"),
+        To.add_column(f"_KEY_{long}", "INT"),
+        To.rename_column(long, "y"),
+        To.drop_column(long),
+        To.update_column_type("s", long),
+        To.add_column("y", long),
+    ):
+        with pytest.raises(IncompatibleSchema) as caught:
+            changed(change)
+        assert len(str(caught.value)) < 1_000
+
+
+def test_a_reserved_name_is_blamed_on_the_new_name() -> None:
+    with pytest.raises(IncompatibleSchema, match=r"the new name '_LEVEL' is one of Paimon's own"):
+        changed(To.rename_column("s", "_LEVEL"))
 
 
 @pytest.mark.parametrize(
@@ -235,6 +267,19 @@ def test_a_table_that_others_write_can_be_altered() -> None:
     assert create_table(storage, SCHEMA.fields, options=options)
     alter_table(storage, [To.add_column("t", "TIMESTAMP(9)")])
     assert SchemaStore(storage).ids() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("TIMESTAMP(3)", "TIMESTAMP(9)"), ("TIMESTAMP(6)", "TIMESTAMP(7)")]
+)
+def test_a_timestamp_that_gets_nanoseconds_is_warned_of(old: str, new: str) -> None:
+    storage = MemoryStorage()
+    assert create_table(storage, [DataField(id=0, name="t", type=parse_type(old))])
+    with pytest.warns(UserWarning, match=r"'t' is TIMESTAMP\(\d\) now.*2262-04-11"):
+        alter_table(storage, [To.update_column_type("t", new)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alter_table(storage, [To.update_column_comment("t", "a moment")])
 
 
 class Rival(MemoryStorage):

@@ -18,18 +18,18 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Longs
-from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION
-from paimon_stream.read.convert import Chunk, convert
+from paimon_stream.read.convert import Chunk, check_evolution, convert
 from paimon_stream.read.rows import BROKEN_FILE, file_chunks
 from paimon_stream.reports import Progress
 from paimon_stream.table.hash_index import NO_HASHES, Hashes
 from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.files import Longs
+from paimon_stream.verify.findings import RESTORE, Findings
+from paimon_stream.verify.manifests import Shelf
 from paimon_stream.write.file_stats import column_bounds, merged
 from paimon_stream.write.routing import assign_buckets, key_hashes
 
@@ -64,7 +64,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
-        checker = _File(table=table, entry=entry, path=path, written=written, found=found)
+        checker = _SampledFile(table=table, entry=entry, path=path, written=written, found=found)
         with table.storage.open_input(path) as source:
             for chunk in file_chunks(source, path, checker.fields, written):
                 checker.take(chunk)
@@ -91,7 +91,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _File:
+class _SampledFile:
     """One file while its rows are read. `written` is the schema that it was written with."""
 
     table: Table
@@ -105,6 +105,7 @@ class _File:
     astray: int = 0
     hashes: list[Hashes] = field(default_factory=lambda: [NO_HASHES])
     elsewhere: set[str] = field(default_factory=set)
+    not_read: dict[str, str] = field(default_factory=dict)
 
     @property
     def keyed(self) -> bool:
@@ -123,6 +124,7 @@ class _File:
         }
         self._partition(columns)
         self._bucket(columns, chunk.rows)
+        self._todays_types(chunk)
         for one in self.fields:
             column = columns.get(one.name)
             if column is None or one.type.is_nested:
@@ -141,6 +143,19 @@ class _File:
             found = column_values(pc.unique(column), one.type)
             if any(other != value and not (_is_nan(other) and _is_nan(value)) for other in found):
                 self.elsewhere.add(one.name)
+
+    def _todays_types(self, chunk: Chunk) -> None:
+        """Notes the columns that cannot be read since their type was changed, and why."""
+        today = {one.id: one for one in self.table.schema.fields}
+        for one in self.written.fields:
+            now = today.get(one.id)
+            if now is None or now.type == one.type or one.name not in chunk.columns:
+                continue
+            try:
+                check_evolution(now.name, one.type, now.type)
+                convert(chunk.columns[one.name], one.type, now.type, chunk.leaf, now.name)
+            except UnsupportedFeature as why:
+                self.not_read.setdefault(now.name, why.message)
 
     def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
         total, keys = self.entry.total_buckets, self.written.bucket_keys
@@ -169,6 +184,9 @@ class _File:
             text = f"{self.path} holds rows of another {name} than its partition's."
             cure = "Overwrite the partitions concerned with rows of their own; readers take the partition's."
             self.found.error("row-partition", text, self.path, cure)
+        for name, why in self.not_read.items():
+            cure = f"Change the type of {name!r} with Java Paimon, or read and compact with an engine on the JVM."
+            self.found.warning("column-not-read", f"{self.path}: {why}", self.path, cure)
         if self.astray:
             text = f"{self.astray:,} of {self.rows:,} rows in {self.path} belong to another bucket."
             cure = (

@@ -27,9 +27,6 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDE
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.maintenance.findings import REBUILD, REBUILD_LATER, RESTORE, Findings
-from paimon_stream.maintenance.verify_history import Root
-from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec, looks_up
 from paimon_stream.options import (
     DATA_EVOLUTION,
@@ -49,6 +46,9 @@ from paimon_stream.table.row_ids import ROW_ID
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.verify.findings import REBUILD, REBUILD_LATER, RESTORE, Findings
+from paimon_stream.verify.history import CheckedRoot
+from paimon_stream.verify.manifests import Shelf
 
 
 def check_newest(table: Table, sample: int, found: Findings) -> None:
@@ -172,7 +172,7 @@ _ANY_ROWS: Final = 1 << 48
 """More rows than any file has. Reading a file checks positions against its own rows."""
 
 
-def check_statistics(root: Root, shelf: Shelf) -> None:
+def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
     """Checks that the statistics of a snapshot or tag can be read. Raises `StorageError`."""
     name, found = root.snapshot.statistics, shelf.found
     if name is None:
@@ -194,7 +194,7 @@ def check_statistics(root: Root, shelf: Shelf) -> None:
         found.needed(path, root.snapshot.id, root.tag)
 
 
-def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
+def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
     """Checks that a snapshot's or tag's index files exist with their sizes, and that a bucket has
     one hash index (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers
     need it. Raises `StorageError`.
@@ -273,7 +273,7 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
     )
 
 
-def check_hash_index(newest: Root, shelf: Shelf) -> None:
+def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
     """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
     row, and each hash once in its partition (table-kinds.md D1 to D3). What cannot be read, others
     report. Raises `StorageError`.

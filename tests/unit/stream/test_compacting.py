@@ -34,6 +34,8 @@ from tests.kits.keyed import Change
 from tests.kits.params import few
 from tests.kits.seeds import examples
 
+pytestmark = pytest.mark.lowest
+
 COLUMNS = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT")]
 
 

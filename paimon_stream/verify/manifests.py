@@ -24,8 +24,6 @@ from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMe
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
-from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Inventory, Longs
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
@@ -33,6 +31,8 @@ from paimon_stream.storage.uri import shown
 from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
+from paimon_stream.verify.files import Inventory, Longs
+from paimon_stream.verify.findings import RESTORE, Findings
 
 _POOL: Final = 64
 _AT_ONCE: Final = 4096
@@ -71,7 +71,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ManifestFacts:
     """What is kept of one manifest: identities and signs of its entries, rows added minus rows
     deleted, rows added, the number of entries by (partition, bucket count), and for level-0 files
     the identity, bucket and sequence range.
@@ -98,7 +98,7 @@ class Shelf:
     schema_ids: frozenset[int]
     rng: Rng
     sample: int
-    facts: dict[str, Facts | None] = field(default_factory=dict)
+    facts: dict[str, ManifestFacts | None] = field(default_factory=dict)
     suspects: dict[int, Suspect] = field(default_factory=dict)
     folders: dict[int, str] = field(default_factory=dict)
     pool: list[tuple[int, str]] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Shelf:
         self.storage = self.table.storage
         self.ahead = ReadAhead(self.storage)
 
-    def get(self, meta: ManifestFileMeta) -> Facts | None:
+    def get(self, meta: ManifestFileMeta) -> ManifestFacts | None:
         """The facts of a manifest. Its problems are reported once."""
         name = meta.file_name
         if name not in self.facts:
@@ -129,7 +129,7 @@ class Shelf:
         for name in self.facts.keys() - but:
             del self.facts[name]
 
-    def _read(self, meta: ManifestFileMeta) -> Facts | None:
+    def _read(self, meta: ManifestFileMeta) -> ManifestFacts | None:
         path = manifest_path(meta.file_name)
         try:
             data = self.ahead.read(path)
@@ -157,7 +157,7 @@ class Shelf:
             )
             return None
 
-    def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> Facts:
+    def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
         outer, self.found = self.found, Findings()
         try:
             pass_ = self._passed(data, path)
@@ -168,7 +168,7 @@ class Shelf:
         self.found.checked["entries"] += len(pass_.signs)
         self._check_meta(meta, pass_, path)
         self._sample(pass_, path)
-        return Facts(
+        return ManifestFacts(
             ids=np.frombuffer(pass_.ids, dtype=np.int64),
             signs=np.frombuffer(pass_.signs, dtype=np.int8),
             net_rows=pass_.added_rows - pass_.deleted_rows,

@@ -22,9 +22,7 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import FileKind, IndexFileMeta, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
-from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.tags import create_tag
-from paimon_stream.maintenance.verify import verify
 from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
@@ -34,6 +32,8 @@ from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
+from paimon_stream.verify.findings import Findings, VerifyReport
+from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.manifests import encode_manifest

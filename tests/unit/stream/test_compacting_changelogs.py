@@ -19,6 +19,8 @@ from tests.kits.keyed import Change
 from tests.kits.seeds import examples
 from tests.unit.compact.test_changelogs import FIRST, FULL, LOOKUP, SUM, applied, in_table
 
+pytestmark = pytest.mark.lowest
+
 VECTORS = {"deletion-vectors.enabled": "true"}
 KINDS = [LOOKUP, FULL, FIRST, SUM, {"merge-engine": "first-row"}, VECTORS, LOOKUP | VECTORS]
 

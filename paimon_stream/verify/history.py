@@ -18,19 +18,19 @@ from paimon_stream.errors import (
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
-from paimon_stream.maintenance.expire import next_snapshot
-from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table import layout
+from paimon_stream.table.consumers import consumer_files, next_snapshot
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.references import removal_of_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_definition, table_of
+from paimon_stream.verify.findings import Findings
 
 _STREAM: Final = "paimon-stream_"
 _LOST: Final = (
@@ -40,7 +40,7 @@ _RESTORE: Final = "Restore the file from a backup, or roll the table back to a s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class CheckedRoot:
     """A readable snapshot, tag or long-lived changelog: its file, and its content."""
 
     path: str
@@ -85,7 +85,7 @@ def check_pins(storage: Storage, found: Findings) -> None:
         found.warning("rollback-unfinished", text, pin.path, cure)
 
 
-def read_roots(storage: Storage, found: Findings) -> list[Root]:
+def read_roots(storage: Storage, found: Findings) -> list[CheckedRoot]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
     tags = [
         _root(storage, stat, None, found) for stat in storage.list_files(layout.TAG_FOLDER, "tag-")
@@ -96,7 +96,7 @@ def read_roots(storage: Storage, found: Findings) -> list[Root]:
     ]
 
 
-def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
+def read_numbered(storage: Storage, folder: str, found: Findings) -> list[CheckedRoot]:
     """All snapshots, or all long-lived changelogs, ascending. Raises `StorageError`."""
     stats, ahead = storage.list_files(folder, f"{folder}-"), ReadAhead(storage)
     numbered = [(layout.id_in_name(one.name, f"{folder}-"), one) for one in stats]
@@ -111,7 +111,7 @@ def read_numbered(storage: Storage, folder: str, found: Findings) -> list[Root]:
 
 def _root(
     storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings
-) -> Root | None:
+) -> CheckedRoot | None:
     kind = stat.path.partition("/")[0]
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
@@ -128,10 +128,10 @@ def _root(
         text = f"{stat.path} holds {kind} {snapshot.id}: it was copied or renamed."
         found.error(f"{kind}-id", text, stat.path, _RESTORE)
         return None
-    return Root(path=stat.path, snapshot=snapshot)
+    return CheckedRoot(path=stat.path, snapshot=snapshot)
 
 
-def check_line(roots: Iterable[Root], found: Findings) -> None:
+def check_line(roots: Iterable[CheckedRoot], found: Findings) -> None:
     """Checks that the snapshots follow one another: no gaps, and consistent counts and
     watermarks.
     """
@@ -165,13 +165,13 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
             found.info("time-back", text, after.path, cure)
 
 
-def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
+def check_identifiers(roots: Sequence[CheckedRoot], found: Findings) -> None:
     """Checks that each commit of a user exists once, and that they are in order (semantics.md
     §1.3).
     """
     last: dict[str, int] = {}
     published: dict[tuple[str, int, str], int] = {}
-    batch: dict[str, Root] = {}
+    batch: dict[str, CheckedRoot] = {}
     streams: set[str] = set()
     for root in roots:
         one = root.snapshot
@@ -287,7 +287,7 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
     """Checks that consumers can be read, and that the snapshot they read next still exists
     (semantics.md §11).
     """
-    for stat in storage.list_files("consumer", "consumer-"):
+    for stat in consumer_files(storage):
         try:
             following = next_snapshot(storage, stat.path)
         except NotFound:
@@ -310,7 +310,7 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
             )
 
 
-def check_journals(table: Table, roots: Sequence[Root], found: Findings) -> None:
+def check_journals(table: Table, roots: Sequence[CheckedRoot], found: Findings) -> None:
     """Checks that journals can be read, and that the files of a batch that is not yet committed
     exist.
     """

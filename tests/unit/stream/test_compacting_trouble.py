@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.compact import in_stream
 from paimon_stream.compact.rewrite import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream import compacting
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live
 from tests.kits.faults import Fault, FaultyStorage, Moment
 from tests.kits.places import following
-from tests.unit.compact.test_in_stream import changes, expected, keyed, rows, run
+from tests.unit.stream.test_compacting import changes, expected, keyed, rows, run
+
+pytestmark = pytest.mark.lowest
 
 FULL = {"changelog-producer": "full-compaction"}
 
@@ -72,7 +74,7 @@ def test_a_fork_that_ends_removes_no_file_of_its_parent(tmp_path: Path) -> None:
     child = os.fork()
     if not child:
         try:
-            in_stream._close()
+            compacting._close()
         finally:
             os._exit(0)
     os.waitpid(child, 0)

@@ -4,7 +4,7 @@ Invariants: nothing is written. Everything broken becomes a finding with a stabl
 exception; only a failing storage raises. Snapshots that expire or are rolled back meanwhile are
 skipped. Every manifest is read once (the newest snapshot's once more), every folder is listed once,
 and data files are opened only for the sample. Memory: a few dozen bytes per manifest entry, none
-for their texts. The modules `verify_…` have the checks of their parts.
+for their texts. The other modules of this folder have the checks of their parts.
 """
 
 from collections import Counter
@@ -20,17 +20,6 @@ from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind
-from paimon_stream.maintenance import verify_history
-from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.verify_files import NONE, Inventory, Longs, Replayed, follow, replay
-from paimon_stream.maintenance.verify_manifests import Facts, Shelf
-from paimon_stream.maintenance.verify_newest import (
-    check_hash_index,
-    check_index,
-    check_newest,
-    check_statistics,
-)
-from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
@@ -38,6 +27,28 @@ from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import CHANGELOG_FOLDER, manifest_path
 from paimon_stream.table.manifests import expect_manifests
 from paimon_stream.table.table import Table
+from paimon_stream.verify.files import NONE, Inventory, Longs, Replayed, follow, replay
+from paimon_stream.verify.findings import RESTORE, Findings, VerifyReport
+from paimon_stream.verify.history import (
+    CheckedRoot,
+    check_consumers,
+    check_hints,
+    check_identifiers,
+    check_journals,
+    check_line,
+    check_pins,
+    check_schemas,
+    read_numbered,
+    read_roots,
+)
+from paimon_stream.verify.manifests import ManifestFacts, Shelf
+from paimon_stream.verify.newest import (
+    check_hash_index,
+    check_index,
+    check_newest,
+    check_statistics,
+)
+from paimon_stream.verify.sample import check_sample
 
 DEFAULT_SAMPLE: Final = 10
 """The number of data files that are read by default."""
@@ -59,16 +70,14 @@ def verify(
     """
     used, found = table.storage, Findings()
     sample = Arguments(table.location).whole("sample", sample, least=0)
-    roots = verify_history.read_roots(used, found)
-    schema_ids = verify_history.check_schemas(used, found)
-    verify_history.check_line(roots, found)
-    verify_history.check_pins(used, found)
-    verify_history.check_identifiers(roots, found)
-    verify_history.check_hints(used, found)
-    verify_history.check_consumers(
-        used, [root.snapshot.id for root in roots if not root.is_tag], found
-    )
-    verify_history.check_journals(table, roots, found)
+    roots = read_roots(used, found)
+    schema_ids = check_schemas(used, found)
+    check_line(roots, found)
+    check_pins(used, found)
+    check_identifiers(roots, found)
+    check_hints(used, found)
+    check_consumers(used, [root.snapshot.id for root in roots if not root.is_tag], found)
+    check_journals(table, roots, found)
     inventory = Inventory(used)
     found.checked["files"] = inventory.take(table.layout, progress)
     rng = (runtime or system()).rng
@@ -99,7 +108,7 @@ class _HistoryCheck:
 
     shelf: Shelf
     reported: set[int] = field(default_factory=set)
-    facts: list[Facts] | None = None  # of the last snapshot; None if they are unknown
+    facts: list[ManifestFacts] | None = None  # of the last snapshot; None if they are unknown
     tagged: frozenset[str] = frozenset()  # nonces
     index: str | None = None  # the newest snapshot's index manifest
 
@@ -107,7 +116,7 @@ class _HistoryCheck:
     def found(self) -> Findings:
         return self.shelf.found
 
-    def check(self, roots: Sequence[verify_history.Root], progress: Progress) -> Longs | None:
+    def check(self, roots: Sequence[CheckedRoot], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are
         unknown.
         """
@@ -141,7 +150,7 @@ class _HistoryCheck:
         """Checks that what long-lived changelogs need exists: their changes, which may be the files
         of their delta.
         """
-        for root in verify_history.read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
+        for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
             one = root.snapshot
             if one.changelog_manifest_list is None:
                 delta = manifest_path(one.delta_manifest_list)
@@ -157,7 +166,7 @@ class _HistoryCheck:
                 root = replace(root, snapshot=one)
             self._while_there(root, partial(self._check_changelog, root))
 
-    def _while_there(self, root: verify_history.Root, check: Callable[[], _T]) -> _T | None:
+    def _while_there(self, root: CheckedRoot, check: Callable[[], _T]) -> _T | None:
         """What a check returns. If the root has expired meanwhile, that is None, and nothing was
         found.
         """
@@ -173,7 +182,7 @@ class _HistoryCheck:
         outer.absorb(own)
         return result
 
-    def _root(self, root: verify_history.Root, state: _State | None) -> _State | None:
+    def _root(self, root: CheckedRoot, state: _State | None) -> _State | None:
         snapshot = root.snapshot
         if snapshot.schema_id not in self.shelf.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
@@ -207,7 +216,7 @@ class _HistoryCheck:
         return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
 
     def _list(
-        self, root: verify_history.Root, name: str, size: int | None
+        self, root: CheckedRoot, name: str, size: int | None
     ) -> tuple[ManifestFileMeta, ...] | None:
         """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
@@ -229,8 +238,8 @@ class _HistoryCheck:
         return metas
 
     def _facts(
-        self, metas: Sequence[ManifestFileMeta], root: verify_history.Root
-    ) -> list[Facts] | None:
+        self, metas: Sequence[ManifestFileMeta], root: CheckedRoot
+    ) -> list[ManifestFacts] | None:
         """The facts of all manifests; None if one of them cannot be read."""
         found = [self.shelf.get(meta) for meta in metas]
         for meta, one in zip(metas, found, strict=True):
@@ -240,7 +249,7 @@ class _HistoryCheck:
         return whole if len(whole) == len(found) else None
 
     def _check_counts(
-        self, root: verify_history.Root, base: Sequence[Facts], delta: Sequence[Facts]
+        self, root: CheckedRoot, base: Sequence[ManifestFacts], delta: Sequence[ManifestFacts]
     ) -> None:
         snapshot = root.snapshot
         came = sum(one.net_rows for one in delta)
@@ -255,7 +264,7 @@ class _HistoryCheck:
                 text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
                 self.found.error(f"{what}-record-count", text, root.path, cure)
 
-    def _check_changelog(self, root: verify_history.Root) -> None:
+    def _check_changelog(self, root: CheckedRoot) -> None:
         name, said = root.snapshot.changelog_manifest_list, root.snapshot.changelog_record_count
         tagged = root.snapshot.nonce in self.tagged
         if (
@@ -283,7 +292,7 @@ class _HistoryCheck:
         )
 
     def _check_merge(
-        self, root: verify_history.Root, state: _State | None, base: Sequence[Facts]
+        self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestFacts]
     ) -> None:
         """Checks that merging manifests changed no live file."""
         if state is None:
@@ -300,7 +309,7 @@ class _HistoryCheck:
             self.found.error("merge-changed-files", text, root.path, cure)
 
     def _check_replay(
-        self, root: verify_history.Root, after: Replayed, metas: Sequence[ManifestFileMeta]
+        self, root: CheckedRoot, after: Replayed, metas: Sequence[ManifestFileMeta]
     ) -> None:
         roll_back = "Roll the table back to the snapshot before"
         twice = f"is added twice as of {root.name}: its rows exist twice."
@@ -316,7 +325,7 @@ class _HistoryCheck:
             for name in names[:_SHOWN]:
                 self.found.error(code, f"File {name} {what}", root.path, cure)
 
-    def _check_live(self, root: verify_history.Root, live: Longs) -> None:
+    def _check_live(self, root: CheckedRoot, live: Longs) -> None:
         suspects = self.shelf.suspects
         if not suspects:
             return
@@ -330,7 +339,7 @@ class _HistoryCheck:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
                 root.broken(self.found, "file-size", text, one.path, RESTORE)
 
-    def _check_bucket_counts(self, root: verify_history.Root, facts: Sequence[Facts]) -> None:
+    def _check_bucket_counts(self, root: CheckedRoot, facts: Sequence[ManifestFacts]) -> None:
         totals: Counter[tuple[bytes, int]] = Counter()
         for one in facts:
             totals.update(one.totals)
@@ -349,7 +358,7 @@ class _HistoryCheck:
                 )
                 self.found.error("bucket-counts-differ", text, root.path, cure)
 
-    def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
+    def _check_sequences(self, facts: Sequence[ManifestFacts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other
         (semantics.md R6.2).
         """

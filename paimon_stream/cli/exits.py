@@ -1,0 +1,97 @@
+"""How a command ends: the exit codes, which are public, and the end of the process by Ctrl-C. This
+module imports neither click nor rich.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from paimon_stream import errors
+from paimon_stream.runtime import system
+
+OK: Final = 0
+FINDINGS: Final = 1
+USAGE: Final = 2
+MISSING: Final = 3
+BROKEN: Final = 4
+DRY_RUN: Final = 5
+DEFECT: Final = 70
+INTERRUPTED: Final = 130
+
+MEANING: Final = {
+    OK: "Done. Verify found no error; doctor: every stream can restart.",
+    FINDINGS: "Findings (verify, doctor), or the table or an option forbids it.",
+    USAGE: "The command line is wrong, or the extra `cli` is not installed.",
+    MISSING: "There is no such table, database, snapshot or tag.",
+    BROKEN: "Files could not be read, written or understood, or a commit failed.",
+    DRY_RUN: "There is something to change. Nothing was changed without `--yes`.",
+    DEFECT: "A defect of this program. `--debug` shows where.",
+    INTERRUPTED: "Interrupted by Ctrl-C.",
+}
+
+
+_ASKED_FOR: Final = frozenset({"table", "snapshot", "tag", "database"})
+"""What a command line names. Of an error that says that something else is missing, a file is gone.
+"""
+_BROKEN_ERRORS: Final = (
+    errors.FormatError,
+    errors.StorageError,
+    errors.CommitUnknown,
+    errors.CommitContended,
+    errors.WriteInterrupted,
+)
+
+
+def code_of(error: errors.PaimonStreamError) -> int:
+    """The exit code of a command that ended with this error."""
+    if isinstance(error, errors.NotFound):
+        is_asked_for = not _ASKED_FOR.isdisjoint(error.context)
+        return MISSING if is_asked_for else BROKEN
+    return BROKEN if isinstance(error, _BROKEN_ERRORS) else FINDINGS
+
+
+_GRACE_SECONDS: Final = 2
+_SHOW_CURSOR: Final = "\x1b[?25h"
+_handled = threading.Event()
+before_late_end: Final[list[Callable[[], object]]] = []
+"""What gives a terminal back that a command has taken, if the command does not end by itself."""
+
+
+def watch_ctrl_c() -> None:
+    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
+    by itself. That does no more harm than a kill. Must be called in the main thread.
+
+    A thread of its own ends the process, because the main thread may be unable to. Python runs a
+    signal's handler only when a library returns to it. A pool of threads is left only when each of
+    them has its answer. And a request to a store that accepts connections and never answers returns
+    after many seconds.
+    """
+    reads, writes = socket.socketpair()
+    writes.setblocking(False)
+    signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_end_late, args=(reads, writes), daemon=True).start()
+
+
+def ctrl_c_is_handled() -> None:
+    """The command has noticed Ctrl-C, and has said so."""
+    _handled.set()
+
+
+def _end_late(reads: socket.socket, _open: socket.socket) -> None:
+    """Ends the process after Ctrl-C. `reads` gets the numbers of signals. `_open` is the end to
+    which Python writes them: it stays open as long as this runs.
+    """
+    while reads.recv(1) != bytes([signal.SIGINT]):
+        continue
+    system().clock.sleep(_GRACE_SECONDS)
+    if not _handled.is_set():
+        for give_back in before_late_end:
+            give_back()
+        cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{cursor}paimon-stream: interrupted while it waited for an answer.\n")
+        sys.stderr.flush()
+    os._exit(INTERRUPTED)

@@ -1,0 +1,184 @@
+"""The folder of a partition, `dt=19782/region=x` (format.md §1.4). Other engines find the files of a
+partition by this text alone, so it must equal theirs, even Java's text for a float.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import numpy as np
+
+from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.types import DataType, TypeRoot
+
+_ESCAPED: Final = {
+    code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))
+}
+
+_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
+
+_JAVA_WHITESPACE: Final = frozenset(
+    map(
+        chr,
+        (
+            *range(0x09, 0x0E),
+            *range(0x1C, 0x21),
+            0x1680,
+            *range(0x2000, 0x2007),
+            *range(0x2008, 0x200B),
+        ),
+    )
+) | frozenset("\u2028\u2029\u205f\u3000")
+
+_WIDE: Final = Context(prec=100)
+
+_NULL: Final = "__DEFAULT_PARTITION__"
+
+
+def escape(text: str) -> str:
+    """The text as a part of a path: characters that have a meaning in file systems or URIs become
+    `%XX`.
+    """
+    return text.translate(_ESCAPED)
+
+
+def unescape(text: str) -> str:
+    """The text before `escape` changed it."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def partition_path(
+    keys: Sequence[str],
+    types: Sequence[DataType],
+    values: Sequence[Any],
+    default: str = _NULL,
+    legacy: bool = True,
+) -> str:
+    """The folder of a partition, relative to the table, without a slash at its end; empty without
+    keys. `values` are in the internal form of `format/binary_row.py`; NULL, empty and blank ones
+    become `default`. `legacy` is `partition.legacy-name`. Raises `UnsupportedFeature` for nested
+    types, BINARY, and without `legacy` for TIMESTAMP WITH LOCAL TIME ZONE, which Java writes in the
+    zone of its machine.
+    """
+    parts = []
+    for key, type_, value in zip(keys, types, values, strict=True):
+        check_partition_key(key, type_, legacy)
+        text = "" if value is None else value_text(type_, value, legacy)
+        parts.append(f"{escape(key)}={escape(default if is_blank(text) else text)}")
+    return "/".join(parts)
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text is empty or only white space by Java's rules. Such text shares the folder of
+    NULL.
+    """
+    return all(char in _JAVA_WHITESPACE for char in text)
+
+
+def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
+    """Raises `UnsupportedFeature` for a type whose folder other engines would not find; see
+    `partition_path`.
+    """
+    if type_.is_nested or type_.is_binary:
+        why = "Paimon has no folder name for it"
+    elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
+        why = "with partition.legacy-name = false its folder name depends on the time zone of each machine"
+    else:
+        return
+    text = f"Partition key {key!r} of {table or 'the table'} is {type_}: {why}. Partition by a column of another type."
+    raise UnsupportedFeature(text, table=table, column=key, type=str(type_))
+
+
+def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
+    """The text of a partition value in internal form. With `legacy` it is the one of Java's
+    `toString`.
+    """
+    match type_.root:
+        case TypeRoot.BOOLEAN:
+            return "true" if value else "false"
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return _java_float(value, single=type_.root is TypeRoot.FLOAT)
+        case TypeRoot.DECIMAL:
+            unscaled = int(value.scaleb(type_.scale, _WIDE))
+            return f"{Decimal(unscaled).scaleb(-type_.scale, _WIDE):f}"
+        case TypeRoot.DATE if not legacy:
+            return _date(value)
+        case TypeRoot.TIME if not legacy:
+            seconds, millis = divmod(value, 1000)
+            if type_.precision == 0:
+                return _clock(seconds)
+            # Trailing zeros are cut, but at least one digit is kept.
+            return f"{_clock(seconds)}.{f'{millis:03d}'.rstrip('0')[: type_.precision] or '0'}"
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
+        case _:
+            return str(value)
+
+
+def _java_float(value: float, single: bool) -> str:
+    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the
+    same number, with at least one digit after the point. Below 0.001 and from ten million on, the
+    text has an exponent.
+    """
+    if math.isnan(value):
+        return "NaN"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    if math.isinf(value):
+        return f"{sign}Infinity"
+    if value == 0:
+        return f"{sign}0.0"
+    number = np.float32(value) if single else np.float64(value)
+    digits, _, exponent_text = np.format_float_scientific(
+        abs(number), unique=True, trim="-"
+    ).partition("e")
+    if len(digits) == 1:
+        # Java takes the closest number with two digits; among the smallest numbers that differs.
+        digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")
+    digits, exponent = digits.replace(".", "").rstrip("0") or "0", int(exponent_text)
+    if not -3 <= exponent < 7:
+        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return f"{sign}{whole}.{fraction or '0'}"
+
+
+def _date(days: int) -> str:
+    """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000
+    on.
+    """
+    text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    year = int(text)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month}-{day}"
+
+
+def _clock(seconds: int) -> str:
+    """The time of the day at this second since 1970."""
+    return str(np.datetime64(seconds, "s"))[-8:]
+
+
+def _split_timestamp(nanos: int) -> tuple[str, str, str]:
+    """The date, the time of day, and nine digits of fraction."""
+    seconds, fraction = divmod(nanos, 10**9)
+    return _date(seconds // 86_400), _clock(seconds), f"{fraction:09d}"
+
+
+def _local_date_time(nanos: int) -> str:
+    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits
+    of fraction.
+    """
+    date, clock, fraction = _split_timestamp(nanos)
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    if fraction:
+        return f"{date}T{clock}.{fraction}"
+    return f"{date}T{clock.removesuffix(':00')}"
+
+
+def _sql_timestamp(nanos: int, precision: int) -> str:
+    date, clock, fraction = _split_timestamp(nanos)
+    digits = fraction.rstrip("0").ljust(precision, "0")
+    return f"{date} {clock}" + (f".{digits}" if digits else "")

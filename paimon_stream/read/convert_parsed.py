@@ -1,0 +1,141 @@
+"""Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
+that does not parse, and so does this. Java also takes a few spellings that are refused here, such
+as 1.5d or 0x1p3 for a DOUBLE, and 2024 for a DATE. NULL stays NULL.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.format.arrow_types import PER_SECOND
+from paimon_stream.format.types import DataType, TypeRoot, arrow_type
+from paimon_stream.read.convert_decimals import to_decimal
+
+_TRUE: Final = ("t", "true", "y", "yes", "1")
+_FALSE: Final = ("f", "false", "n", "no", "0")
+_DIGITS: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_INTEGER: Final = rf"\A[+-]?{_DIGITS}\z"
+_DECIMAL: Final = rf"\A[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,2}})?\z"
+_FLOAT: Final = rf"\A *(?:[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,3}})?|NaN|[+-]?Infinity) *\z"
+_DAY: Final = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
+_CLOCK: Final = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})"
+_DATE: Final = rf"\A *{_DAY}(?: .*)?\z"
+_MOMENT: Final = rf"\A{_DAY}(?: {_CLOCK}(?:\.(?P<fraction>[0-9]{{1,9}}))?)?\z"
+_WIDE: Final = pa.decimal256(76, 38)
+
+
+class NotParsed(Exception):
+    """Text does not parse. `count` is the least number of values concerned."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
+def parsed(array: pa.Array, target: DataType) -> pa.Array:
+    """The values of text in `target`'s Arrow type. Raises `NotParsed`, and `OverflowError` for
+    moments that this type cannot hold.
+    """
+    parse, wanted = PARSERS[target.root], arrow_type(target)
+    try:
+        return parse(array, target).cast(wanted)
+    except pa.ArrowInvalid:  # a number that is too large, or the 30th of February
+        raise NotParsed(1) from None
+
+
+def _checked(array: pa.Array, pattern: str) -> pa.Array:
+    """The array, if each of its values matches. Raises `NotParsed`."""
+    _refuse(pc.invert(pc.match_substring_regex(array, pattern)))
+    return array
+
+
+def _refuse(wrong: pa.Array) -> None:
+    count = pc.sum(wrong).as_py()
+    if count:
+        raise NotParsed(count)
+
+
+def _integer(array: pa.Array, target: DataType) -> pa.Array:
+    """Digits after the point are cut off."""
+    whole = pc.replace_substring_regex(_checked(array, _INTEGER), r"\A\+|\..*\z", "")
+    return pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole).cast(pa.int64())
+
+
+def _float(array: pa.Array, target: DataType) -> pa.Array:
+    return _unsigned(pc.utf8_trim(_checked(array, _FLOAT), " ")).cast(arrow_type(target))
+
+
+def _decimal(array: pa.Array, target: DataType) -> pa.Array:
+    return to_decimal(_unsigned(_checked(array, _DECIMAL)).cast(_WIDE), arrow_type(target))
+
+
+def _unsigned(array: pa.Array) -> pa.Array:
+    """Without a plus at the beginning, which Arrow does not take."""
+    return pc.replace_substring_regex(array, r"\A\+", "")
+
+
+def _boolean(array: pa.Array, target: DataType) -> pa.Array:
+    lowered = pc.utf8_lower(array)
+    is_true = pc.is_in(lowered, pa.array(_TRUE))
+    known = pc.or_(is_true, pc.is_in(lowered, pa.array(_FALSE)))
+    _refuse(pc.and_(pc.invert(known), array.is_valid()))
+    return pc.if_else(array.is_valid(), is_true, pa.scalar(None, pa.bool_()))
+
+
+def _date(array: pa.Array, target: DataType) -> pa.Array:
+    return _day(pc.extract_regex(_checked(array, _DATE), _DATE)).cast(pa.date32())
+
+
+def _moment(array: pa.Array, target: DataType) -> pa.Array:
+    """Digits beyond the precision are cut off. Raises `OverflowError` beyond Arrow's
+    nanoseconds.
+    """
+    parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
+    clock = [_two_digits(parts, name) for name in ("hour", "minute", "second")]
+    seconds = pc.binary_join_element_wise(
+        _day(parts), pc.binary_join_element_wise(*clock, ":"), " "
+    )
+    whole = seconds.cast(pa.timestamp("s"))
+    if not target.precision:
+        return whole
+    fraction = pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, target.precision)
+    fraction = pc.utf8_rpad(fraction, width=_unit_digits(target), padding="0").cast(pa.int64())
+    wanted = arrow_type(target)
+    try:  # Arrow is not asked to parse nanoseconds: its version 19 lets them wrap around
+        return pc.add_checked(whole.cast(wanted).view(pa.int64()), fraction).view(wanted)
+    except pa.ArrowInvalid:
+        raise OverflowError("nanoseconds end in 2262") from None
+
+
+def _unit_digits(target: DataType) -> int:
+    return len(str(PER_SECOND[arrow_type(target).unit])) - 1
+
+
+def _day(parts: pa.Array) -> pa.Array:
+    names = ("month", "day")
+    return pc.binary_join_element_wise(
+        pc.struct_field(parts, "year"), *(_two_digits(parts, name) for name in names), "-"
+    )
+
+
+def _two_digits(parts: pa.Array, name: str) -> pa.Array:
+    return pc.utf8_lpad(pc.struct_field(parts, name), width=2, padding="0")
+
+
+PARSERS: Final[Mapping[TypeRoot, Callable[[pa.Array, DataType], pa.Array]]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT), _integer
+        ),
+        TypeRoot.FLOAT: _float,
+        TypeRoot.DOUBLE: _float,
+        TypeRoot.DECIMAL: _decimal,
+        TypeRoot.BOOLEAN: _boolean,
+        TypeRoot.DATE: _date,
+        TypeRoot.TIMESTAMP: _moment,
+    }
+)
+"""What parses text, by the kind of the values."""

@@ -1,0 +1,98 @@
+"""Compacts on the executors of Spark: each unit is a job with one task."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from paimon_stream.compact.remote import UnitTask
+from paimon_stream.compact.units import Unit
+from paimon_stream.errors import WriteInterrupted
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.runtime import system
+from paimon_stream.spark.map_arrow import map_arrow
+from paimon_stream.spark.tasks import ANSWER, WriteTask
+from paimon_stream.spark.write_job import answers_of, is_local, task_attempts
+from paimon_stream.table.table import Table
+from paimon_stream.write.task import TaskResult
+
+_LEAST_UNITS: Final = 3
+_LEAST_BYTES: Final = 256 * 2**20
+_LEAST_BYTES_OF_UNIT: Final = 32 * 2**20
+_AT_ONCE_IF_SPARK_GROWS: Final = 32
+_GROWS: Final = "spark.dynamicAllocation.enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactTask(WriteTask):
+    """Carries out a unit in Python beside an executor."""
+
+    unit: UnitTask
+
+    def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
+        """Spark's one row says nothing, and is read only because Spark wants it."""
+        for _ in batches:
+            pass
+        return TaskResult(messages=(self.unit(),))
+
+
+class SparkExecutors:
+    """The executors of a session, which compact: an `Elsewhere`. Each unit is a Spark job with one
+    task. So the driver publishes the units that are done, whatever the others do, and Spark tries
+    each one again by itself. Only `at_once` units are in Spark's queue at a time. A stream in the
+    same session therefore waits for one unit at most.
+    """
+
+    def __init__(self, session: SparkSession, table: Table) -> None:
+        self._session = session
+        self._table = table
+        self._context = session.sparkContext
+        self._group = f"paimon-stream-compact-{system().ids.uuid()}"
+
+    def at_once(self, units: Sequence[Unit]) -> int:
+        """As many as the executors have cores; 0 in local mode and if it does not pay: the driver
+        is as quick.
+        """
+        return (
+            0
+            if is_local(self._context.master) or not pays([one.size for one in units])
+            else self.cores()
+        )
+
+    def cores(self) -> int:
+        """How many tasks run at once. Spark adds executors by need only if it sees more tasks than
+        cores.
+        """
+        grows = self._context.getConf().get(_GROWS, "false") == "true"
+        return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
+
+    def run(self, task: UnitTask) -> CommitMessage:
+        """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
+        self._context.setJobGroup(
+            self._group, f"Compacts {self._table.location}", interruptOnCancel=True
+        )
+        work = CompactTask(spec=task.spec, unit=task, attempts=task_attempts(self._session))
+        frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
+        try:
+            return answers_of(frame, self._table).messages[0]
+        except PySparkException as failed:
+            what = "Spark gave up the task that rewrote it, and nothing of it was published."
+            cure = "If an executor ran out of memory, give it more (spark.executor.memoryOverhead)."
+            text = f"{what} {cure} Spark says: {str(failed).strip()[:500]}"
+            raise WriteInterrupted(text, table=self._table.location) from failed
+
+    def cancel(self) -> None:
+        """See `Elsewhere`."""
+        self._context.cancelJobGroup(self._group)
+
+
+def pays(sizes: Sequence[int]) -> bool:
+    """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB
+    does.
+    """
+    return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(
+        _LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT
+    )

@@ -1,0 +1,17 @@
+"""Keeps a writer's last snapshot from expiring, if its options ask for that: as a consumer that has
+not read it yet, which every engine honours.
+"""
+
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.options import PROTECT_LAST_SNAPSHOT
+from paimon_stream.table.consumers import write_consumer
+from paimon_stream.table.layout import escape_user
+from paimon_stream.table.table import Table
+
+
+def protect_last_snapshot(table: Table, snapshot: Snapshot) -> None:
+    """Has the writer's consumer stand at the snapshot that it has just published, if the option
+    `paimon-stream.protect-last-snapshot` says so. Raises `StorageError`.
+    """
+    if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
+        write_consumer(table.storage, escape_user(snapshot.commit_user), snapshot.id)

@@ -1,0 +1,64 @@
+"""Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next
+(semantics.md §11). No engine expires the snapshots from the smallest `nextSnapshot` on, unless
+`consumer.changelog-only` is set. A stream can keep its own last snapshot this way
+(`paimon-stream.protect-last-snapshot` = `consumer`).
+"""
+
+import json
+import logging
+from typing import Final
+
+from paimon_stream.errors import (
+    CorruptMetadata,
+    NotFound,
+)
+from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
+from paimon_stream.storage.base import FileStat, Storage
+
+_LOG = logging.getLogger(__name__)
+_FOLDER: Final = "consumer"
+_PREFIX: Final = "consumer-"
+
+
+def consumer_path(name: str) -> str:
+    """The file of the consumer with that name."""
+    return f"{_FOLDER}/{_PREFIX}{name}"
+
+
+def consumer_files(storage: Storage) -> list[FileStat]:
+    """The files of all consumers. Raises `StorageError`."""
+    return storage.list_files(_FOLDER, _PREFIX)
+
+
+def consumers(storage: Storage) -> dict[str, int]:
+    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose
+    file cannot be understood counts as reading snapshot 0, so that nothing it may need expires.
+    Raises `StorageError`.
+    """
+    found: dict[str, int] = {}
+    for stat in consumer_files(storage):
+        name = stat.name[len(_PREFIX) :]
+        try:
+            found[name] = next_snapshot(storage, stat.path)
+        except NotFound:
+            continue  # removed since it was listed
+        except CorruptMetadata:
+            found[name] = 0
+            text = "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed."
+            _LOG.warning(text, storage.location, stat.path)
+    return found
+
+
+def next_snapshot(storage: Storage, path: str) -> int:
+    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`,
+    `StorageError`.
+    """
+    data = storage.read(path, MOST_JSON)
+    with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
+        return integer(parse_json(data)["nextSnapshot"])
+
+
+def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
+    """Records what the consumer reads next. Raises `StorageError`."""
+    content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
+    storage.write(consumer_path(name), content.encode())

@@ -1,0 +1,223 @@
+"""The folders of a partition by FLOAT or DOUBLE. Its name is Java's text of the value, and before
+version 19 Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one value
+may have several folders. `SpelledStorage` shows all of them as the one that `Layout` names: what
+reads, lists or deletes there finds the files of each, and what writes uses a folder that is there.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+
+from paimon_stream.errors import NotFound, PaimonStreamError
+from paimon_stream.format.names import is_partition_folder
+from paimon_stream.format.partition_path import escape, unescape, value_text
+from paimon_stream.format.types import DataType, TypeRoot
+from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.branch import (
+    BY_PATH,
+    StorageView,
+    branch_of,
+    branch_storage,
+    whole_of,
+)
+from paimon_stream.storage.uri import split_root
+from paimon_stream.table.layout import Layout
+
+_NUMBER: Final = re.compile(r"-?[0-9]+\.[0-9]+(E-?[0-9]+)?")
+_FIRST_FOUND: Final = {"read", "open_input"}
+_WRITES: Final = {"write", "write_hint", "put_if_absent", "open_output"}
+
+T = TypeVar("T")
+Places = dict[str, list[str]]
+"""The folders of each partition folder, as far as they were asked for."""
+
+
+def with_spellings(storage: Storage, layout: Layout) -> Storage:
+    """The storage of a table or of one of its branches. Where a partition key is FLOAT or DOUBLE,
+    it shows all folders of a value as one.
+    """
+    if not any(one.is_float for one in layout.partition_types):
+        return storage
+    whole = whole_of(storage)
+    keys = tuple(zip(layout.partition_keys, layout.partition_types, strict=True))
+    view = cast(Storage, SpelledStorage(whole, layout.directory, keys))
+    return view if whole is storage else branch_storage(view, branch_of(storage))
+
+
+def without_spellings(storage: Storage) -> Storage:
+    """The storage that shows each folder under its own name."""
+    whole = whole_of(storage)
+    if not isinstance(whole, SpelledStorage):
+        return storage
+    return whole.base if whole is storage else branch_storage(whole.base, branch_of(storage))
+
+
+class SpelledStorage(StorageView):
+    """Callers see it as a `Storage` (`with_spellings`). `directory` is where partitions are, and
+    `keys` are their columns. A path that leads to no such partition costs nothing more. A file that
+    is not where `Layout` says, and each new file, costs a listing for each FLOAT or DOUBLE above
+    it.
+    """
+
+    __slots__ = ("directory", "keys")
+
+    def __init__(
+        self, base: Storage, directory: str, keys: tuple[tuple[str, DataType], ...]
+    ) -> None:
+        self.base, self.directory, self.keys = base, directory, keys
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpelledStorage, (self.base, self.directory, self.keys)
+
+    def __getattr__(self, name: str) -> Any:
+        of_whole = getattr(self.base, name)
+        if name in _FIRST_FOUND:
+            return partial(self._first_found, of_whole)
+        if name in _WRITES:
+            return partial(self._written, of_whole)
+        if name in BY_PATH or name in ("write_all", "delete_all"):
+            raise AttributeError(name)  # each of the others is below
+        return of_whole
+
+    def _written(self, write: Callable[..., T], path: str, *others: Any) -> T:
+        return write(self._places(path)[0], *others)
+
+    def _first_found(self, find: Callable[..., T], path: str, *others: Any) -> T:
+        """What `find` returns for one of the folders; they share no file."""
+        try:
+            return find(path, *others)
+        except NotFound:
+            for place in self._places(path):
+                if place == path:
+                    continue
+                try:
+                    return find(place, *others)
+                except NotFound:
+                    continue
+            raise
+
+    def stat(self, path: str) -> FileStat:
+        """That of the file, under the path that is asked for. Raises `NotFound`."""
+        return replace(self._first_found(self.base.stat, path), path=path)
+
+    def exists(self, path: str) -> bool:
+        """Whether one of the folders has the file."""
+        return self.base.exists(path) or any(map(self.base.exists, self._places(path)))
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path is a link in one of the folders."""
+        return any(map(self.base.is_link, self._places(path)))
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        """The files of all folders, as if they were in this one."""
+        found = [
+            replace(one, path=folder + one.path.removeprefix(place))
+            for place in self._places(folder)
+            for one in self.base.list_files(place, prefix)
+        ]
+        return sorted(found, key=lambda one: one.path)
+
+    def list_names(self, folder: str, prefix: str = "") -> list[str]:
+        """The names of the files of all folders."""
+        return sorted(
+            name for place in self._places(folder) for name in self.base.list_names(place, prefix)
+        )
+
+    def list_folders(self, folder: str) -> list[str]:
+        """The folders in all folders; those of one value count as one."""
+        below = f"{folder}/" if folder else ""
+        return sorted(
+            {
+                self._shown(below + name)[len(below) :]
+                for place in self._places(folder)
+                for name in self.base.list_folders(place)
+            }
+        )
+
+    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
+        """The files below all folders, under the paths that `Layout` gives them."""
+        for place in self._places(folder):
+            for page in self.base.list_below(place):
+                yield [replace(one, path=self._shown(one.path)) for one in page]
+
+    def delete(self, path: str) -> None:
+        """Deletes the file, or the empty folder, in each of the folders."""
+        for place in self._places(path):
+            self.base.delete(place)
+
+    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        """Does so for each path. The errors have the paths that are asked for."""
+        known = Places()
+        shown = {place: path for path in paths for place in self._places(path, known)}
+        return {shown[place]: why for place, why in self.base.delete_all(list(shown)).items()}
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Writes each file into a folder that is there."""
+        known = Places()
+        self.base.write_all([(self._places(path, known)[0], data) for path, data in files])
+
+    def _split(self, path: str) -> tuple[str, list[str], str]:
+        """What is before the partition, its folders, and what is below them."""
+        root, inner = split_root(path)
+        start = f"{self.directory}/" if self.directory else ""
+        if not inner.startswith(start):
+            return path, [], ""
+        parts, folders = inner[len(start) :].split("/"), list[str]()
+        for (key, _), part in zip(self.keys, parts, strict=False):
+            if not is_partition_folder(part, key):
+                break
+            folders.append(part)
+        return root + start, folders, "/".join(parts[len(folders) :])
+
+    def _places(self, path: str, known: Places | None = None) -> list[str]:
+        """The path in each of the folders of its partition, those that `Layout` names first. If
+        there is none, where `Layout` says.
+        """
+        start, folders, rest = self._split(path)
+        known = Places() if known is None else known
+        found = [start]
+        for level, (name, (_, type_)) in enumerate(zip(folders, self.keys, strict=False)):
+            above = "/".join(folders[: level + 1])
+            if start + above not in known:
+                known[start + above] = [
+                    f"{place}{spelled}/"
+                    for place in found
+                    for spelled in self._spellings(place, level, name, type_)
+                ]
+            found = known[start + above]
+        return [f"{place}{rest}" if rest else place.removesuffix("/") for place in found]
+
+    def _spellings(self, place: str, level: int, name: str, type_: DataType) -> list[str]:
+        if not type_.is_float or self._number(level, name) is None:
+            return [name]
+        names = self.base.list_folders(place.removesuffix("/"))
+        same = [one for one in names if self._canonical(level, one) == name]
+        return sorted(same, key=lambda one: (one != name, one)) or [name]
+
+    def _shown(self, path: str) -> str:
+        """The path with the names that `Layout` gives to partitions."""
+        start, folders, rest = self._split(path)
+        names = [self._canonical(level, one) for level, one in enumerate(folders)]
+        return start + "/".join([*names, rest] if rest else names)
+
+    def _canonical(self, level: int, name: str) -> str:
+        key, type_ = self.keys[level]
+        number = self._number(level, name) if type_.is_float else None
+        return name if number is None else f"{escape(key)}={escape(value_text(type_, number))}"
+
+    def _number(self, level: int, name: str) -> float | None:
+        """The value of such a partition by its folder's name; None if it is no number."""
+        key, type_ = self.keys[level]
+        text = unescape(name.removeprefix(f"{escape(key)}="))
+        if not is_partition_folder(name, key) or not _NUMBER.fullmatch(text):
+            return None
+        number = float(text)
+        if type_.root is TypeRoot.FLOAT:
+            with np.errstate(over="ignore"):
+                number = float(np.float32(number))
+        return number if math.isfinite(number) else None

@@ -1,0 +1,116 @@
+"""What verification knows of a table's files, as whole columns of numbers: which exist, and which
+are live. Listing every folder costs far less than a request per file; a hash of the path and the
+size are kept. A file that the listing lacks may be younger, so it is requested once more before it
+is reported. Identities are 64-bit hashes, and anything odd is looked up by name: equal hashes can
+cause work, but never a false finding.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import NotFound
+from paimon_stream.reports import Progress
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.read_ahead import pages_of_all
+from paimon_stream.table.layout import INDEX_FOLDER, Layout
+from paimon_stream.table.searched_folders import SearchedFolders
+
+Longs = npt.NDArray[np.int64]
+Signs = npt.NDArray[np.int8]
+NONE: Final = np.empty(0, np.int64)
+"""No identities."""
+
+
+@dataclass(slots=True)
+class Inventory:
+    """The data and index files of a table, as of `take`."""
+
+    storage: Storage
+    _paths: Longs = field(default_factory=lambda: NONE)
+    _sizes: Longs = field(default_factory=lambda: NONE)
+
+    def take(self, layout: Layout, progress: Progress) -> int:
+        """Lists all folders and returns the number of files. Raises `StorageError`."""
+        paths, sizes = array("q"), array("q")
+        searched = SearchedFolders(self.storage, layout)
+        folders = [*(("data", one) for one in searched.buckets()), ("index", INDEX_FOLDER)]
+        listings = (searched.pages(kind, folder) for kind, folder in folders)
+        for number, page in pages_of_all(self.storage, listings):
+            for stat in page:
+                if not stat.name.startswith("."):
+                    paths.append(hash(stat.path))
+                    sizes.append(stat.size)
+            progress("folders", number + 1, len(folders))
+        found = np.frombuffer(paths, dtype=np.int64)
+        order = np.argsort(found)
+        self._paths, self._sizes = found[order], np.frombuffer(sizes, dtype=np.int64)[order]
+        return len(found)
+
+    def differing(self, paths: Longs, sizes: Longs) -> list[int]:
+        """The positions of the files that the listing lacks or has with another size."""
+        if not len(paths) or not len(self._paths):
+            return list(range(len(paths)))
+        at = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
+        good = (self._paths[at] == paths) & (self._sizes[at] == sizes)
+        missed: list[int] = np.flatnonzero(~good).tolist()
+        return missed
+
+    def size_now(self, path: str) -> int | None:
+        """The present size of the file, None if it does not exist. Raises `StorageError`."""
+        try:
+            return self.storage.stat(path).size
+        except NotFound:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The live identities, sorted; those added while live; those deleted while not live."""
+
+    live: Longs
+    twice: Longs
+    dangling: Longs
+
+
+def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
+    """Replays entries in order. Each part has identities, and 1 for ADD or -1 for DELETE."""
+    ids = np.concatenate([NONE, *(one for one, _ in parts)])
+    if not len(ids):
+        return Replayed(live=NONE, twice=NONE, dangling=NONE)
+    signs = np.concatenate([one for _, one in parts])
+    order = np.argsort(ids, kind="stable")
+    ids, signs = ids[order], signs[order]
+    first = np.concatenate([[True], ids[1:] != ids[:-1]])
+    if first.all() and (signs > 0).all():
+        return Replayed(live=ids, twice=NONE, dangling=NONE)
+    running = np.cumsum(signs, dtype=np.int64)
+    starts = np.flatnonzero(first)
+    before = np.concatenate([[0], running[starts[1:] - 1]])
+    running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
+    ends = np.append(starts[1:], len(ids)) - 1
+    live = ids[ends[running[ends] > 0]]
+    return Replayed(
+        live=live, twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0])
+    )
+
+
+def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
+    """Replays entries that come after a state whose live files are known and sorted. Apart from
+    copying these, the cost grows only with the number of entries.
+    """
+    if not delta:
+        return Replayed(live=live, twice=NONE, dangling=NONE)
+    touched = np.unique(np.concatenate([ids for ids, _ in delta]))
+    places = np.searchsorted(live, touched)
+    found = places < len(live)
+    found[found] = live[places[found]] == touched[found]
+    present = touched[found]
+    after = replay([(present, np.ones(len(present), np.int8)), *delta])
+    kept = np.delete(live, places[found]) if len(present) else live
+    joined = np.insert(kept, np.searchsorted(kept, after.live), after.live)
+    return Replayed(live=joined, twice=after.twice, dangling=after.dangling)
