@@ -23,7 +23,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options.option import duration
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.branch import Place, StorageView
+from paimon_stream.storage.branch import PathPlace, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location
 
 _LOG = logging.getLogger(__name__)
@@ -279,8 +279,8 @@ class LockedStorage(StorageView):
     def __reduce__(self) -> tuple[Any, ...]:
         return LockedStorage, (self.base, self.options, self.lock_name)
 
-    def _place(self, path: str) -> Place:
-        return Place(self.base)
+    def _place(self, path: str) -> PathPlace:
+        return PathPlace(self.base)
 
     def put_if_absent(
         self,

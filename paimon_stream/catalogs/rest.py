@@ -21,7 +21,7 @@ from paimon_stream.extras import require
 from paimon_stream.options.store_names import store_option
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage
-from paimon_stream.storage.branch import Place, StorageView
+from paimon_stream.storage.branch import PathPlace, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.together import AT_ONCE
@@ -642,9 +642,9 @@ class RestStorage(StorageView):
 
         return checked if name != "together" else call
 
-    def _place(self, path: str) -> Place:
+    def _place(self, path: str) -> PathPlace:
         self._renew()
-        return Place(self.base)
+        return PathPlace(self.base)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
         """The errors of those files that are not written or deleted here, by path. Each of the

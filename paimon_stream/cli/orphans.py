@@ -17,7 +17,7 @@ from paimon_stream.verify.verifying import DEFAULT_SAMPLE
 from paimon_stream.verify.verifying import verify as verify_table
 
 
-class _Kind(NamedTuple):
+class _FileKind(NamedTuple):
     """The orphans of one kind, and their bytes together."""
 
     name: str
@@ -25,7 +25,7 @@ class _Kind(NamedTuple):
     bytes: int
 
 
-_KINDS: Final[tuple[Column[_Kind], ...]] = (
+_KINDS: Final[tuple[Column[_FileKind], ...]] = (
     Column("kind", lambda kind: kind.name),
     Column("files", lambda kind: kind.files, number=True),
     Column("sizes", lambda kind: kind.bytes, "size", lambda kind: size(kind.bytes), number=True),
@@ -118,7 +118,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
         )
-    kinds = [_Kind(kind, files, report.sizes[kind]) for kind, files in report.files.items()]
+    kinds = [_FileKind(kind, files, report.sizes[kind]) for kind, files in report.files.items()]
     parts: list[Part] = [*report.paths]
     if report.count > len(report.paths):
         parts.append(f"and {report.count - len(report.paths):,} more")

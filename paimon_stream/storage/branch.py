@@ -45,7 +45,7 @@ _LONGEST: Final = 240
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
-class Place(NamedTuple):
+class PathPlace(NamedTuple):
     """Where a file is that a view shows under some path.
 
     Attributes:
@@ -95,12 +95,12 @@ class StorageView:
 
     def _all(self, name: str, items: Sequence[Any]) -> dict[str, PaimonStreamError]:
         """Calls the method of each storage once, with its paths, or pairs of path and content."""
-        groups: dict[str, _Group] = {}
+        groups: dict[str, _PathGroup] = {}
         for item in items:
             path = item if isinstance(item, str) else item[0]
             place = self._place(path)
             path_there = place.path_there(path)
-            group = groups.setdefault(place.here, _Group(place.storage, {}, []))
+            group = groups.setdefault(place.here, _PathGroup(place.storage, {}, []))
             group.paths_here[path_there] = path
             group.items.append(path_there if item is path else (path_there, item[1]))
         failures_of_groups = self.base.together(
@@ -113,7 +113,7 @@ class StorageView:
         return failed
 
 
-class _Group(NamedTuple):
+class _PathGroup(NamedTuple):
     """What one storage is asked for at once.
 
     Attributes:
@@ -127,7 +127,7 @@ class _Group(NamedTuple):
     items: list[Any]
 
 
-def _with_path_here(place: Place, result: Any) -> Any:
+def _with_path_here(place: PathPlace, result: Any) -> Any:
     """The result of a storage's method, with the paths of the view in its `FileStat`s."""
     if isinstance(result, list):
         return [_with_path_here(place, entry) for entry in result]
@@ -160,9 +160,9 @@ class BranchStorage(StorageView):
         """Whether the branch is being made or deleted."""
         return is_noted(self.base, self.branch)
 
-    def _place(self, path: str) -> Place:
+    def _place(self, path: str) -> PathPlace:
         is_own = path.partition("/")[0] in _OWN
-        return Place(self.base, there=self.folder if is_own else "")
+        return PathPlace(self.base, there=self.folder if is_own else "")
 
 
 def branch_storage(table: Storage, branch: str) -> Storage:

@@ -189,7 +189,7 @@ class MemoryStorage(Storage):
         with self._store.lock:
             if name in self._store.folders.get(folder, {}):
                 raise self._exists(path)
-        stream = _Stream()
+        stream = _MemoryStream()
         yield cast("BinaryIO", stream)
         stream.close()
         if self.put_if_absent(path, stream.content) is PutResult.EXISTS:
@@ -228,7 +228,7 @@ class MemoryStorage(Storage):
         )
 
 
-class _Stream(io.BytesIO):
+class _MemoryStream(io.BytesIO):
     """Keeps its content when it is closed, whoever closes it."""
 
     content: bytes = b""

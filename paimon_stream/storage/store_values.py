@@ -40,7 +40,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Setting:
+class _StoreSetting:
     """The value of an option as a source has it.
 
     Attributes:
@@ -65,7 +65,7 @@ class StoreValues:
     """
 
     shown: str
-    _settings: Mapping[str, _Setting]
+    _settings: Mapping[str, _StoreSetting]
     """By the key of their `StoreOption`."""
 
     def text(self, key: str) -> str | None:
@@ -120,7 +120,7 @@ def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
     source_of_login = next(
         (settings for settings in settings_of_sources if _has_login(settings, login_keys)), None
     )
-    first: dict[str, _Setting] = {}
+    first: dict[str, _StoreSetting] = {}
     for settings in settings_of_sources:
         for key, setting in settings.items():
             if key not in login_keys or source_of_login is None or settings is source_of_login:
@@ -128,14 +128,14 @@ def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
     return StoreValues(place.shown, first)
 
 
-def _has_login(settings: Mapping[str, _Setting], login_keys: set[str]) -> bool:
+def _has_login(settings: Mapping[str, _StoreSetting], login_keys: set[str]) -> bool:
     """Whether a source has a part of a login other than the word for its kind."""
     return any(key in settings and settings[key].value != "false" for key in login_keys - _NO_LOGIN)
 
 
-def _read(place: StoreLocation, source: Source) -> dict[str, _Setting]:
+def _read(place: StoreLocation, source: Source) -> dict[str, _StoreSetting]:
     """What a source has, by the key of the option. Of an option's names the first one counts."""
-    settings: dict[str, _Setting] = {}
+    settings: dict[str, _StoreSetting] = {}
     owners = owners_of(place)
     for name, value in source.options.items():
         known = store_option(place.kind, name, owners)
@@ -143,7 +143,7 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Setting]:
             _refuse(place, source, name, value, refusal_of(place.kind, name, owners))
         elif value.strip():
             parsed = _parsed(known, value, name, place)
-            setting = _Setting(parsed, name, source.name, known.rank)
+            setting = _StoreSetting(parsed, name, source.name, known.rank)
             key = known.option.key
             if key not in settings or setting.rank < settings[key].rank:
                 settings[key] = setting

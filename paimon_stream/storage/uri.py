@@ -19,7 +19,7 @@ from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import (
-    Place,
+    PathPlace,
     StorageView,
     branch_of,
     branch_storage,
@@ -219,9 +219,9 @@ class ExternalStorage(StorageView):
         opened = {root: self._storage(root) for root in self.roots}
         return ExternalStorage, (self.base, self.roots, opened)
 
-    def _place(self, path: str) -> Place:
+    def _place(self, path: str) -> PathPlace:
         root, _ = split_root(path)
-        return Place(self._storage(root), here=root)
+        return PathPlace(self._storage(root), here=root)
 
     def _storage(self, root: str) -> Storage:
         if root not in self._opened:

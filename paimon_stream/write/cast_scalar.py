@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class CastTarget:
     """What values are cast to.
 
     Attributes:
@@ -66,9 +66,9 @@ class Target:
     arrow: pa.DataType
     place: Place
 
-    def inside(self, part: str, type_: DataType, arrow: pa.DataType) -> "Target":
+    def inside(self, part: str, type_: DataType, arrow: pa.DataType) -> "CastTarget":
         """The target of a member, an element, a key or a value inside this one."""
-        return Target(type=type_, arrow=arrow, place=self.place.inside(part))
+        return CastTarget(type=type_, arrow=arrow, place=self.place.inside(part))
 
 
 def check_nulls(
@@ -92,7 +92,7 @@ def check_nulls(
         )
 
 
-def cast_scalar(column: pa.Array, target: Target) -> pa.Array:
+def cast_scalar(column: pa.Array, target: CastTarget) -> pa.Array:
     """The column in the Arrow type of a scalar type. A column that has it is not copied.
 
     Args:
@@ -117,7 +117,7 @@ def cast_scalar(column: pa.Array, target: Target) -> pa.Array:
     return column
 
 
-def _check_digits(column: pa.Array, target: Target) -> None:
+def _check_digits(column: pa.Array, target: CastTarget) -> None:
     """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
     step = PER_SECOND[column.type.unit] // 10**target.type.precision
     if step <= 1:
@@ -129,7 +129,7 @@ def _check_digits(column: pa.Array, target: Target) -> None:
         raise _loss(column, target, changed)
 
 
-def _check_text(column: pa.Array, target: Target) -> None:
+def _check_text(column: pa.Array, target: CastTarget) -> None:
     broken = count_not_utf8(column)
     if broken:
         place = target.place
@@ -140,7 +140,7 @@ def _check_text(column: pa.Array, target: Target) -> None:
         )
 
 
-def _check_length(column: pa.Array, target: Target) -> None:
+def _check_length(column: pa.Array, target: CastTarget) -> None:
     """Checks the length: code points of text, bytes of BINARY."""
     type_ = target.type
     most = type_.precision
@@ -158,7 +158,7 @@ def _check_length(column: pa.Array, target: Target) -> None:
         )
 
 
-def _converted(column: pa.Array, target: Target) -> pa.Array:
+def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
     """The column in another Arrow type, if no value changes by that."""
     source = column.type
     arrow = target.arrow
@@ -182,7 +182,7 @@ def _converted(column: pa.Array, target: Target) -> pa.Array:
     )
 
 
-def _time_of_millis(column: pa.Array, target: Target) -> pa.Array:
+def _time_of_millis(column: pa.Array, target: CastTarget) -> pa.Array:
     """The TIME of milliseconds of the day. Spark has no such type, so its rows bring integers."""
     is_outside = pc.or_(pc.less(column, 0), pc.greater_equal(column, _MILLIS_PER_DAY))
     outside = _count(is_outside)
@@ -191,7 +191,7 @@ def _time_of_millis(column: pa.Array, target: Target) -> pa.Array:
     return column.cast(pa.int32()).cast(target.arrow)
 
 
-def _overflow(target: Target, count: int) -> errors.NumericOverflow:
+def _overflow(target: CastTarget, count: int) -> errors.NumericOverflow:
     place = target.place
     return errors.NumericOverflow(
         f"{place} is {target.type}, but the value is out of its range in {place.amount}. "
@@ -200,14 +200,14 @@ def _overflow(target: Target, count: int) -> errors.NumericOverflow:
     )
 
 
-def _cast(column: pa.Array, target: Target) -> pa.Array:
+def _cast(column: pa.Array, target: CastTarget) -> pa.Array:
     try:
         return column.cast(target.arrow)
     except pa.ArrowInvalid:
         raise _loss(column, target, _count_changed(column, target.arrow)) from None
 
 
-def _loss(column: pa.Array, target: Target, count: int) -> errors.IncompatibleSchema:
+def _loss(column: pa.Array, target: CastTarget, count: int) -> errors.IncompatibleSchema:
     return errors.IncompatibleSchema(
         f"{target.place} is {target.type}, but the rows have {column.type} there, and not every value can be stored "
         "without loss. Cast the column first.",

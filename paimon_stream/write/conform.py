@@ -21,7 +21,7 @@ from paimon_stream.errors import IncompatibleSchema, InvalidData, UnsupportedFea
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, TypeRoot, arrow_type
 from paimon_stream.options import MISSING_COLUMNS
-from paimon_stream.write.cast_scalar import Place, Target, cast_scalar, check_nulls
+from paimon_stream.write.cast_scalar import CastTarget, Place, cast_scalar, check_nulls
 from paimon_stream.write.file_stats import file_schema
 
 _WORDS: Final = {
@@ -84,7 +84,7 @@ class ColumnPlan:
         self, column: pa.Array, field: DataField, arrow: pa.DataType, default: pa.Scalar | None
     ) -> pa.Array:
         place = Place(table=self.table, column=field.name)
-        column = _cast_nested(column, Target(type=field.type, arrow=arrow, place=place))
+        column = _cast_nested(column, CastTarget(type=field.type, arrow=arrow, place=place))
         if default is not None and column.null_count:
             column = column.fill_null(default)
         check_nulls(column, field.type, place)
@@ -127,7 +127,7 @@ def _listed(names: Sequence[str]) -> str:
     return "column " + ", ".join(repr(name) for name in names)
 
 
-def _cast_nested(column: pa.Array, target: Target) -> pa.Array:
+def _cast_nested(column: pa.Array, target: CastTarget) -> pa.Array:
     """The column in the Arrow type of the target. Its own NULLs are not checked. Raises what
     `cast_scalar` raises, and `NullInNotNull` for NULLs in keys, elements, values and members of NOT
     NULL types.
@@ -161,14 +161,14 @@ def _is_list(type_: pa.DataType) -> bool:
     )
 
 
-def _cast_inner(column: pa.Array, target: Target) -> pa.Array:
+def _cast_inner(column: pa.Array, target: CastTarget) -> pa.Array:
     """The members, elements, keys or values in the Arrow type of the target; NULLs are checked."""
     cast = _cast_nested(column, target)
     check_nulls(cast, target.type, target.place)
     return cast
 
 
-def _cast_array(column: pa.Array, target: Target) -> pa.Array:
+def _cast_array(column: pa.Array, target: CastTarget) -> pa.Array:
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     offsets, (elements,) = _without_null_rows(column, [column.values])
@@ -176,7 +176,7 @@ def _cast_array(column: pa.Array, target: Target) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, _cast_inner(elements, inner), type=target.arrow)
 
 
-def _cast_map(column: pa.Array, target: Target) -> pa.Array:
+def _cast_map(column: pa.Array, target: CastTarget) -> pa.Array:
     key_type, value_type = target.type.entry
     key = target.inside("key", key_type.with_nullable(False), target.arrow.key_type)
     value = target.inside("value", value_type, target.arrow.item_type)
@@ -214,7 +214,7 @@ def _without_null_rows(
     return pa.array(offsets, mask=mask), elements
 
 
-def _cast_row(column: pa.Array, target: Target) -> pa.Array:
+def _cast_row(column: pa.Array, target: CastTarget) -> pa.Array:
     incoming = [member.name for member in column.type]
     wanted = [member.name for member in target.type.fields]
     if sorted(incoming) != sorted(wanted):
@@ -282,7 +282,7 @@ def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
         literal = literal[1:-1]
     place = Place(table=table, column=field.name)
     context = {"table": table, "column": field.name, "value": field.default_value}
-    target = Target(type=field.type, arrow=arrow_type(field.type), place=place)
+    target = CastTarget(type=field.type, arrow=arrow_type(field.type), place=place)
     if field.type.is_nested:
         raise UnsupportedFeature(
             f"{place} is {field.type} with the default {field.default_value!r}: defaults of nested columns are not "

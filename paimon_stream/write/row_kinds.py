@@ -88,24 +88,26 @@ class Operations:
         Raises:
             InvalidOption: if it cannot.
         """
-        context = {"option": OPERATION_COLUMN.key, "table": table}
         if not schema.primary_keys:
             raise InvalidOption(
                 f"{OPERATION_COLUMN.key} = {self.column!r} needs a primary key, and {table} has none: its rows are "
                 "never replaced. Leave it out.",
-                **context,
+                option=OPERATION_COLUMN.key,
+                table=table,
             )
         if fold(self.column) in map(fold, schema.field_names):
             raise InvalidOption(
                 f"{OPERATION_COLUMN.key} = {self.column!r} is a column of {table}. Set the table's option "
                 "'rowkind.field' for one that is stored.",
-                **context,
+                option=OPERATION_COLUMN.key,
+                table=table,
             )
         if options.is_set(ROWKIND_FIELD):
             raise InvalidOption(
                 f"{OPERATION_COLUMN.key} = {self.column!r} contradicts 'rowkind.field' of {table}, which says where "
                 "the kinds are. Leave it out.",
-                **context,
+                option=OPERATION_COLUMN.key,
+                table=table,
             )
 
     def only(self, count: int, table: str) -> None:

@@ -25,8 +25,6 @@ SAME_FILES = {
 """The folders whose files of one name are told apart by their folder: a command and what it shows, or
 the part of a subject that the folder has.
 """
-FACTS = {"Attempts", "Base", "Elsewhere", "History", "Journal", "Table", "Window"}
-"""Facts of the judgement that are named like what they are about."""
 FINDINGS = {"Finding", "Findings"}
 """What verification reports, and what the judgement has found out."""
 
@@ -38,4 +36,4 @@ def test_files_of_one_name_are_those_that_their_folders_tell_apart() -> None:
 
 def test_classes_of_one_name_are_few_and_known() -> None:
     same = equal_class_names()
-    assert same.keys() <= FACTS | FINDINGS, same
+    assert same.keys() <= FINDINGS, same
