@@ -5,6 +5,7 @@ has given up, and which are written again (exactly-once.md §2, §4). Nothing he
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
+from paimon_stream.stream.given_up import Ranges
 from paimon_stream.stream.identity import is_own
 from paimon_stream.stream.missing_batches import noted_batches
 from paimon_stream.stream.verdicts import AlreadyCommitted, Verdict
@@ -14,8 +15,13 @@ from paimon_stream.table.table import Table
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
     """The first batch from which on a missing journal entry proves that a batch never reached its
-    commit. None while the journal is off. With `anew`, earlier entries are about to go, so they
-    prove nothing.
+    commit. None if none proves that, as while the journal is off.
+
+    Args:
+        table: the table, with its options.
+        evidence: what the storage holds.
+        verdict: that on this batch.
+        anew: whether earlier entries are about to go, so that they prove nothing.
     """
     if not table.options.value(JOURNAL):
         return None
@@ -23,9 +29,12 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     same_table = registered is not None and registered.schema_digest == evidence.schema_digest
     if same_table and evidence.journal_since is not None and not anew:
         return evidence.journal_since
-    if isinstance(verdict, AlreadyCommitted) and verdict.snapshot is None:
+    batch_id = evidence.batch.batch_id
+    if not isinstance(verdict, AlreadyCommitted):
+        return batch_id
+    if verdict.snapshot is None:
         return None  # later batches may have been committed without a journal, and have expired
-    return evidence.batch.batch_id + isinstance(verdict, AlreadyCommitted)
+    return batch_id + 1
 
 
 def given_up(
@@ -34,30 +43,48 @@ def given_up(
     *,
     lost: bool,
     proven: bool,
-) -> tuple[tuple[int, int], ...]:
-    """The batches that an operator has given up, as in `RegisteredWriter`. With `lost`, the
-    operator let this batch continue although the table has lost batches: these are all between the
-    newest one that the table has, also under an old name, and this one. The batch just before this
-    one is none of them if the table has it under such a name: another name has lost its batches
-    then. If the loss is `proven`, what lies below the first batch that a note names was not lost: its
-    snapshots may have expired.
-    A batch below is still in the table, so a later rollback of it stops the stream. What the
-    checkpoint is going to run again is not given up any more.
+) -> Ranges:
+    """The batches that an operator has given up, as in `RegisteredWriter`.
+
+    What was lost are all batches between the newest one that the table has, also under an old name,
+    and this one. The batch just before this one is none of them if the table has it under such a
+    name: another name has lost its batches then. A batch below is still in the table, so a later
+    rollback of it stops the stream. What the checkpoint is going to run again is not given up any
+    more.
+
+    Args:
+        evidence: what the storage holds.
+        verdict: that on this batch.
+        lost: whether the operator let this batch continue although the table has lost batches.
+        proven: whether the loss is proven. Then what lies below the first batch that a note names
+            was not lost: its snapshots may have expired.
     """
     batch_id = evidence.batch.batch_id
-    known = tuple(
-        [(first, min(last, batch_id - 1)) for first, last in evidence.given_up if first < batch_id]
-    )
+    known = _clipped(evidence.given_up, batch_id - 1)
     if not lost or isinstance(verdict, AlreadyCommitted):
         return known
-    own = -1 if verdict.own is None else verdict.own.batch_id
+    previous_id = batch_id - 1
+    under_own_name = -1 if verdict.own is None else verdict.own.batch_id
     under_old_names = _newest_under_old_names(evidence)
-    last_lost = batch_id - 2 if batch_id - 1 in under_old_names else batch_id - 1
-    kept = max([own, *(one for one in under_old_names if one <= batch_id - 2)])
-    if proven and (first_taken := _first_taken(evidence, range(kept + 1, batch_id))) is not None:
-        kept, last_lost = first_taken - 1, max(first_taken, last_lost)
-    below = tuple([(first, min(last, kept)) for first, last in known if first <= kept])
-    return (*below, (kept + 1, last_lost)) if kept + 1 <= last_lost else below
+    last_lost = previous_id - 1 if previous_id in under_old_names else previous_id
+    last_kept = max(
+        [under_own_name, *(newest for newest in under_old_names if newest < previous_id)]
+    )
+    if proven:
+        first_taken = _first_taken(evidence, range(last_kept + 1, batch_id))
+        if first_taken is not None:
+            last_kept = first_taken - 1
+            last_lost = max(first_taken, last_lost)
+    below = _clipped(known, last_kept)
+    first_lost = last_kept + 1
+    return (*below, (first_lost, last_lost)) if first_lost <= last_lost else below
+
+
+def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
+    """The ranges up to that batch."""
+    return tuple(
+        [(first, min(last, last_batch)) for first, last in given_up if first <= last_batch]
+    )
 
 
 def _first_taken(evidence: Evidence, batches: range) -> int | None:
@@ -70,28 +97,32 @@ def _first_taken(evidence: Evidence, batches: range) -> int | None:
 
 def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
     """What is written again by an operator's decision, as in `RegisteredWriter`. With `reset`, the
-    operator let this batch continue although the table was ahead of the checkpoint, or of another
-    one: then it is all that the stream has here.
+    operator let this batch continue although the table was ahead of the checkpoint, or was written
+    by another one. Then all is written again that the stream has here.
     """
-    batch_id, latest = evidence.batch.batch_id, evidence.latest
+    batch_id = evidence.batch.batch_id
+    latest = evidence.latest
     if not reset or latest is None:
         return evidence.passed_over
-    own = newest_of(evidence.snapshots, latest, lambda one: is_own(one, evidence.identity))[0]
-    is_ahead = own is not None and own.commit_identifier >= batch_id
-    return (batch_id, SnapshotRef.of(own)) if own is not None and is_ahead else None
+    newest, _ = newest_of(
+        evidence.snapshots, latest, lambda snapshot: is_own(snapshot, evidence.identity)
+    )
+    if newest is None or newest.commit_identifier < batch_id:
+        return None
+    return batch_id, SnapshotRef.of(newest)
 
 
 def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:
-    """The newest batch that the table has of each other commit user of the query which may be an old
-    name of this sink. One that has the batch before this one has lost nothing, so the loss was not
-    its.
+    """The newest batch that the table has of each other commit user of the query which may be an
+    old name of this sink. A name that has the batch before this one has lost nothing, so the loss
+    is another name's.
     """
-    users = {one.user for one in evidence.old_names}
-    newest: dict[str, int] = {}
-    for one in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
-        identifier = one.commit_identifier
-        if one.commit_user in users and identifier != BATCH_IDENTIFIER:
-            newest.setdefault(one.commit_user, identifier)
-        if len(newest) == len(users):
+    users = {register.user for register in evidence.old_names}
+    newest_of_users: dict[str, int] = {}
+    for snapshot in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
+        batch_id = snapshot.commit_identifier
+        if snapshot.commit_user in users and batch_id != BATCH_IDENTIFIER:
+            newest_of_users.setdefault(snapshot.commit_user, batch_id)
+        if len(newest_of_users) == len(users):
             break
-    return tuple(newest.values())
+    return tuple(newest_of_users.values())

@@ -28,22 +28,29 @@ def which_table(
     """
     registered = evidence.registered
     records = (entry, last) if registered is None else (registered,)
-    if all(one is None or one.schema_digest == evidence.schema_digest for one in records):
+    if all(record is None or record.schema_digest == evidence.schema_digest for record in records):
         return Finding(TableSame.SAME)
-    why = "the table's first schema is not the one it had when this stream last wrote here"
-    return Finding(TableSame.ANOTHER, lambda refuse: refuse.table_replaced(why))
+    return Finding(
+        TableSame.ANOTHER,
+        lambda refuse: refuse.table_replaced(
+            "the table's first schema is not the one it had when this stream last wrote here"
+        ),
+    )
 
 
 def which_registered(evidence: Evidence) -> Finding[UserRegistered]:
     """Whose register has this commit user?"""
-    registered, query_id = evidence.registered, evidence.identity.query_id
+    registered = evidence.registered
     if registered is None:
         return Finding(UserRegistered.UNREGISTERED)
-    theirs = registered.query_id
-    if None in (theirs, query_id) or theirs == query_id:
+    if is_of_query(registered.query_id, evidence.identity):
         return Finding(UserRegistered.OURS)
-    where = f"commit user {evidence.identity.user!r}"
-    return Finding(UserRegistered.ANOTHERS, lambda refuse: refuse.checkpoint_reset(theirs, where))
+    return Finding(
+        UserRegistered.ANOTHERS,
+        lambda refuse: refuse.checkpoint_reset(
+            registered.query_id, f"commit user {evidence.identity.user!r}"
+        ),
+    )
 
 
 def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentityShared]:
@@ -53,14 +60,15 @@ def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentitySha
     """
     if evidence.registered is not None or history.own is not None:
         return Finding(IdentityShared.NONE)
-    identity, theirs = evidence.identity, history.incarnation
+    identity = evidence.identity
     is_judged = any(shares_path_or_name(identity, sibling) for sibling in evidence.siblings)
-    if theirs is not None and (theirs.commit_user == identity.user or not is_judged):
-        marks = Marks.of(own_properties(theirs))
-        return _another(marks.query_id, f"snapshot {theirs.id}")
-    for other in () if is_judged else evidence.others():
-        if is_another_incarnation(identity, other.user, other):
-            return _another(other.query_id, f"commit user {other.user!r}")
+    snapshot = history.incarnation
+    if snapshot is not None and (snapshot.commit_user == identity.user or not is_judged):
+        marks = Marks.of(own_properties(snapshot))
+        return _another(marks.query_id, f"snapshot {snapshot.id}")
+    for register in () if is_judged else evidence.other_registers():
+        if is_another_incarnation(identity, register.user, register):
+            return _another(register.query_id, f"commit user {register.user!r}")
     return Finding(IdentityShared.NONE)
 
 
@@ -69,48 +77,57 @@ def _another(query_id: str | None, where: str) -> Finding[IdentityShared]:
 
 
 def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCreated]:
-    """Is the table, or the branch, younger than the previous batch of this checkpoint? A register
-    or a snapshot of ours is then that of a run on a copy of the checkpoint. Clocks differ by up to
-    five minutes, so a snapshot that is not five minutes younger than the batch shows nothing; nor
-    does a table that is not five minutes younger, if our query has registered in it. In a table
-    that does not know the query, no tolerance holds: a table that was created again within five
-    minutes would be taken for the one before.
+    """Is the table, or the branch, younger than the previous batch of this checkpoint? If so, a
+    register or a snapshot of ours is that of a run on a copy of the checkpoint.
+
+    Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
+    batch shows nothing. Nor does a table that is not five minutes younger, if our query has
+    registered in it. In a table that does not know the query, no tolerance holds: a table that was
+    created again within five minutes would be taken for the one before.
     """
-    done, created = evidence.batch.previous_done_millis, evidence.made_millis
-    if done is None or done >= created:
+    done_millis = evidence.batch.previous_done_millis
+    created_millis = evidence.made_millis
+    if done_millis is None or done_millis >= created_millis:
         return Finding(TableCreated.EARLIER)
+    latest_millis_of_ours = done_millis + CLOCKS_DIFFER_MILLIS
     if own is not None:
-        is_ours = own.time_millis < done + CLOCKS_DIFFER_MILLIS
+        is_ours = own.time_millis < latest_millis_of_ours
     else:
-        is_ours = _knows_query(evidence) and created < done + CLOCKS_DIFFER_MILLIS
+        is_ours = _knows_query(evidence) and created_millis < latest_millis_of_ours
     if is_ours:
         return Finding(TableCreated.EARLIER)
     return Finding(
         TableCreated.LATER,
-        lambda refuse: refuse.created_later(done_millis=done, created_millis=created),
+        lambda refuse: refuse.created_later(done_millis=done_millis, created_millis=created_millis),
     )
 
 
 def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
-    """Whether this checkpoint has a batch in this very table: it was let in with this one or a
-    later one, or `last`, the newest entry of an earlier batch here, may be of the batch that the
-    checkpoint has done. The register of a run on a copy of the checkpoint shows nothing, nor does
-    an attempt that is five minutes younger than the batch that was done.
+    """Whether this checkpoint has a batch in this very table. It has if it was let in with this one
+    or a later one, or if `last`, the newest entry of an earlier batch here, may be of the batch
+    that the checkpoint has done. The register of a run on a copy of the checkpoint shows nothing.
+    Nor does an attempt that is five minutes younger than the batch that was done.
     """
-    registered, since = evidence.registered, evidence.journal_since
+    registered = evidence.registered
     if registered is None:
         return False
-    done, path = evidence.batch.previous_done_millis, evidence.identity.checkpoint
-    if last is not None and (done is None or last.attempted_millis < done + CLOCKS_DIFFER_MILLIS):
+    done_millis = evidence.batch.previous_done_millis
+    if last is not None and (
+        done_millis is None or last.attempted_millis < done_millis + CLOCKS_DIFFER_MILLIS
+    ):
         return True
-    # An operator may have let it continue in this table. The register has the batch of then.
+    # An operator may have let the checkpoint continue in this table. The register has the batch
+    # with which that was.
+    path = evidence.identity.checkpoint
     is_of_copy = None not in (registered.checkpoint, path) and registered.checkpoint != path
+    since = evidence.journal_since
     return not is_of_copy and (since is None or since >= evidence.batch.batch_id)
 
 
 def _knows_query(evidence: Evidence) -> bool:
     """Whether this query has registered in this very table, under this commit user or another."""
-    registered, query_id = evidence.registered, evidence.identity.query_id
+    registered = evidence.registered
+    query_id = evidence.identity.query_id
     is_known = (
         registered is not None
         and query_id is not None
@@ -121,17 +138,21 @@ def _knows_query(evidence: Evidence) -> bool:
 
 
 def which_sink(evidence: Evidence, *, journals: bool) -> Finding[SinkNew]:
-    """Whether the query has written this table under another commit user, and never under this one:
-    a sink leaves its register before it commits a batch. The claim of an earlier run shows only
-    that one has begun. But its register may have been lost: then the journal has its batches, or,
-    after a rollback, a note names it. `journals` is whether the journal is on.
+    """Has the query written this table under another commit user, and never under this one? A sink
+    leaves its register before it commits a batch. The claim of an earlier run shows only that it
+    has begun. But its register may have been lost: then the journal has its batches, or, after a
+    rollback, a note names the user.
+
+    Args:
+        evidence: what the storage holds.
+        journals: whether the journal is on.
     """
     if evidence.has_earlier_run or evidence.later_entry is not None or not evidence.siblings:
         return Finding(SinkNew.NOT_NEW)
     if len(evidence.runs) == 1:
         return Finding(SinkNew.NEW)
     is_noted = any(
-        one.user == evidence.identity.user and is_of_query(one.query, evidence.identity)
-        for one in evidence.removals().removed
+        removed.user == evidence.identity.user and is_of_query(removed.query, evidence.identity)
+        for removed in evidence.removals().removed
     )
     return Finding(SinkNew.NEW if journals and not is_noted else SinkNew.NOT_NEW)

@@ -13,20 +13,24 @@ def which_inherited(evidence: Evidence) -> Finding[BatchInherited]:
     if user == evidence.identity.user:
         return Finding(BatchInherited.AS_THIS_USER)
     if user is not None:
-        why = (
-            f"this query published this batch as commit user {user!r}, and its rows came with the branch, which "
-            "was made from main. It may be the same sink under another name"
+        return Finding(
+            BatchInherited.AS_ANOTHER,
+            lambda refuse: refuse.history_unknown(
+                f"this query published this batch as commit user {user!r}, and its rows came with the branch, which "
+                "was made from main. It may be the same sink under another name"
+            ),
         )
-        return Finding(BatchInherited.AS_ANOTHER, lambda refuse: refuse.history_unknown(why))
-    maybe = _may_have_come_as(evidence)
-    if maybe is None:
+    possible_user = _may_have_come_as(evidence)
+    if possible_user is None:
         return Finding(BatchInherited.NOT)
-    why = (
-        f"this query prepared this batch in main as commit user {maybe!r}, main's snapshots do not show "
-        "whether it was published before this branch was made, and no manifest mentions its files, which may have "
-        "been compacted"
+    return Finding(
+        BatchInherited.MAY_BE,
+        lambda refuse: refuse.history_unknown(
+            f"this query prepared this batch in main as commit user {possible_user!r}, main's snapshots do not show "
+            "whether it was published before this branch was made, and no manifest mentions its files, which may have "
+            "been compacted"
+        ),
     )
-    return Finding(BatchInherited.MAY_BE, lambda refuse: refuse.history_unknown(why))
 
 
 def _came_as(evidence: Evidence) -> str | None:

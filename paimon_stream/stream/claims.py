@@ -35,18 +35,19 @@ class Claims:
 
     def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
-        returns their names. What the register of one of them proves stays proven: it names this run
-        before that claim ends, so a run that dies in between, or before it registers, leaves it as
-        it was. Raises `DuplicateWriter` if another sink of this run has claimed it.
+        returns their names. Raises `DuplicateWriter` if another sink of this run has claimed it.
+
+        What the register of an earlier run proves stays proven: it names this run before that claim
+        ends. So a run that dies in between, or before it registers, leaves the proof as it was.
         """
-        mine = self._identity.token
+        token = self._identity.token
         content = json_text.encode_checksummed(
-            "claim", {"token": mine, "user": self._identity.user}
+            "claim", {"token": token, "user": self._identity.user}
         )
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
             data = self._storage.read(self._claim, json_text.MOST_JSON)
             holder = json_text.decode_checksummed("claim", data, self._claim).get("token")
-            if holder != mine:
+            if holder != token:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         standing, present = self._storage.together([self.standing, self.own])
         earlier: frozenset[str] = standing - {self.run}
@@ -88,15 +89,21 @@ class Claims:
         given_up: tuple[tuple[int, int], ...] = (),
         passed_over: tuple[int, SnapshotRef] | None = None,
     ) -> None:
-        """Records that this identity was judged and admitted, unless the register that is `present`
-        says the same. The other parameters are as in `RegisteredWriter`.
+        """Records that this identity was judged and admitted, unless the register that is there
+        says the same. Raises `StorageError`.
+
+        Args:
+            schema_digest: that of the table's first schema.
+            journal_since: as in `RegisteredWriter`.
+            present: the register that is there.
+            given_up: as in `RegisteredWriter`.
+            passed_over: as in `RegisteredWriter`.
         """
-        known = {
-            name: getattr(self._identity, name)
-            for name in ("user", "query_id", "checkpoint", "query_name")
-        }
         new = RegisteredWriter(
-            **known,
+            user=self._identity.user,
+            query_id=self._identity.query_id,
+            checkpoint=self._identity.checkpoint,
+            query_name=self._identity.query_name,
             schema_digest=schema_digest,
             journal_since=journal_since,
             run=self.run,
@@ -115,10 +122,11 @@ class Claims:
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
-    text = (
+    return DuplicateWriter(
         f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be taken for a "
         "replay of the other. Nothing was written by the second. Make each sink once, outside the batch function, and "
         "give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second'). In a query that has run "
-        "before, leave the first sink as it is, because it may have written this batch, and name the others."
+        "before, leave the first sink as it is, because it may have written this batch, and name the others.",
+        table=location,
+        user=user,
     )
-    return DuplicateWriter(text, table=location, user=user)

@@ -8,7 +8,7 @@ other attempt was published (`_is_proof`).
 
 An attempt may have been published and rolled back, and its snapshot tagged or branched meanwhile.
 So files stay that a tag, a long-lived changelog or another branch refers to. Everything here is
-best effort: a file that stays is an orphan, and no file is ever missing.
+best effort: a file that stays is an orphan, and a file that is needed is never removed.
 """
 
 import logging
@@ -39,56 +39,90 @@ def remove_dead_attempts(
     *,
     complete: bool,
 ) -> int:
-    """Removes the files of the attempts that `entry` names, unless the batch's snapshots, a tag, a
-    long-lived changelog or another branch reference them. Returns how many. Never raises: a failure
-    leaves orphans and logs a warning. Whatever the entry says, only data files, index files and
-    staged metadata go, by their paths. If the batch is not `complete`, the attempt that published
-    its first snapshot may still publish its compaction, so its staged files stay, and all files
-    that compactions made.
+    """Removes the files of the attempts that an entry names, unless the batch's snapshots, a tag, a
+    long-lived changelog or another branch reference them. Never raises: a failure leaves orphans
+    and logs a warning. Whatever the entry says, only data files, index files and staged metadata
+    go, by their paths.
+
+    Args:
+        table: the table.
+        entry: the journal's entry of the batch.
+        published: the batch's snapshots, ascending.
+        runtime: the clock and the ids.
+        complete: whether the batch has all its snapshots. If not, the attempt that published its
+            first one may still publish its compaction. So its staged files stay, and all files that
+            compactions made.
+
+    Returns:
+        How many files were removed.
     """
-    storage, layout = table.storage, table.layout
-    manifests = ManifestStore(storage)
-    kept: set[str] = set()
+    storage = table.storage
     try:
         if not published:
             return 0
+        manifests = ManifestStore(storage)
         if not _is_proof(SnapshotStore(storage, runtime), manifests, published[-1]):
             return 0
-        prepared = [
-            *_in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))
-        ]
-        for snapshot in published:
-            kept.update(_references(manifests, snapshot))
-        staged = [
-            stat
-            for uuid in entry.stage_uuids
-            if complete or not any(uuid in snapshot.delta_manifest_list for snapshot in published)
-            for prefix in (f"manifest-{uuid}-", f"manifest-list-{uuid}-", f"index-manifest-{uuid}-")
-            for stat in storage.list_files("manifest", prefix)
-            if id_in_name(stat.name, prefix) is not None
-        ]
-        removable = {path.rpartition("/")[2] for path in (*prepared, *(one.path for one in staged))}
-        removable -= kept
-        # An attempt may have been published, and its snapshot or a later one tagged or branched,
-        # before it was rolled back or replaced by another engine.
-        kept |= names_kept_beside_history(storage, runtime, removable)
-    except PaimonStreamError as why:
-        _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
+        dead_paths = _dead_paths(table, manifests, entry, published, runtime, complete=complete)
+    except PaimonStreamError as error:
+        _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, error)
         return 0
-    dead = (path for path in prepared if path.rpartition("/")[2] not in kept)
-    removed = remove_files(
-        storage, (*dead, *(stat.path for stat in staged if stat.name not in kept))
-    )
+    removed = remove_files(storage, dead_paths)
     if removed:
         _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
     return removed
 
 
+def _dead_paths(
+    table: Table,
+    manifests: ManifestStore,
+    entry: JournalEntry,
+    published: Sequence[Snapshot],
+    runtime: Runtime,
+    *,
+    complete: bool,
+) -> list[str]:
+    """The files of the attempts that nothing references. The other parameters are those of
+    `remove_dead_attempts`.
+    """
+    storage = table.storage
+    layout = table.layout
+    prepared = list(
+        _in_layout(storage, layout, (*entry.abandoned, *written_files(layout, entry.messages)))
+    )
+    kept: set[str] = set()
+    for snapshot in published:
+        kept.update(_references(manifests, snapshot))
+    staged: list[str] = []
+    for uuid in entry.stage_uuids:
+        has_published = any(uuid in snapshot.delta_manifest_list for snapshot in published)
+        if complete or not has_published:
+            staged += _staged_paths(storage, uuid)
+    paths = [*prepared, *staged]
+    removable = {_file_name(path) for path in paths} - kept
+    # An attempt may have been published, and its snapshot or a later one tagged or branched, before
+    # it was rolled back or replaced by another engine.
+    kept |= names_kept_beside_history(storage, runtime, removable)
+    return [path for path in paths if _file_name(path) not in kept]
+
+
+def _staged_paths(storage: Storage, uuid: str) -> Iterator[str]:
+    """The manifests, lists and index manifests that an attempt has staged."""
+    for prefix in (f"manifest-{uuid}-", f"manifest-list-{uuid}-", f"index-manifest-{uuid}-"):
+        for stat in storage.list_files("manifest", prefix):
+            if id_in_name(stat.name, prefix) is not None:
+                yield stat.path
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:
-    """Whether the snapshot shows that no other attempt was or will be published. If it has expired
-    or was rolled back, a paused attempt may publish again. If the next snapshot has none of its
-    manifests, another attempt with the same data files may have been published before, and have
-    expired.
+    """Whether the snapshot shows that no other attempt was published or will be. If the snapshot
+    has expired or was rolled back, a paused attempt may publish again. If the next snapshot has
+    none of its manifests, another attempt with the same data files may have been published before,
+    and have expired.
     """
     if not snapshots.stands(published):
         return False
@@ -107,18 +141,21 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
         if layout.holds(path):
             yield path
         else:
-            why = "but no data file can have this path. The file was left."
-            text = f"%s: a journal entry names %r as a data file of a dead attempt, {why}"
-            _LOG.warning(text, storage.location, path)
+            _LOG.warning(
+                "%s: a journal entry names %r as a data file of a dead attempt, but no data file "
+                "can have this path. The file was left.",
+                storage.location,
+                path,
+            )
 
 
 def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
     """The snapshots of the batch whose newest one is `newest`, and whether there can be no other.
-    Empty if snapshots since the attempt was judged have expired: they may have had another attempt.
-    A COMPACT is the second of two, unless the batch had only a compaction; the first came after the
-    judgement.
+    There are none if snapshots since the attempt was judged have expired, which may have had
+    another attempt. A COMPACT is the second of two, unless the batch had only a compaction. The
+    first of the two came after the judgement.
     """
     base = 0 if entry.base is None else entry.base.id
     window = published_after(snapshots, entry.base, newest)
@@ -128,8 +165,13 @@ def snapshots_of_batch(
         by_this_attempt = entry.stage_uuids[0] in newest.delta_manifest_list
         compacts = collect(entry.messages, table_buckets=entry.total_buckets).compact
         return (newest,), by_this_attempt and not compacts
-    batch = (newest.commit_user, newest.commit_identifier)
-    return tuple(s for s in window.snapshots if (s.commit_user, s.commit_identifier) == batch), True
+    of_batch = tuple(
+        snapshot
+        for snapshot in window.snapshots
+        if snapshot.commit_user == newest.commit_user
+        and snapshot.commit_identifier == newest.commit_identifier
+    )
+    return of_batch, True
 
 
 def _references(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[str]:
@@ -143,4 +185,5 @@ def _references(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[str]:
     yield from (meta.file_name for meta in (*manifests.base_and_delta(snapshot), *changelog))
     if snapshot.index_manifest is not None:
         yield snapshot.index_manifest
-        yield from (one.file.file_name for one in manifests.index_entries(snapshot.index_manifest))
+        for index_entry in manifests.index_entries(snapshot.index_manifest):
+            yield index_entry.file.file_name

@@ -17,9 +17,12 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalledBatches:
-    """What the journal of a stream shows of its batches: the newest that has an entry, and the
-    first from which on each that reached its commit has had one. None: there is none, or it is not
-    known.
+    """What the journal of a stream shows of its batches.
+
+    Attributes:
+        newest: the newest batch that has an entry; None if none has.
+        since: the first batch from which on each that reached its commit has had an entry; None if
+            that is not known.
     """
 
     newest: int | None
@@ -38,20 +41,35 @@ class JournalledBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_evidence` uses. `latest` is the latest snapshot, and `snapshots` has the older ones.
-    `entry` is the journal's entry of this batch, `last_entry` and `later_entry` the newest ones of
-    an earlier and of a later batch. `entries_of_main` are those of this batch in main, by commit
-    user of the query, for a branch from main in which the stream has no register, and
-    `left_in_main` says of one whether it is certain that the branch does not have it. `registered`
-    is the register of this commit user, `others` those of all others, `journalled_by` what the journal
-    of one of these shows, `last_of` its newest entry of an earlier batch, and `entry_of` that of a
-    batch. `files_live` counts the data files of an entry's attempts that are live in a snapshot,
-    and `files_mentioned` those that its manifests mention. `removals` reads the notes of removed
-    snapshots; it is called only where one of ours is gone. `made_millis` is the time when the
-    table, or the branch, was made, and `branch` the identity of the branch, if it has one.
-    `claimed`: another sink of this run writes under a commit user. `elsewhere` is the newest of some
-    batches that the query has in another branch, or in main, with the name of the branch, if it has
-    no sink for each of the two. `runs` are this run and those whose claims stood when it began.
+    """What `judge_evidence` uses. What is a function reads the storage when it is called.
+
+    Attributes:
+        identity: the stream.
+        batch: the batch that is judged.
+        schema_digest: that of the table's first schema.
+        made_millis: when the table, or the branch, was made (epoch milliseconds).
+        branch: the identity of the branch, if it has one.
+        snapshots: those of the table.
+        latest: the latest snapshot.
+        entry: the journal's entry of this batch.
+        last_entry: the journal's newest entry of an earlier batch.
+        later_entry: the journal's newest entry of a later batch.
+        entries_of_main: main's entries of this batch, by commit user of the query. Only for a
+            branch from main in which the stream has no register.
+        left_in_main: whether it is certain that the branch does not have such an entry of a user.
+        registered: the register of this commit user.
+        other_registers: the registers of all other commit users.
+        journalled_by: what the journal of another register's commit user shows.
+        last_of: the newest entry of an earlier batch in that journal.
+        entry_of: the entry of a batch in that journal.
+        files_live: how many data files of an entry's attempts are live in a snapshot.
+        files_mentioned: how many of them the manifests of the snapshot mention.
+        removals: the notes of removed snapshots. Called only where a snapshot of ours is gone.
+        claimed: whether another sink of this run writes under a commit user.
+        elsewhere: the newest of some batches that the query has in another branch, or in main, with
+            the name of that branch; None if there is none, or if the query has a sink for each of
+            the two. Asked with the register of the commit user, None for this stream's without one.
+        runs: this run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -67,7 +85,7 @@ class Evidence:
     entries_of_main: Mapping[str, JournalEntry]
     left_in_main: Callable[[str, JournalEntry], bool]
     registered: RegisteredWriter | None
-    others: Callable[[], tuple[RegisteredWriter, ...]]
+    other_registers: Callable[[], tuple[RegisteredWriter, ...]]
     journalled_by: Callable[[RegisteredWriter], JournalledBatches]
     last_of: Callable[[RegisteredWriter], JournalEntry | None]
     entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
@@ -95,14 +113,14 @@ class Evidence:
         """The register, if it is believed in what an operator has decided. One of another table or
         query says nothing of this stream.
         """
-        one = self.registered
+        register = self.registered
         is_believed = (
-            one is not None
-            and one.schema_digest == self.schema_digest
-            and is_of_query(one.query_id, self.identity)
-            and is_newest_register(one, self.runs)
+            register is not None
+            and register.schema_digest == self.schema_digest
+            and is_of_query(register.query_id, self.identity)
+            and is_newest_register(register, self.runs)
         )
-        return one if is_believed else None
+        return register if is_believed else None
 
     @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
@@ -123,24 +141,26 @@ class Evidence:
     @property
     def has_earlier_run(self) -> bool:
         """Whether an earlier run of this stream has left traces beside the table's snapshots."""
-        return any(one is not None for one in (self.registered, self.entry, self.last_entry))
+        traces = (self.registered, self.entry, self.last_entry)
+        return any(trace is not None for trace in traces)
 
     @property
     def siblings(self) -> tuple[RegisteredWriter, ...]:
         """The registers in this table of the same query under other commit users."""
         query_id = self.identity.query_id
         return tuple(
-            one
-            for one in self.others()
+            register
+            for register in self.other_registers()
             if query_id is not None
-            and one.query_id == query_id
-            and one.schema_digest == self.schema_digest
+            and register.query_id == query_id
+            and register.schema_digest == self.schema_digest
         )
 
     def runs_of(self, user: str) -> frozenset[str]:
         """The runs in which this commit user of the query has written, as far as they are known."""
         if user != self.identity.user:
-            return frozenset().union(*(one.runs for one in self.siblings if one.user == user))
+            siblings = (sibling for sibling in self.siblings if sibling.user == user)
+            return frozenset().union(*(sibling.runs for sibling in siblings))
         return self.runs if self.registered is None else self.runs | self.registered.runs
 
     @property
@@ -148,6 +168,6 @@ class Evidence:
         """The other commit users of the query of which this sink may be a new name: they have not
         been in one run with it, and no sink of this run writes as one of them so far.
         """
-        mine = self.runs_of(self.identity.user)
-        apart = [one for one in self.siblings if mine.isdisjoint(one.runs)]
-        return tuple(one for one in apart if not self.claimed(one.user))
+        runs = self.runs_of(self.identity.user)
+        apart = [sibling for sibling in self.siblings if runs.isdisjoint(sibling.runs)]
+        return tuple(sibling for sibling in apart if not self.claimed(sibling.user))

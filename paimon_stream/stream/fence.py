@@ -1,9 +1,9 @@
 """The fence: can another run have published a batch where snapshots have expired? (exactly-once.md
 §5)
 
-The own claim excludes later runs. It does not exclude earlier ones: a paused run, or a put that a
-dead run had sent, can take effect while the next run works on the same batch. That is possible
-until a run has published a batch. From then on an earlier run that is still alive finds the batch
+A run's own claim excludes later runs. It does not exclude earlier ones: a paused run, or a put that
+a dead run had sent, can take effect while the next run works on the same batch. That is possible
+until the run has published a batch. From then on an earlier run that is still alive finds the batch
 published, and stops.
 """
 
@@ -18,9 +18,14 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFence:
     """Whether another run can have published one batch where snapshots have expired since the batch
-    was judged on `seen`. The committer calls it where it finds such a gap. `attempted`: an earlier
-    run may have attempted the batch. `live` counts the files of known earlier attempts that are
-    part of the table.
+    was judged. The committer calls it where it finds such a gap.
+
+    Attributes:
+        claims: those of this run.
+        refuse: the refusals for the batch.
+        seen: the snapshot on which the batch was judged; None for the empty table.
+        attempted: whether an earlier run may have attempted the batch.
+        live: how many files of known earlier attempts are part of the table.
     """
 
     claims: Claims
@@ -39,9 +44,9 @@ class RunFence:
         if not self.claims.holds():
             return False
         if self.attempted:
-            after = 0 if self.seen is None else self.seen.id
+            seen_id = 0 if self.seen is None else self.seen.id
             self.refuse.history_unknown(
-                f"snapshots after {after} expired while this run worked on it, and an earlier run of "
+                f"snapshots after {seen_id} expired while this run worked on it, and an earlier run of "
                 "this stream may have published it in one of them"
             )
         return True

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from paimon_stream.commit.window import is_held
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
@@ -40,111 +40,187 @@ def gather(
     snapshots: SnapshotStore,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that a judgement from storage uses. `runs` are those whose claims stood when
-    this one began; if they are not given, those that stand now. Raises `NotFound` if there is no
-    table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    """Everything that a judgement from storage uses.
+
+    Args:
+        table: the table, or a branch of it.
+        identity: the stream whose batch is judged.
+        batch: the batch.
+        snapshots: those of the table.
+        runs: the runs whose claims stood when this one began. None: those that stand now.
+
+    Raises:
+        NotFound: there is no table.
+        CorruptMetadata: a file does not parse.
+        UnknownVersion: a file is of a version that this release does not know.
+        StorageError: the storage failed.
     """
     storage = table.storage
-    schemas, journal, claims = (
-        SchemaStore(storage),
-        Journal(storage, identity.user),
-        Claims(storage, identity),
-    )
-
-    def entries() -> list[JournalEntry | None]:
-        """Those of the batch, of the newest earlier one and of the newest later one."""
-        journalled, number = journal.batches(), batch.batch_id
-        kinds = (number.__eq__, number.__gt__, number.__lt__)
-        newest = [max(filter(wanted, journalled), default=None) for wanted in kinds]
-        found = iter(
-            storage.together([partial(journal.read, one) for one in newest if one is not None])
-        )
-        return [None if one is None else next(found) for one in newest]
-
-    def branch_and_time() -> tuple[BranchIdentity | None, int]:
-        """The identity of the branch, and when it was made."""
-        identity = read_identity(storage)
-        return identity, made_millis(storage, identity)
-
-    looks: list[Request] = [
-        schemas.first_digest,
-        partial(schemas.get, 0),
-        claims.own,
-        entries,
-        snapshots.latest,
-        branch_and_time,
-        partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
-    ]
-    digest, first, registered, read_entries, latest, branch, names = storage.together(looks)
-    entry, last_entry, later_entry = read_entries
     main = whole_of(storage)
-    branches = [one for one in (MAIN, *names) if one != branch_of(storage)]
-    # A branch without an identity is of another engine or of an older release.
-    came_from_main = branch_of(storage) != MAIN and (
-        branch[0] is None or branch[0].snapshot is not None
-    )
+    claims = Claims(storage, identity)
+    known = _look(storage, identity, batch, snapshots, claims)
     entries_of_main = {}
-    if came_from_main and registered is None:
+    if known.came_from_main and known.registered is None:
         entries_of_main = _entries_of_main(main, identity, batch.batch_id)
     return Evidence(
         identity=identity,
         batch=batch,
-        schema_digest=digest,
-        made_millis=max(first.time_millis, branch[1]),
-        branch=branch[0],
+        schema_digest=known.schema_digest,
+        made_millis=known.made_millis,
+        branch=known.branch,
         snapshots=snapshots,
-        latest=latest,
-        entry=entry,
-        last_entry=last_entry,
-        later_entry=later_entry,
+        latest=known.latest,
+        entry=known.entry,
+        last_entry=known.last_entry,
+        later_entry=known.later_entry,
         entries_of_main=entries_of_main,
         left_in_main=lambda user, entry: _is_left_in_main(
-            SnapshotStore(main), snapshots, branch[0], user, entry
+            SnapshotStore(main), snapshots, known.branch, user, entry
         ),
-        registered=registered,
-        others=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
+        registered=known.registered,
+        other_registers=cache(
+            partial(registered_writers, storage, leave_out=user_folder(identity.user))
+        ),
         journalled_by=partial(journalled_by, storage),
-        last_of=cache(lambda other: last_entry_before(storage, other.user, batch.batch_id)),
-        entry_of=lambda other, number: Journal(storage, other.user).read(number),
+        last_of=cache(lambda register: last_entry_before(storage, register.user, batch.batch_id)),
+        entry_of=lambda register, batch_id: Journal(storage, register.user).read(batch_id),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
-        elsewhere=partial(_elsewhere, main, branches, identity, claims.run),
+        elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
         runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FirstLook:
+    """What one trip shows. The attributes are those of `Evidence`, and these:
+
+    Attributes:
+        came_from_main: whether this is a branch that was made from main.
+        other_branches: the names of all branches but this one, with that of main.
+    """
+
+    schema_digest: str
+    made_millis: int
+    registered: RegisteredWriter | None
+    entry: JournalEntry | None
+    last_entry: JournalEntry | None
+    later_entry: JournalEntry | None
+    latest: Snapshot | None
+    branch: BranchIdentity | None
+    came_from_main: bool
+    other_branches: list[str]
+
+
+def _look(
+    storage: Storage,
+    identity: WriterIdentity,
+    batch: Batch,
+    snapshots: SnapshotStore,
+    claims: Claims,
+) -> _FirstLook:
+    """Reads in one trip what each judgement needs. Raises as `gather`."""
+    schemas = SchemaStore(storage)
+    requests: list[Request] = [
+        schemas.first_digest,
+        partial(schemas.get, 0),
+        claims.own,
+        partial(_entries_around, storage, Journal(storage, identity.user), batch.batch_id),
+        snapshots.latest,
+        partial(_branch_and_time, storage),
+        partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
+    ]
+    digest, first_schema, registered, entries, latest, branch_and_time, branches = storage.together(
+        requests
+    )
+    entry, last_entry, later_entry = entries
+    branch, branch_made_millis = branch_and_time
+    this_branch = branch_of(storage)
+    return _FirstLook(
+        schema_digest=digest,
+        made_millis=max(first_schema.time_millis, branch_made_millis),
+        registered=registered,
+        entry=entry,
+        last_entry=last_entry,
+        later_entry=later_entry,
+        latest=latest,
+        branch=branch,
+        # A branch without an identity is of another engine or of an older release.
+        came_from_main=this_branch != MAIN and (branch is None or branch.snapshot is not None),
+        other_branches=[name for name in (MAIN, *branches) if name != this_branch],
+    )
+
+
+def _entries_around(
+    storage: Storage, journal: Journal, batch_id: int
+) -> tuple[JournalEntry | None, JournalEntry | None, JournalEntry | None]:
+    """The journal's entries of the batch, of the newest earlier one and of the newest later one."""
+    batches = journal.batches()
+    this = batch_id if batch_id in batches else None
+    earlier = max((known for known in batches if known < batch_id), default=None)
+    later = max((known for known in batches if known > batch_id), default=None)
+    to_read = [known for known in (this, earlier, later) if known is not None]
+    entries = storage.together([partial(journal.read, known) for known in to_read])
+    by_batch = dict(zip(to_read, entries, strict=True))
+    return (
+        None if this is None else by_batch[this],
+        None if earlier is None else by_batch[earlier],
+        None if later is None else by_batch[later],
+    )
+
+
+def _branch_and_time(storage: Storage) -> tuple[BranchIdentity | None, int]:
+    """The identity of the branch, and when it was made (epoch milliseconds)."""
+    identity = read_identity(storage)
+    return identity, made_millis(storage, identity)
+
+
 def _elsewhere(
-    whole: Storage,
+    main: Storage,
     branches: Sequence[str],
     identity: WriterIdentity,
     run: str,
     written_as: RegisteredWriter | None,
     missing: range,
 ) -> tuple[int, str] | None:
-    """The newest of these batches that this query has published or prepared under a commit user in
-    one of the other branches, or in main, with its name; None if there is none. The user is that of
-    the register here, or this stream's. A branch counts in which neither this `run` nor one that
-    the register names as written here has written: else the query has a sink for each of the two.
-    What it has and cannot be read shows nothing. Raises `StorageError`.
+    """The newest of some batches that this query has published or prepared in another branch, and
+    the name of that branch; None if there is none.
+
+    A branch counts only if neither this `run` has written there, nor one that the register names as
+    written here. Otherwise the query has a sink for each of the two. What cannot be read there
+    shows nothing.
+
+    Args:
+        main: the table's folder.
+        branches: the names of the other branches, with that of main.
+        identity: this stream.
+        run: this run, as a claim names it.
+        written_as: the register here of the commit user that is looked for. None: this stream's
+            user, which has none.
+        missing: the batches.
+
+    Raises:
+        StorageError: the storage failed.
     """
     written_here = {run}
     if written_as is not None:
         identity = replace(identity, user=written_as.user)
         written_here |= written_as.runs.difference(written_as.forwarded_runs)
-    others = [whole if name == MAIN else branch_storage(whole, name) for name in branches]
-    looks = [partial(_readable_register, other, identity.user) for other in others]
-    newest_of_each = list[tuple[int, str]]()
-    for name, other, registered in zip(branches, others, whole.together(looks), strict=True):
+    storages = [main if name == MAIN else branch_storage(main, name) for name in branches]
+    looks = [partial(_readable_register, storage, identity.user) for storage in storages]
+    newest_of_each: list[tuple[int, str]] = []
+    for name, storage, registered in zip(branches, storages, main.together(looks), strict=True):
         if (
             registered is not None
             and registered.query_id == identity.query_id
             and registered.runs.isdisjoint(written_here)
         ):
             with suppress(FormatError):
-                newest = _newest_batch(other, identity, missing.stop)
-                newest_of_each += [(newest, name)] if newest in missing else []
+                newest = _newest_batch(storage, identity, missing.stop)
+                if newest in missing:
+                    newest_of_each.append((newest, name))
     return max(newest_of_each, default=None)
 
 
@@ -156,15 +232,21 @@ def _readable_register(storage: Storage, user: str) -> RegisteredWriter | None:
 
 
 def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> int:
-    """The newest batch before that one that the stream has in a branch, by its journal or its
+    """The newest batch `before` that id which the stream has in a branch, by its journal or its
     snapshots; -1 if there is none.
     """
-    entry, snapshots = last_entry_before(storage, identity.user, before), SnapshotStore(storage)
-    latest = snapshots.latest()
-    below = () if latest is None else snapshots.walk_down(latest)
-    own = (one.commit_identifier for one in below if is_own(one, identity))
-    published = next((one for one in own if one < before), -1)
+    entry = last_entry_before(storage, identity.user, before)
+    published = _newest_published(SnapshotStore(storage), identity, before)
     return published if entry is None else max(published, entry.batch_id)
+
+
+def _newest_published(snapshots: SnapshotStore, identity: WriterIdentity, before: int) -> int:
+    """The newest batch `before` that id of which the stream has a snapshot; -1 if there is none."""
+    latest = snapshots.latest()
+    for snapshot in () if latest is None else snapshots.walk_down(latest):
+        if is_own(snapshot, identity) and snapshot.commit_identifier < before:
+            return snapshot.commit_identifier
+    return -1
 
 
 def _entries_of_main(
@@ -172,9 +254,9 @@ def _entries_of_main(
 ) -> dict[str, JournalEntry]:
     """The journal's entries of this batch in main, by commit user of the same query."""
     users = [
-        one.user
-        for one in registered_writers(main)
-        if identity.query_id is not None and one.query_id == identity.query_id
+        register.user
+        for register in registered_writers(main)
+        if identity.query_id is not None and register.query_id == identity.query_id
     ]
     entries = main.together([partial(Journal(main, user).read, batch_id) for user in users])
     return {user: entry for user, entry in zip(users, entries, strict=True) if entry is not None}
@@ -188,35 +270,46 @@ def _is_left_in_main(
     entry: JournalEntry,
 ) -> bool:
     """Whether it is certain that an attempt of main is not part of a branch of main in which no
-    snapshot of its batch stands: it was made, or published, above the branch point, or main's
-    snapshots show that it was never published. Without an identity, the oldest snapshot of the
-    branch takes the place of the branch point.
+    snapshot of its batch stands. It is if the attempt was made, or published, above the branch
+    point, or if main's snapshots show that it was never published. Without an identity, the oldest
+    snapshot of the branch takes the place of the branch point.
+
+    Args:
+        main: the snapshots of main.
+        snapshots: those of the branch.
+        identity: that of the branch, if it has one.
+        user: the commit user that made the attempt.
+        entry: the attempt.
     """
     came_from = None if identity is None else identity.snapshot
-    point = snapshots.earliest_id() if came_from is None else came_from.id
-    base, latest = entry.newest or entry.base, main.latest()
-    if latest is None or (base is not None and point is not None and base.id >= point):
+    branch_point = snapshots.earliest_id() if came_from is None else came_from.id
+    base = entry.newest or entry.base
+    latest = main.latest()
+    if latest is None:
+        return True
+    if base is not None and branch_point is not None and base.id >= branch_point:
         return True
     window = published_after(main, entry.base, latest)
     if not window.complete or (entry.base and not is_held(main, entry.base, latest)):
         return False
     return all(
-        point is not None and one.id > point
-        for one in window.snapshots
-        if one.commit_user == user and entry.batch_id <= one.commit_identifier < BATCH_IDENTIFIER
+        branch_point is not None and snapshot.id > branch_point
+        for snapshot in window.snapshots
+        if snapshot.commit_user == user
+        and entry.batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER
     )
 
 
 def journalled_by(storage: Storage, registered: RegisteredWriter) -> JournalledBatches:
     """What the journal of another stream shows. Raises `StorageError`."""
-    journalled, runs = storage.together(
+    batches, runs = storage.together(
         [
             Journal(storage, registered.user).batches,
             partial(standing_runs, storage, user_folder(registered.user)),
         ]
     )
     return JournalledBatches(
-        newest=max(journalled, default=None), since=vouched_since(registered, runs)
+        newest=max(batches, default=None), since=vouched_since(registered, runs)
     )
 
 
@@ -225,5 +318,5 @@ def last_entry_before(storage: Storage, user: str, batch_id: int) -> JournalEntr
     Raises `StorageError`, `CorruptMetadata`, `UnknownVersion`.
     """
     journal = Journal(storage, user)
-    earlier = [one for one in journal.batches() if one < batch_id]
+    earlier = [known for known in journal.batches() if known < batch_id]
     return journal.read(max(earlier)) if earlier else None

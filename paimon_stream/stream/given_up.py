@@ -2,7 +2,7 @@
 (exactly-once.md §8).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import chain
 from typing import TypeAlias
@@ -16,22 +16,23 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def is_given_up(batch_id: int, given_up: Ranges) -> bool:
-    """Whether one of the ranges has the batch."""
+    """Whether the batch lies in one of the ranges."""
     return any(first <= batch_id <= last for first, last in given_up)
 
 
 def last_not_given_up(batches: range, given_up: Ranges) -> int | None:
     """The last of the batches that no operator has given up; None if there is none."""
-    last = batches.stop - 1
-    for first_of_range, last_of_range in sorted(given_up, reverse=True):
-        if first_of_range <= last <= last_of_range:
-            last = first_of_range - 1
-    return last if last in batches else None
+    candidate = batches.stop - 1
+    for first, last in sorted(given_up, reverse=True):
+        if first <= candidate <= last:
+            candidate = first - 1
+    return candidate if candidate in batches else None
 
 
 def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEntry | None:
-    """The entry, unless an operator has given its batch up, and without the batch before, if that
-    was given up: the run that removes these entries may have been killed.
+    """The entry, but None if an operator has given its batch up. If the batch before was given up,
+    the entry does not name it. Such entries may still be there, because the run that removes them
+    may have been killed.
     """
     if entry is None or is_given_up(entry.batch_id, given_up):
         return None
@@ -42,31 +43,47 @@ def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEnt
 
 
 def given_up_as(evidence: Evidence, user: str, old: Collection[RegisteredWriter]) -> Ranges:
-    """What was given up of the batches of a commit user, under it or under another name of its
-    sink: an operator who has decided under one is not asked again under the other. The user is that
-    of this stream, or one of the `old` names that it may have had. What was given up under this
-    stream's own name counts for each.
+    """The batches of a commit user that were given up, under it or under another name of its sink.
+    An operator who has decided under one name is not asked again under the other. What was given up
+    under this stream's own name counts for each.
+
+    Args:
+        evidence: what the storage holds.
+        user: this stream's commit user, or one of the old names.
+        old: the names that this stream may have had.
     """
-    is_mine = user == evidence.identity.user
-    names = _names_of_this_sink(evidence, old) if is_mine else _names_of(user, old)
-    return (*evidence.given_up, *chain.from_iterable(one.given_up for one in names))
+    if user == evidence.identity.user:
+        registers = _names_of_this_sink(evidence, old)
+    else:
+        registers = _names_of(user, old)
+    return (
+        *evidence.given_up,
+        *chain.from_iterable(register.given_up for register in registers),
+    )
 
 
 def _names_of_this_sink(
     evidence: Evidence, old: Collection[RegisteredWriter]
 ) -> list[RegisteredWriter]:
-    """The old names that count as names of this sink. Where the query has other sinks, one does
-    only if it was in a run with each of them, as this one was: it may be a new name of one of
-    those.
+    """The old names that count as names of this sink. Where the query has other sinks, a name
+    counts only if it was in a run with each of them, as this one was. Otherwise it may be a new
+    name of one of those.
     """
-    mine = evidence.runs_of(evidence.identity.user)
-    beside = [one for one in evidence.siblings if not mine.isdisjoint(one.runs)]
-    return [one for one in old if not any(one.runs.isdisjoint(other.runs) for other in beside)]
+    runs = evidence.runs_of(evidence.identity.user)
+    other_sinks = [sibling for sibling in evidence.siblings if not runs.isdisjoint(sibling.runs)]
+    return [
+        name for name in old if not any(name.runs.isdisjoint(sink.runs) for sink in other_sinks)
+    ]
 
 
-def _names_of(user: str, old: Collection[RegisteredWriter]) -> Iterator[RegisteredWriter]:
-    """The old name itself, and those that may be later names of it. One that was in a run with it
-    is another sink.
+def _names_of(user: str, old: Collection[RegisteredWriter]) -> list[RegisteredWriter]:
+    """The old name itself, and those that may be later names of it. A name that was in a run with
+    it is another sink.
     """
-    for one in (name for name in old if name.user == user):
-        yield from (name for name in old if name is one or name.runs.isdisjoint(one.runs))
+    names: list[RegisteredWriter] = []
+    for old_name in old:
+        if old_name.user == user:
+            names += [
+                name for name in old if name is old_name or name.runs.isdisjoint(old_name.runs)
+            ]
+    return names

@@ -10,9 +10,15 @@ from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks, own_properti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterIdentity:
-    """One run of one streaming writer; None is what Spark did not report. `user` is the commit
-    user. `query_id` changes when the query's checkpoint is wiped, `run_id` at each start. `token`
-    distinguishes the writers of one run.
+    """One run of one streaming writer. None stands for what Spark did not report.
+
+    Attributes:
+        user: the commit user.
+        query_id: that of the query; it changes when the query's checkpoint is wiped.
+        run_id: that of the run; it changes at each start of the query.
+        checkpoint: the path of the checkpoint.
+        query_name: the name that the user gave the query.
+        token: distinguishes the writers of one run.
     """
 
     user: str
@@ -37,13 +43,12 @@ class WriterIdentity:
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
     """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known
-    to be another query's. A batch commit of that user is not: its identifier says nothing about
-    batches (semantics.md R1.2).
+    to be another query's. A batch commit of that user is none of its batches: its identifier says
+    nothing about batches (semantics.md R1.2).
     """
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False
-    theirs = Marks.of(own_properties(snapshot)).query_id
-    return theirs is None or identity.query_id is None or theirs == identity.query_id
+    return is_of_query(Marks.of(own_properties(snapshot)).query_id, identity)
 
 
 def is_of_query(query_id: str | None, identity: WriterIdentity) -> bool:

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judgement:
-    """A verdict, how the run stands by it, and what was seen. See `JudgedBatch`."""
+    """A verdict, how the run stands after it, and what was seen. See `JudgedBatch`."""
 
     verdict: Verdict
     standing: Standing
@@ -47,17 +47,49 @@ class _Judgement:
     knows_later: bool = False
 
 
-def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch:
-    """Decides what to do with the batch. Raises a `ReplayError` if exactly-once cannot be proven,
-    `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A batch that is judged on a table.
+
+    Attributes:
+        run: the run.
+        batch: the batch.
+        target: the table.
+        refuse: the refusals for the batch. They note what an operator has let pass.
     """
-    clock, meter = run.runtime.clock, Meter(run.storage)
-    began, began_millis = clock.monotonic(), clock.now_millis()
+
+    run: StreamRun
+    batch: Batch
+    target: Target
+    refuse: ReplayErrors
+
+    @classmethod
+    def of(cls, run: StreamRun, batch: Batch, target: Target) -> "_Case":
+        refuse = run.refusals(batch, target.table)
+        return cls(run=run, batch=batch, target=target, refuse=refuse)
+
+
+def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch:
+    """Decides what to do with the batch.
+
+    Args:
+        run: the run.
+        standing: how it stands after its last batch.
+        batch: the batch.
+
+    Raises:
+        ReplayError: exactly-once cannot be proven.
+        UnsupportedFeature: the table cannot be written.
+        StorageError: the storage failed.
+        FormatError: a file cannot be understood.
+    """
+    clock = run.runtime.clock
+    meter = Meter(run.storage)
+    began = clock.monotonic()
+    began_millis = clock.now_millis()
     run.observer.reached(Phase.BATCH_STARTED, batch.batch_id)
     if standing.memory is None or standing.target is None:
-        target = Target.open(run)
-        refuse = run.refusals(batch, target.table)
-        judgement = _admit(run, standing, batch, target, refuse)
+        judgement = _admit(_Case.of(run, batch, Target.open(run)), standing)
     else:
         judgement = _judge_later(run, standing, batch, standing.target, standing.memory)
     run.observer.reached(Phase.JUDGED, batch.batch_id)
@@ -75,38 +107,35 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
 
 
 # -- coming into a table --------------------------------------------------------------------------
-def _admit(
-    run: StreamRun, standing: Standing, batch: Batch, target: Target, refuse: ReplayErrors
-) -> _Judgement:
-    """Judges the batch with which the run comes into this table, and registers the run: its first
-    batch, or one for which an operator has let it go on in a table that was replaced. Ends the claims
-    of earlier runs before it judges. So one that is alive stops at its next batch, also if this run
-    is then refused.
+def _admit(case: _Case, standing: Standing) -> _Judgement:
+    """Judges the batch with which the run comes into this table, and registers the run. It is the
+    run's first batch, or one for which an operator has let it go on in a table that was replaced.
+    The claims of earlier runs end before the judgement. So an earlier run that is alive stops at
+    its next batch, also if this run is then refused.
     """
-    table = target.table
+    run = case.run
+    table = case.target.table
 
     def claim_and_gather() -> tuple[bool, Evidence]:
         ended = run.claims.acquire()
-        evidence = gather(table, run.identity, batch, snapshots=run.snapshots, runs=ended)
+        evidence = gather(table, run.identity, case.batch, snapshots=run.snapshots, runs=ended)
         return bool(ended), evidence
 
     seen_millis = run.runtime.clock.now_millis()
     probe = partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids)
     guards = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
     *_, (ended, evidence) = run.storage.together([*guards, claim_and_gather])
-    verdict = _judge_from_storage(run, batch, target, evidence, refuse)
+    verdict = _judge_from_storage(case, evidence)
     outlook = _outlook(evidence, verdict, ended=ended)
-    _require_newest_run(run, target, verdict, refuse)
-    anew = _gives_up_earlier(run, refuse)
-    _register(run, target, evidence, verdict, refuse, anew=anew)
-    entries = (evidence.entry, evidence.last_entry)
-    if any(one is not None and one.schema_digest != evidence.schema_digest for one in entries):
+    _require_newest_run(case, verdict)
+    _register(case, evidence, verdict, anew=_gives_up_earlier(case))
+    if _has_entry_of_another_table(evidence):
         run.journal.remove_other_tables(evidence.schema_digest)
     warn_of_merging(table, in_stream=not run.overwrites)
     if not run.overwrites:
         warn_of_earlier_batches(table, evidence, verdict)
     warn_of_work_left(table)
-    admitted = replace(target, digest=evidence.schema_digest, branch=evidence.branch)
+    admitted = replace(case.target, digest=evidence.schema_digest, branch=evidence.branch)
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, memory=None, target=admitted, outlook=outlook),
@@ -115,128 +144,144 @@ def _admit(
     )
 
 
+def _has_entry_of_another_table(evidence: Evidence) -> bool:
+    """Whether the journal has entries of a table that was at this location before."""
+    entries = (evidence.entry, evidence.last_entry)
+    return any(
+        entry is not None and entry.schema_digest != evidence.schema_digest for entry in entries
+    )
+
+
 def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
-    """What may still come. With `ended`, this run has ended the claim of an earlier one."""
+    """What may still come from earlier runs. With `ended`, this run has ended the claim of one."""
     follows = ended or evidence.has_earlier_run
     is_renamed = not follows and any(
         not evidence.claimed(sibling.user) for sibling in evidence.siblings
     )
-    # Our newest snapshot is at or below this batch, or an operator has decided: then later entries of
+    # If our newest snapshot is at or below this batch, or an operator has decided, later entries of
     # the journal are remains. A batch that only live files show proves nothing of later ones.
     later_are_gone = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
     goes_back = evidence.later_entry is not None and later_are_gone
     return Outlook(follows=follows, is_renamed=is_renamed, goes_back=goes_back)
 
 
-def _require_newest_run(
-    run: StreamRun, target: Target, verdict: Verdict, refuse: ReplayErrors
-) -> None:
+def _require_newest_run(case: _Case, verdict: Verdict) -> None:
     """Raises `SharedCheckpoint` if a later run has begun: what it has left since the evidence was
-    gathered may have expired before it was judged. Also checks whether another engine may replace
-    snapshots.
+    gathered may have expired before it was judged. In the same trip, checks whether another engine
+    may replace snapshots.
     """
-    looks: list[Request] = [run.claims.is_ended]
+    run = case.run
+    requests: list[Request] = [run.claims.is_ended]
     if verdict.seen is not None:
-        seen, clock = verdict.seen.id, run.runtime.clock
-        looks.append(partial(guard_stream, target.table, run.snapshots, seen, clock))
-    if run.storage.together(looks)[0]:
-        raise refuse.later_run_began()
+        table = case.target.table
+        requests.append(
+            partial(guard_stream, table, run.snapshots, verdict.seen.id, run.runtime.clock)
+        )
+    is_ended, *_ = run.storage.together(requests)
+    if is_ended:
+        raise case.refuse.later_run_began()
 
 
 # -- later batches of a run -----------------------------------------------------------------------
 def _judge_later(
     run: StreamRun, standing: Standing, batch: Batch, target: Target, memory: Memory
 ) -> _Judgement:
-    """In one trip, unless somebody else has written meanwhile."""
-    since = run.runtime.clock.now_millis()
-    looks: list[Request] = [
+    """Judges a later batch of a run, in one trip unless somebody else has written meanwhile."""
+    seen_millis = run.runtime.clock.now_millis()
+    requests: list[Request] = [
         partial(run.schemas.newest, target.table.schema),
         run.schemas.first_digest,
         run.snapshots.latest,
         run.claims.holds,
         partial(read_identity, run.storage),
     ]
-    schema, digest, latest, claimed, branch = run.storage.together(looks)
+    schema, digest, latest, claimed, branch = run.storage.together(requests)
     if schema != target.table.schema:
         table = table_of(run.storage, schema, run.options)
         check_writable(table, in_stream=not run.overwrites)
         target = target.with_table(run, table, digest)
-    refuse = run.refusals(batch, target.table)
+    case = _Case.of(run, batch, target)
+    refuse = case.refuse
     if digest != target.digest or branch != target.branch:
-        what = "table's first schema" if digest != target.digest else "branch's identity"
-        refuse.table_replaced(f"the {what} changed while the stream was running")
-        # An operator lets it continue, as a new stream of that table.
-        return _admit(run, standing, batch, Target.open(run), refuse)
-    # Batches of an old name may go while this run has none that it could miss.
+        if digest != target.digest:
+            refuse.table_replaced("the table's first schema changed while the stream was running")
+        else:
+            refuse.table_replaced("the branch's identity changed while the stream was running")
+        # An operator lets the query continue, as a new stream of that table.
+        return _admit(replace(case, target=Target.open(run)), standing)
+    # Batches of an old name may be lost while this run has none of its own that it could miss.
     outlook = standing.outlook
     follows = outlook.follows or (outlook.is_renamed and memory.own is None)
     fresh = judge_next(run.snapshots, memory, refuse, latest=latest, follows=follows)
-    verdict = fresh or _judge_again(run, batch, target, refuse)
+    verdict = fresh or _judge_again(case)
     alone = latest is not None and SnapshotRef.of(latest) == memory.seen
     # What a later run has published since the claim was looked for may have expired before the
     # snapshots were read. Where there is nothing new, it has published nothing.
     if not (claimed and alone) and run.claims.is_ended():
         raise refuse.later_run_began()
-    is_quiet = alone and standing.undisturbed
+    sight = None
+    if alone and standing.undisturbed:
+        sight = Sight(latest=latest, schema_id=schema.id, since_millis=seen_millis)
     return _Judgement(
         verdict=verdict,
         standing=replace(standing, target=target, undisturbed=alone),
-        sight=Sight(latest=latest, schema_id=schema.id, since_millis=since) if is_quiet else None,
+        sight=sight,
     )
 
 
-def _judge_again(
-    run: StreamRun, batch: Batch, target: Target, refuse: ReplayErrors
-) -> Fresh | Reuse:
+def _judge_again(case: _Case) -> Fresh | Reuse:
     """Judges a later batch whose run remembers snapshots that are not part of the table any
     more.
     """
-    require_absent(run.snapshots, run.identity, refuse)
-    none: frozenset[str] = frozenset()
-    evidence = gather(target.table, run.identity, batch, snapshots=run.snapshots, runs=none)
-    verdict = _judge_from_storage(run, batch, target, evidence, refuse)
-    if _gives_up_earlier(run, refuse):
-        _register(run, target, evidence, verdict, refuse, anew=True)
+    run = case.run
+    require_absent(run.snapshots, run.identity, case.refuse)
+    evidence = gather(
+        case.target.table,
+        run.identity,
+        case.batch,
+        snapshots=run.snapshots,
+        runs=frozenset[str](),
+    )
+    verdict = _judge_from_storage(case, evidence)
+    if _gives_up_earlier(case):
+        _register(case, evidence, verdict, anew=True)
     if isinstance(verdict, AlreadyCommitted):
-        raise refuse.published_by_earlier_run()
+        raise case.refuse.published_by_earlier_run()
     return verdict
 
 
 # -- from the storage -----------------------------------------------------------------------------
-def _judge_from_storage(
-    run: StreamRun, batch: Batch, target: Target, evidence: Evidence, refuse: ReplayErrors
-) -> Verdict:
-    verdict = judge(target.table, evidence, refuse, run.runtime, overwrites=run.overwrites)
+def _judge_from_storage(case: _Case, evidence: Evidence) -> Verdict:
+    """The verdict on the batch, from the evidence. Logs why prepared files are not used."""
+    run = case.run
+    verdict = judge(
+        case.target.table, evidence, case.refuse, run.runtime, overwrites=run.overwrites
+    )
     if isinstance(verdict, Fresh) and verdict.written_again:
-        _LOG.info("Batch %d is written again: %s.", batch.batch_id, verdict.written_again)
+        _LOG.info("Batch %d is written again: %s.", case.batch.batch_id, verdict.written_again)
     return verdict
 
 
-def _gives_up_earlier(run: StreamRun, refuse: ReplayErrors) -> bool:
-    """Whether an operator has let the stream go on although the table lost batches, or writes them
-    again. The journal is of these then.
+def _gives_up_earlier(case: _Case) -> bool:
+    """Whether an operator has let the stream go on although the table lost batches, or although it
+    writes them again. The journal is of such batches then.
     """
-    accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
-    return bool(accepted or refuse.given_up) and run.claims.holds()
+    accepted = case.refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
+    has_decided = bool(accepted or case.refuse.given_up)
+    return has_decided and case.run.claims.holds()
 
 
-def _register(
-    run: StreamRun,
-    target: Target,
-    evidence: Evidence,
-    verdict: Verdict,
-    refuse: ReplayErrors,
-    *,
-    anew: bool,
-) -> None:
-    """Records that the stream was admitted. With `anew`, an operator has decided: the register says
-    what is given up, and only then the journal goes.
+def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) -> None:
+    """Records that the stream was admitted. With `anew`, an operator has decided. Then the register
+    says what is given up, and only after that the journal goes.
     """
+    run = case.run
+    refuse = case.refuse
     is_reset = ON_CHECKPOINT_RESET.key in refuse.accepted
     is_loss = ON_TABLE_CHANGE.key in refuse.accepted
     run.claims.register(
         evidence.schema_digest,
-        journal_since(target.table, evidence, verdict, anew=anew),
+        journal_since(case.target.table, evidence, verdict, anew=anew),
         evidence.registered,
         given_up=given_up(
             evidence,

@@ -116,13 +116,12 @@ class Facts(Findings):
         table, less what an operator has given up.
         """
         evidence = self.evidence
-        entry, last = (
-            without_given_up(_of_this_table(one, evidence), evidence.given_up)
-            for one in (evidence.entry, evidence.last_entry)
-        )
+        entry = without_given_up(_of_this_table(evidence.entry, evidence), evidence.given_up)
+        last = without_given_up(_of_this_table(evidence.last_entry, evidence), evidence.given_up)
         if last is not None and self.history.own_id < last.batch_id:
             given_up = given_up_as(evidence, evidence.identity.user, evidence.old_names)
-            entry, last = (without_given_up(one, given_up) for one in (entry, last))
+            entry = without_given_up(entry, given_up)
+            last = without_given_up(last, given_up)
         return entry, last
 
     @property
@@ -144,8 +143,9 @@ class Facts(Findings):
     # -- who and where ----------------------------------------------------------------------------
     def _table_same(self) -> Finding[TableSame]:
         evidence = self.evidence
-        entries = (_of_this_query(one, evidence) for one in (evidence.entry, evidence.last_entry))
-        return which_table(evidence, *entries)
+        entry = _of_this_query(evidence.entry, evidence)
+        last = _of_this_query(evidence.last_entry, evidence)
+        return which_table(evidence, entry, last)
 
     def _user_registered(self) -> Finding[UserRegistered]:
         return which_registered(self.evidence)
@@ -193,16 +193,19 @@ class Facts(Findings):
         return which_created(self.evidence, own)
 
     def _last_held(self) -> Finding[LastHeld]:
-        own, evidence, last = self.own, self.evidence, self.last_entry
-        value = self.ask(OwnStands)
-        if own is not None and value is OwnStands.BELOW:
+        own = self.own
+        evidence = self.evidence
+        last = self.last_entry
+        own_stands = self.ask(OwnStands)
+        if own is not None and own_stands is OwnStands.BELOW:
             return which_last_above(evidence, own, self.entry, last)
-        if last is None or value not in (OwnStands.NONE, OwnStands.PASSED_OVER):
+        if last is None or own_stands not in (OwnStands.NONE, OwnStands.PASSED_OVER):
             return Finding(LastHeld.NONE)
         return which_last(evidence, evidence.identity.user, last)
 
     def _gap_left(self) -> Finding[GapLeft]:
-        own, batch_id = self.own, self.evidence.batch.batch_id
+        own = self.own
+        batch_id = self.evidence.batch.batch_id
         if own is None or own.commit_identifier + 1 >= batch_id:
             return Finding(GapLeft.NONE)
         if self.evidence.registered is None:
@@ -211,7 +214,8 @@ class Facts(Findings):
         return Finding(GapLeft.BATCHES, lambda refuse: refuse.left_nothing(first, batch_id - 1))
 
     def _earlier_elsewhere(self) -> Finding[EarlierElsewhere]:
-        evidence, last = self.evidence, self.last_entry
+        evidence = self.evidence
+        last = self.last_entry
         registered = evidence.registered
         if registered is None:
             return Finding(EarlierElsewhere.NO)
@@ -225,19 +229,25 @@ class Facts(Findings):
         later = _of_this_table(self.evidence.later_entry, self.evidence)
         if later is None:
             return Finding(LaterPrepared.NONE)
-        why = f"this stream had already prepared batch {later.batch_id} for the table"
-        return Finding(LaterPrepared.PREPARED, lambda refuse: refuse.checkpoint_rewound(why))
+        return Finding(
+            LaterPrepared.PREPARED,
+            lambda refuse: refuse.checkpoint_rewound(
+                f"this stream had already prepared batch {later.batch_id} for the table"
+            ),
+        )
 
     def _ours_beside(self) -> Finding[OursBeside]:
-        beside = self.history.beside
-        if beside is None or beside.commit_identifier < self.evidence.batch.batch_id:
+        snapshot = self.history.beside
+        if snapshot is None or snapshot.commit_identifier < self.evidence.batch.batch_id:
             return Finding(OursBeside.NONE)
         # Its id may have been created again after it had expired, or lists are missing.
-        unproven = "but the next snapshot does not show that it was built on it"
-        why = (
-            f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, {unproven}"
+        return Finding(
+            OursBeside.THIS_OR_LATER,
+            lambda refuse: refuse.history_unknown(
+                f"snapshot {snapshot.id} has batch {snapshot.commit_identifier} of this stream, "
+                "but the next snapshot does not show that it was built on it"
+            ),
         )
-        return Finding(OursBeside.THIS_OR_LATER, lambda refuse: refuse.history_unknown(why))
 
     def _files_live(self) -> Finding[FilesLive]:
         return which_live(self.evidence, self.entry)
@@ -271,20 +281,27 @@ class Facts(Findings):
     def _history_whole(self) -> Finding[HistoryWhole]:
         if self.history.complete:
             return Finding(HistoryWhole.WHOLE)
-        why = "no snapshot of this stream or journal of this batch is left, and older ones expired"
-        return Finding(HistoryWhole.EXPIRED, lambda refuse: refuse.history_unknown(why))
+        return Finding(
+            HistoryWhole.EXPIRED,
+            lambda refuse: refuse.history_unknown(
+                "no snapshot of this stream or journal of this batch is left, and older ones expired"
+            ),
+        )
 
 
 def _of_this_query(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
     """The entry, unless another query wrote it under a commit user that was given to both."""
-    is_mine = entry is not None and is_of_query(entry.query_id, evidence.identity)
-    return entry if is_mine else None
+    if entry is None or not is_of_query(entry.query_id, evidence.identity):
+        return None
+    return entry
 
 
 def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
     """The same, unless it belongs to another table that was at this location."""
-    mine = _of_this_query(entry, evidence)
-    return None if mine is None or mine.schema_digest != evidence.schema_digest else mine
+    entry = _of_this_query(entry, evidence)
+    if entry is None or entry.schema_digest != evidence.schema_digest:
+        return None
+    return entry
 
 
 _ASKED: Final = MappingProxyType(

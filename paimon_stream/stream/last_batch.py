@@ -35,13 +35,20 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
 
 
 def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[LastHeld]:
-    """No snapshot of this commit user of ours is left, but Spark continued after an earlier batch
-    that was journalled, so it was committed above its base, the newest snapshot of its judgement.
-    If a snapshot above the base is missing, it may have expired. If none is, it was rolled back or
-    replaced. Where the base itself is above the latest snapshot, none counts as missing: expiry never
-    takes the newest snapshot, so a rollback took both.
+    """What became of the batch of `last`, where no snapshot of this commit user of ours is left.
+
+    Spark went on after that batch, so it was committed above its base, the newest snapshot of its
+    judgement. If a snapshot above the base is missing, the batch may have expired. If none is
+    missing, it was rolled back or replaced. Where the base itself is above the latest snapshot,
+    none counts as missing: expiry never takes the newest snapshot, so a rollback took both.
+
+    Args:
+        evidence: what the storage holds.
+        user: the commit user that journalled the batch.
+        last: its newest entry of an earlier batch.
     """
-    snapshots, latest = evidence.snapshots, evidence.latest
+    snapshots = evidence.snapshots
+    latest = evidence.latest
     noted = _which_removed(evidence, user, last)
     if noted is not None:
         return noted
@@ -49,14 +56,18 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
         return Finding(LastHeld.HELD)
     base = last.newest or last.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
-    whole = latest is None or published_after(snapshots, base, latest).complete
-    others = _others_above(snapshots, latest, last, last.batch_id)
-    if others and not replaced:
-        return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
-    if replaced or whole:
-        why = f"batch {last.batch_id} was committed, and its snapshot is gone"
-        return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
-    if None in (replaced, whole):
+    all_stand = latest is None or published_after(snapshots, base, latest).complete
+    foreign = _foreign_snapshots_above(snapshots, latest, last, last.batch_id)
+    if foreign and not replaced:
+        return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, foreign))
+    if replaced or all_stand:
+        return Finding(
+            LastHeld.ROLLED_BACK,
+            lambda refuse: refuse.table_rolled_back(
+                f"batch {last.batch_id} was committed, and its snapshot is gone"
+            ),
+        )
+    if None in (replaced, all_stand):
         return Finding(
             LastHeld.CANNOT_BE_KNOWN, lambda refuse: refuse.maybe_rolled_back(last.batch_id)
         )
@@ -68,52 +79,71 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
 def which_last_above(
     evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[LastHeld]:
-    """The same where our newest snapshot, `own`, stands: what was committed above it is not in the
-    table. Only a note speaks of a batch after which Spark may have gone on without this user.
+    """What became of our last batch, where our newest snapshot, `own`, stands. What was committed
+    above that snapshot is not in the table. Only a note speaks of a batch after which Spark may
+    have gone on without this user.
+
+    Args:
+        evidence: what the storage holds.
+        own: our newest snapshot.
+        entry: the journal's entry of this batch, which may name the batch before.
+        last: the newest entry of an earlier batch.
     """
-    user, own_id = evidence.identity.user, own.commit_identifier
+    user = evidence.identity.user
+    own_id = own.commit_identifier
     previous = None if entry is None else entry.previous
-    named = -1 if previous is None else previous.batch_id
-    known = max(-1 if last is None else last.batch_id, named)
+    previous_id = -1 if previous is None else previous.batch_id
+    last_id = -1 if last is None else last.batch_id
+    known = max(last_id, previous_id)
     if (
         last is not None
         and own_id < known
-        and named < known
+        and previous_id < known
         and went_on_without(evidence, user, last)
     ):
         removed = _which_removed(evidence, user, last)
         if removed is not None:
             return removed
-        known = named
+        known = previous_id
     if own_id >= known:
         return Finding(LastHeld.NONE)
-    lost = previous if previous is not None and previous.batch_id == known else None
+    lost = None
+    if previous is not None and previous.batch_id == known:
+        lost = previous
     proven = _proven_removal(evidence, lost, last, known)
     if proven is not None:
         return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
     shown = None if lost is None else _which_in_its_place(evidence, lost)
     if shown is not None:
         return shown
-    others = _others_above(evidence.snapshots, evidence.latest, last, known)
-    if last is not None and others:
-        return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, others))
-    held = f"but the newest snapshot of this stream is {own.id} with batch {own_id}"
-    why = f"batch {known} was committed, {held}"
-    return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+    foreign = _foreign_snapshots_above(evidence.snapshots, evidence.latest, last, known)
+    if last is not None and foreign:
+        return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, foreign))
+    return Finding(
+        LastHeld.ROLLED_BACK,
+        lambda refuse: refuse.table_rolled_back(
+            f"batch {known} was committed, but the newest snapshot of this stream is {own.id} "
+            f"with batch {own_id}"
+        ),
+    )
 
 
 def which_previous(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[PreviousHeld]:
-    """What became of the batch that an attempt names as the one before. No snapshot of ours is
-    left. `last` is the newest entry of an earlier batch: if there is one, `which_last` asks the
-    notes.
+    """What became of the batch that an attempt names as the one before, where no snapshot of ours
+    is left.
+
+    Args:
+        evidence: what the storage holds.
+        entry: the attempt at this batch.
+        last: the newest entry of an earlier batch. If there is one, `which_last` asks the notes.
     """
     previous = None if entry is None else entry.previous
     if previous is None:
         return Finding(PreviousHeld.NONE)
     snapshots = evidence.snapshots
-    storage, kept = snapshots.storage, snapshots.find(previous.snapshot.id)
+    kept = snapshots.find(previous.snapshot.id)
     replaced = is_replaced(snapshots, previous.snapshot, evidence.latest)
     if kept is not None and replaced is not False:
         proven = _proven_removal(evidence, previous, last, previous.batch_id)
@@ -124,7 +154,9 @@ def which_previous(
         value = PreviousHeld.REPLACED if replaced else PreviousHeld.CANNOT_BE_KNOWN
         return Finding(
             value,
-            lambda refuse: refuse.commit_lost(previous, kept, storage, proven=replaced is True),
+            lambda refuse: refuse.commit_lost(
+                previous, kept, snapshots.storage, proven=replaced is True
+            ),
         )
     if last is not None:
         return Finding(PreviousHeld.HELD)
@@ -140,31 +172,41 @@ def which_previous(
 
 
 def went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
-    """Whether Spark need not have waited for the commit of this entry: a run in which its commit
-    user was not has the batch, or one between it and ours, under another commit user of the query,
-    on top of the entry's base, or began under that name with this very batch. The base rules out
-    what that run did before this one made its attempt.
+    """Whether Spark need not have waited for the commit of this entry. That is so if a run in which
+    its commit user was not has the batch, or one between it and ours, under another commit user of
+    the query, on top of the entry's base; or if such a run began under that name with this very
+    batch. The base rules out what that run did before this one made its attempt.
     """
     batches = range(entry.batch_id, evidence.batch.batch_id)
-    mine = evidence.runs_of(user) | ({escape_user(entry.run_id)} if entry.run_id else set())
-    others = [one for one in evidence.siblings if one.user != user]
+    runs_of_user = evidence.runs_of(user)
+    if entry.run_id:
+        runs_of_user |= {escape_user(entry.run_id)}
+    registers = [sibling for sibling in evidence.siblings if sibling.user != user]
     if evidence.registered is not None and evidence.identity.user != user:
-        others.append(evidence.registered)
-    if any(one.journal_since == entry.batch_id and mine.isdisjoint(one.runs) for one in others):
+        registers.append(evidence.registered)
+    if any(
+        register.journal_since == entry.batch_id and runs_of_user.isdisjoint(register.runs)
+        for register in registers
+    ):
         return True
-    base = 0 if entry.base is None else entry.base.id
+    base_id = _base_id(entry)
     is_published = _is_published_without(
-        evidence, {one.user for one in others}, batches, base, mine
+        evidence, {register.user for register in registers}, batches, base_id, runs_of_user
     )
-    journalled = [evidence.last_of(one) for one in others]
+    newest_entries = [evidence.last_of(register) for register in registers]
     runs = [
-        one.run_id
-        for one in journalled
-        if one is not None
-        and one.batch_id in batches
-        and base <= (0 if one.base is None else one.base.id)
+        newest.run_id
+        for newest in newest_entries
+        if newest is not None and newest.batch_id in batches and base_id <= _base_id(newest)
     ]
-    return is_published or any(run is not None and escape_user(run) not in mine for run in runs)
+    return is_published or any(
+        run is not None and escape_user(run) not in runs_of_user for run in runs
+    )
+
+
+def _base_id(entry: JournalEntry) -> int:
+    """The id of the snapshot on which the attempt was made; 0 for the empty table."""
+    return 0 if entry.base is None else entry.base.id
 
 
 def _is_published_without(
@@ -172,9 +214,9 @@ def _is_published_without(
     users: Collection[str],
     batches: range,
     above: int,
-    own_runs: frozenset[str],
+    known_runs: frozenset[str],
 ) -> bool:
-    """Whether a run that is not among `own_runs` has published such batches of our query under
+    """Whether a run that is not among `known_runs` has published such batches of our query under
     these commit users, in snapshots above an id.
     """
     query_id = evidence.identity.query_id
@@ -183,7 +225,7 @@ def _is_published_without(
         if snapshot.id <= above:
             break
         if snapshot.commit_user in users and is_of_run_without(
-            snapshot, query_id, batches, lambda: own_runs
+            snapshot, query_id, batches, lambda: known_runs
         ):
             return True
     return False
@@ -191,14 +233,17 @@ def _is_published_without(
 
 def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     """What the notes of removals say of a batch that a commit user has journalled and committed. A
-    live file of it outweighs them.
+    live file of the batch outweighs them.
     """
     registers = () if user == evidence.identity.user else evidence.siblings
-    given_up = (*evidence.given_up, *chain.from_iterable(one.given_up for one in registers))
+    given_up = (
+        *evidence.given_up,
+        *chain.from_iterable(register.given_up for register in registers),
+    )
 
     def took_this_batch(removed: Removed) -> bool:
-        """Whether an earlier batch or another snapshot of this one was removed, and so all that
-        followed.
+        """Whether a removal took this batch: it took an earlier batch or another snapshot of this
+        one, and so all that followed.
         """
         batch = removed.identifier
         return (
@@ -218,8 +263,8 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
 
 
 def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Finding[LastHeld] | None:
-    """Do the notes say that a batch which a commit user had journalled was removed, or may have
-    been? None if they do not.
+    """What the notes say of a batch which a commit user had journalled: removed, or perhaps
+    removed. None if they say neither.
     """
     answer = noted_fate(evidence, user, entry)
     if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
@@ -233,19 +278,19 @@ def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Findin
 
 def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
     """Whether the newest manifests mention a file of the batch, which proves that it was part of
-    this history; also if it had no files.
+    this history. True also for a batch without files.
     """
     has_files = any(message.new_files for message in entry.messages)
     latest = evidence.latest
     return not has_files or latest is None or evidence.files_mentioned(latest, entry) > 0
 
 
-def _others_above(
+def _foreign_snapshots_above(
     snapshots: SnapshotStore, latest: Snapshot | None, entry: JournalEntry | None, known: int
 ) -> list[Snapshot]:
     """The snapshots of other engines, ascending, if one of them may have replaced that of the known
-    batch: the one on which the batch was made still stands, and none above it is missing. Otherwise
-    none.
+    batch: the snapshot on which the batch was made still stands, and none above it is missing.
+    Otherwise none.
     """
     if latest is None or entry is None or entry.batch_id != known:
         return []
@@ -253,7 +298,9 @@ def _others_above(
     if base is not None and not snapshots.stands(base):
         return []
     window = published_after(snapshots, base, latest)
-    return [one for one in window.snapshots if not is_ours(one)] if window.complete else []
+    if not window.complete:
+        return []
+    return [snapshot for snapshot in window.snapshots if not is_ours(snapshot)]
 
 
 def _proven_removal(
@@ -262,24 +309,27 @@ def _proven_removal(
     last: JournalEntry | None,
     batch_id: int,
 ) -> Answer | None:
-    """A batch that was committed is not in the table. The note that proves that a rollback took its
-    snapshot, that of `lost`, or its newest attempt, that of `last`; None if there is none. What a
-    note proves, another engine has not replaced, whoever stands in its place, and `recommit` would
-    refuse.
+    """What the notes prove of a batch that was committed and is not in the table: a rollback took
+    its snapshot, that of `lost`, or its newest attempt, that of `last`. None if no note proves it.
+    What a note proves was not replaced by another engine, whoever stands in its place, and
+    `recommit` would refuse it.
     """
     removals = evidence.removals()
     notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]
     if last is not None and last.batch_id == batch_id:
         notes.append(removals.of_uuid(last.stage_uuids[0]))
-    proven = next((one for one in notes if one is not None and one.is_proven), None)
-    return None if proven is None else judge_notes(removals, proven)
+    for note in notes:
+        if note is not None and note.is_proven:
+            return judge_notes(removals, note)
+    return None
 
 
 def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[LastHeld] | None:
-    """A batch that is known to be committed is not in the table's lineage. Why, if the batch's own
-    snapshot shows the reason; else None.
+    """Why a batch that is known to be committed is not in the table's lineage, if what stands under
+    the id of its snapshot shows the reason; else None.
     """
-    snapshots, latest = evidence.snapshots, evidence.latest
+    snapshots = evidence.snapshots
+    latest = evidence.latest
     kept = snapshots.find(lost.snapshot.id)
     if kept is None or latest is None:
         return None
@@ -287,5 +337,6 @@ def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[Last
         return Finding(
             LastHeld.BESIDE_THE_LINE, lambda refuse: refuse.beside_the_line(lost, latest)
         )
-    storage = snapshots.storage
-    return Finding(LastHeld.REPLACED, lambda refuse: refuse.commit_lost(lost, kept, storage))
+    return Finding(
+        LastHeld.REPLACED, lambda refuse: refuse.commit_lost(lost, kept, snapshots.storage)
+    )

@@ -1,5 +1,5 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide?
-`judgement.py` has the decision, as a table of facts; here it is walked, and its verdict made.
+`judgement.py` has the decision, as a table of facts. Here the table is walked to the verdict.
 exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. Nothing here writes.
 """
 
@@ -18,9 +18,9 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 
 def judge_evidence(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
-    """Judges a batch from everything that storage holds: the first one of a run, and a later one that
-    the run's memory does not decide. Raises the `ReplayError` that says what cannot be proven, and
-    which option lets an operator decide.
+    """Judges a batch from everything that storage holds: the first one of a run, or a later one
+    that the run's memory does not decide. Raises the `ReplayError` that says what cannot be proven,
+    and which option lets an operator decide.
     """
     facts = Facts(evidence, journals=bool(refuse.options.value(JOURNAL)))
     return _verdict(walk(facts, ROWS, refuse), facts)
@@ -30,10 +30,11 @@ def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
     """The verdict with what follows from it. A doubtful batch that an operator lets continue has no
     dead entry, because the files that the entry names may be those of the published batch.
     """
-    seen, entry = facts.evidence.seen, facts.entry
+    seen = facts.evidence.seen
+    entry = facts.entry
     if outcome is Outcome.COMMITTED:
-        own = facts.own if facts.ask(OwnStands) is OwnStands.THIS_BATCH else None
-        return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
+        snapshot = facts.own if facts.ask(OwnStands) is OwnStands.THIS_BATCH else None
+        return AlreadyCommitted(seen=seen, snapshot=snapshot, dead=entry)
     if outcome is Outcome.REUSE and entry is not None:
         return Reuse(seen=seen, own=_published(facts), entry=_above_cut(facts, entry))
     return Fresh(seen=seen, own=_published(facts))

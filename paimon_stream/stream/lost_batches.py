@@ -10,7 +10,7 @@ from paimon_stream._version import __version__
 from paimon_stream.commit.lost_facts import lost_entries
 from paimon_stream.errors import NotFound, PaimonStreamError, TableReplaced, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import FileKind
+from paimon_stream.format.entries import DataFileMeta, FileKind
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import CHANGELOG_PRODUCER
@@ -29,9 +29,18 @@ LIST_PREFIX = "manifest-list-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostBatch:
-    """A batch as it was committed. Its manifest lists have `uuid` in their names. `nonce` is that
-    of its snapshot, if it is known, and `place` its id. `run_id` is the run that prepared it, None
-    if that is not known.
+    """A batch as it was committed.
+
+    Attributes:
+        user: its commit user.
+        batch: its id.
+        base: the snapshot on which it was made; None for the empty table.
+        messages: its files.
+        properties: those of its snapshot.
+        uuid: what the names of its manifest lists have.
+        nonce: that of its snapshot; empty if it is not known.
+        place: the id of its snapshot, if it is known.
+        run_id: the run that prepared it, if it is known.
     """
 
     user: str
@@ -44,70 +53,99 @@ class LostBatch:
     place: int | None = None
     run_id: str | None = None
 
+    @property
+    def files(self) -> list[DataFileMeta]:
+        """The files that it added."""
+        return [file for message in self.messages for file in message.new_files]
+
 
 def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterator[LostBatch]:
-    """The batches in the journals, ascending for each user. Those of all users are only those that
-    can be committed again. Raises `TableReplaced`, `UnsupportedFeature`, `CorruptMetadata`,
-    `StorageError`.
+    """The batches in the journals, ascending for each user.
+
+    Args:
+        storage: that of the table.
+        user: whose journal. None: those of all users, of which only the batches are returned that
+            can be committed again.
+        batch: only the batch with that id, if it is given.
+
+    Raises:
+        TableReplaced: a batch of that user was prepared for another table.
+        UnsupportedFeature: a batch of that user cannot be committed again.
+        CorruptMetadata: a journal or register does not parse.
+        StorageError: the storage failed.
     """
     digest = SchemaStore(storage).first_digest()
-    users = [user] if user is not None else [one.user for one in registered_writers(storage)]
-    for one in users:
-        journal = Journal(storage, one)
-        for number in journal.batches() if batch is None else [batch]:
-            entry = journal.read(number)
+    for owner in _registered_users(storage) if user is None else [user]:
+        journal = Journal(storage, owner)
+        for batch_id in journal.batches() if batch is None else [batch]:
+            entry = journal.read(batch_id)
             if entry is None:
                 continue
-            why_not = _why_not(storage, one, entry, digest)
-            if why_not is None:
-                yield _of_entry(one, entry)
+            error = _error_of_entry(storage, owner, entry, digest)
+            if error is None:
+                yield _batch_of_entry(owner, entry)
             elif user is not None:
-                raise why_not
+                raise error
 
 
-def _why_not(
+def _registered_users(storage: Storage) -> list[str]:
+    return [register.user for register in registered_writers(storage)]
+
+
+def _error_of_entry(
     storage: Storage, user: str, entry: JournalEntry, digest: str
 ) -> PaimonStreamError | None:
+    """Why the batch of this entry cannot be committed again; None if it can be. `digest` is that of
+    the table's first schema.
+    """
     if entry.schema_digest != digest:
-        text = (
+        return TableReplaced(
             f"batch {entry.batch_id} of user {user!r} was prepared for another table that was at this location. "
-            "Nothing was published. Write its rows again."
-        )
-        return TableReplaced(text, user=user, batch=entry.batch_id).of_table(storage.location)
+            "Nothing was published. Write its rows again.",
+            user=user,
+            batch=entry.batch_id,
+        ).of_table(storage.location)
     if entry.overwrites:
         return not_to_be_repeated(storage, user, entry.batch_id, "it replaces the whole table")
     return None
 
 
-def _of_entry(user: str, one: JournalEntry) -> LostBatch:
+def _batch_of_entry(user: str, entry: JournalEntry) -> LostBatch:
     stream = WriterIdentity(
         user=user,
-        query_id=one.query_id,
+        query_id=entry.query_id,
         run_id=None,
-        checkpoint=one.checkpoint,
-        query_name=one.query_name,
+        checkpoint=entry.checkpoint,
+        query_name=entry.query_name,
         token="",
     )
-    summary = BatchSummary.of_messages(one.messages, millis=None, reused=True).properties()
-    marks, batch, uuid = (
-        stream.properties(one.batch_id, one.offsets_hash),
-        one.batch_id,
-        one.stage_uuids[0],
-    )
+    summary = BatchSummary.of_messages(entry.messages, millis=None, reused=True).properties()
+    marks = stream.properties(entry.batch_id, entry.offsets_hash)
     return LostBatch(
         user=user,
-        batch=batch,
-        base=one.base,
-        messages=one.messages,
+        batch=entry.batch_id,
+        base=entry.base,
+        messages=entry.messages,
         properties=summary | marks,
-        uuid=uuid,
-        run_id=one.run_id,
+        uuid=entry.stage_uuids[0],
+        run_id=entry.run_id,
     )
 
 
 def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) -> LostBatch:
-    """The batch of this delta list and snapshot id. Raises `NotFound`, `UnsupportedFeature`,
-    `StorageError`.
+    """The batch of a delta list.
+
+    Args:
+        table: the table that lost it.
+        user: its commit user.
+        batch: its id.
+        place: the id of its snapshot.
+        nonce: the name of the delta list.
+
+    Raises:
+        NotFound: the delta list, or a manifest that it names, cannot be read.
+        UnsupportedFeature: the batch cannot be committed with these files again.
+        StorageError: the storage failed.
     """
     storage = table.storage
     entries = lost_entries(ManifestStore(storage), nonce)
@@ -117,23 +155,26 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
             "Nothing was published. Write the rows again.",
             batch=batch,
         ).of_table(storage.location)
-    if any(one.kind is FileKind.DELETE for one in entries):
+    if any(entry.kind is FileKind.DELETE for entry in entries):
         raise not_to_be_repeated(storage, user, batch, "it replaced or compacted files")
     if table.options.value(CHANGELOG_PRODUCER) == "input":
         raise not_to_be_repeated(storage, user, batch, "its changelog is not in the delta list")
     if table.has_dynamic_buckets:
         raise not_to_be_repeated(storage, user, batch, "its hash index is not in the delta list")
-    files = defaultdict(list)
-    for one in entries:
-        files[one.partition, one.bucket, one.total_buckets].append(one.file)
+    files_of_buckets = defaultdict(list)
+    for entry in entries:
+        bucket_key = (entry.partition, entry.bucket, entry.total_buckets)
+        files_of_buckets[bucket_key].append(entry.file)
     below = SnapshotStore(storage).find(place - 1)
     return LostBatch(
         user=user,
         batch=batch,
         base=None if below is None else SnapshotRef.of(below),
         messages=tuple(
-            CommitMessage(partition=part, bucket=bucket, total_buckets=total, new_files=tuple(some))
-            for (part, bucket, total), some in files.items()
+            CommitMessage(
+                partition=partition, bucket=bucket, total_buckets=total, new_files=tuple(files)
+            )
+            for (partition, bucket, total), files in files_of_buckets.items()
         ),
         properties={VERSION_MARK: __version__},
         uuid=nonce.removeprefix(LIST_PREFIX).rpartition("-")[0],
@@ -142,8 +183,13 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     )
 
 
-def not_to_be_repeated(storage: Storage, user: str, batch: int, why: str) -> UnsupportedFeature:
-    """The error for a batch that cannot be committed with its files again."""
-    cure = "Run what made it again."
-    text = f"batch {batch} of user {user!r} cannot be committed again, because {why}. Nothing was published. {cure}"
-    return UnsupportedFeature(text, user=user, batch=batch).of_table(storage.location)
+def not_to_be_repeated(storage: Storage, user: str, batch: int, cause: str) -> UnsupportedFeature:
+    """The error for a batch that cannot be committed with its files again. `cause` is half a
+    sentence.
+    """
+    return UnsupportedFeature(
+        f"batch {batch} of user {user!r} cannot be committed again, because {cause}. "
+        "Nothing was published. Run what made it again.",
+        user=user,
+        batch=batch,
+    ).of_table(storage.location)

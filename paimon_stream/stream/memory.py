@@ -3,6 +3,7 @@ snapshot files (exactly-once.md §2). Nothing here writes.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from paimon_stream.commit.window import is_held
 from paimon_stream.errors import PaimonStreamError
@@ -34,11 +35,15 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a run remembers between batches: the last batch that it finished, the last batch of its
-    stream that became a snapshot, and the snapshot up to which it knows who published what. The
-    snapshot of that last batch stood at `own_stood_millis` (epoch milliseconds), None if there is
-    none. With `has_expired`, the last batch had been committed, and its snapshot has expired: later
-    batches may have been, too.
+    """What a run remembers between batches.
+
+    Attributes:
+        batch_id: the last batch that it finished.
+        own: the last batch of its stream that became a snapshot, if there is one.
+        seen: the snapshot up to which the run knows who published what; None for the empty table.
+        own_stood_millis: a time when the snapshot of `own` stood (epoch milliseconds).
+        has_expired: whether the last batch had been committed, and its snapshot has expired. Later
+            batches may have been committed and have expired, too.
     """
 
     batch_id: int
@@ -58,24 +63,36 @@ def judge_next(
 ) -> Fresh | None:
     """Judges a later batch of a run on the latest snapshot. The batch must be new, our last
     snapshot must still be in the lineage, and nobody else may have published the batch since the
-    run last looked. Also raises `CommitLost`. None if the memory no longer fits the table or says
-    nothing of later batches, so that storage must decide. If snapshots since the run last looked
-    have expired, storage must decide, too, while an earlier run may be at this batch (`follows`).
-    Otherwise `seen` stays where it was, and the commit checks the fence. A run that `follows`
-    others and has nothing of its own could not miss what the table has lost of them, so storage
-    decides, too, once what it has seen is gone.
+    run last looked.
+
+    If snapshots since the run last looked have expired, storage must decide while an earlier run
+    may be at this batch. Otherwise `seen` stays where it was, and the commit checks the fence.
+
+    Args:
+        snapshots: those of the table.
+        memory: what the run remembers.
+        refuse: the refusals for this batch.
+        latest: the latest snapshot.
+        follows: whether an earlier run may be at this batch. A run that follows others and has
+            nothing of its own could not miss what the table has lost of them. So storage decides,
+            too, once the snapshot up to which it has seen is gone.
+
+    Returns:
+        The verdict. None if storage must decide, because the memory no longer fits the table or
+        says nothing of later batches.
+
+    Raises:
+        CommitLost: another engine has replaced our last snapshot.
+        ReplayError: exactly-once cannot be proven.
     """
     facts = _NextFacts(snapshots, memory, refuse, latest, follows=follows)
     if walk(facts, NEXT_ROWS, refuse) is Outcome.STORAGE:
         return None
     newest = None if latest is None else SnapshotRef.of(latest)
-    seen_all = facts.ask(OthersPublished) is not OthersPublished.MISSING
-    return Fresh(
-        seen=newest if seen_all else memory.seen,
-        newest=None if seen_all else newest,
-        own=memory.own,
-        own_stands=facts.ask(RememberedHeld) is RememberedHeld.STANDS,
-    )
+    own_stands = facts.ask(RememberedHeld) is RememberedHeld.STANDS
+    if facts.ask(OthersPublished) is OthersPublished.MISSING:
+        return Fresh(seen=memory.seen, newest=newest, own=memory.own, own_stands=own_stands)
+    return Fresh(seen=newest, own=memory.own, own_stands=own_stands)
 
 
 class _NextFacts(Findings):
@@ -121,46 +138,45 @@ class _NextFacts(Findings):
 
     def _remembered_held(self) -> Finding[RememberedHeld]:
         """Whether our last snapshot is part of the table's lineage, or has expired."""
-        own, snapshots = self._memory.own, self._snapshots
-        if own is None:
+        remembered = self._memory.own
+        if remembered is None:
             return Finding(RememberedHeld.NONE)
-
-        def took_it(removed: Removed) -> bool:
-            """Whether an earlier batch of this stream was removed, and so all that followed."""
-            batch = removed.identifier
-            is_ours = removed.user == self._user and removed.is_of_stream
-            return is_ours and batch is not None and batch <= own.batch_id
-
-        stood_millis = self._memory.own_stood_millis
+        snapshots = self._snapshots
         answer = fate_of(
-            snapshots, own.snapshot, self._latest, stood_millis=stood_millis, took_it=took_it
+            snapshots,
+            remembered.snapshot,
+            self._latest,
+            stood_millis=self._memory.own_stood_millis,
+            took_it=partial(self._took_batch, remembered.batch_id),
         )
-        newest = 0 if self._latest is None else self._latest.id
         if answer.is_held:
             stands = answer.fate is Fate.IN_TABLE
             return Finding(RememberedHeld.STANDS if stands else RememberedHeld.EXPIRED)
+        newest_id = 0 if self._latest is None else self._latest.id
         if answer.fate is Fate.REPLACED:
-            kept = snapshots.find(own.snapshot.id)
+            kept = snapshots.find(remembered.snapshot.id)
             if kept is not None:
                 return Finding(
                     RememberedHeld.REPLACED,
-                    lambda refuse: refuse.commit_lost(own, kept, snapshots.storage),
+                    lambda refuse: refuse.commit_lost(remembered, kept, snapshots.storage),
                 )
-        elif newest <= own.snapshot.id:
-            why = (
-                f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
-                + (
-                    f"snapshot {newest} is the newest one"
-                    if newest
-                    else "the table has no snapshot"
-                )
+        elif newest_id <= remembered.snapshot.id:
+            return Finding(
+                RememberedHeld.ROLLED_BACK,
+                lambda refuse: refuse.table_rolled_back(_gone_from_top(remembered, newest_id)),
             )
-            return Finding(RememberedHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
         is_noted = answer.fate is Fate.ROLLED_BACK
         return Finding(
             RememberedHeld.NOTED if is_noted else RememberedHeld.DOUBTED,
-            lambda refuse: refuse.gone(own.batch_id, answer),
+            lambda refuse: refuse.gone(remembered.batch_id, answer),
         )
+
+    def _took_batch(self, batch_id: int, removed: Removed) -> bool:
+        """Whether a removal took a batch of this stream: it took that one or an earlier one, and so
+        all that followed.
+        """
+        is_ours = removed.user == self._user and removed.is_of_stream
+        return is_ours and removed.identifier is not None and removed.identifier <= batch_id
 
     def _attempts_journalled(self) -> Finding[AttemptsJournalled]:
         return Finding(
@@ -168,8 +184,8 @@ class _NextFacts(Findings):
         )
 
     def _seen_held(self) -> Finding[SeenHeld]:
-        is_held = _has_seen(self._snapshots, self._memory, self._latest)
-        return Finding(SeenHeld.HELD if is_held else SeenHeld.NOT_HELD)
+        has_seen = _has_seen(self._snapshots, self._memory, self._latest)
+        return Finding(SeenHeld.HELD if has_seen else SeenHeld.NOT_HELD)
 
     def _others_followed(self) -> Finding[OthersFollowed]:
         if not self._follows:
@@ -181,8 +197,10 @@ class _NextFacts(Findings):
         return Finding(OthersFollowed.NOTHING_MISSED)
 
     def _others_published(self) -> Finding[OthersPublished]:
-        seen, latest = self._memory.seen, self._latest
-        if latest is None or latest.id <= (0 if seen is None else seen.id):
+        seen = self._memory.seen
+        latest = self._latest
+        seen_id = 0 if seen is None else seen.id
+        if latest is None or latest.id <= seen_id:
             return Finding(OthersPublished.NOT_THE_BATCH)
         window = published_after(self._snapshots, seen, latest)
         for snapshot in window.snapshots:
@@ -192,6 +210,19 @@ class _NextFacts(Findings):
         return Finding(
             OthersPublished.NOT_THE_BATCH if window.complete else OthersPublished.MISSING
         )
+
+
+def _gone_from_top(lost: PreviousBatch, newest_id: int) -> str:
+    """The cause of a refusal: the snapshot of our last batch is gone, and none is above it."""
+    if newest_id == 0:
+        return (
+            f"snapshot {lost.snapshot.id}, the last one of this stream (batch {lost.batch_id}), "
+            "is gone, and the table has no snapshot"
+        )
+    return (
+        f"snapshot {lost.snapshot.id}, the last one of this stream (batch {lost.batch_id}), "
+        f"is gone, and snapshot {newest_id} is the newest one"
+    )
 
 
 def _refuse_shared(snapshot: Snapshot) -> Say:
@@ -208,9 +239,11 @@ def require_absent(
     lineage.
     """
     latest = snapshots.latest()
-    found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
-    if found and found.commit_identifier >= refuse.batch_id:
-        raise refuse.shared_checkpoint(found)
+    if latest is None:
+        return
+    newest, _ = newest_of(snapshots, latest, lambda snapshot: is_own(snapshot, identity))
+    if newest is not None and newest.commit_identifier >= refuse.batch_id:
+        raise refuse.shared_checkpoint(newest)
 
 
 def superseded(
@@ -227,8 +260,8 @@ def _has_seen(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None)
     """Whether the newest snapshot that the run has seen is part of the table's lineage, or has
     expired.
     """
-    own, seen = memory.own, memory.seen
-    if seen is None or (own is not None and seen == own.snapshot):
+    seen = memory.seen
+    if seen is None or (memory.own is not None and seen == memory.own.snapshot):
         return True
     return is_held(snapshots, seen, latest) is True
 

@@ -3,7 +3,6 @@ are in another branch (exactly-once.md §8).
 """
 
 from collections.abc import Iterator
-from operator import itemgetter
 
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.snapshot_marks import RECOMMITTED_MARK
@@ -18,14 +17,15 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 
 def unjournalled(evidence: Evidence, above: int) -> range:
-    """The batches `above` that one and before this one for which no journal vouches. From
-    `journal_since` on none that left no entry reached its commit. Where the journal has a later
+    """The batches above that one and before this one for which no journal vouches. A batch from
+    `journal_since` on that left no entry has not reached its commit. Where the journal has a later
     batch, it has dropped the entries of those before, so it vouches for none of them.
     """
-    batch_id, since = evidence.batch.batch_id, evidence.journal_since
-    if evidence.later_entry is not None:
-        since = None
-    return range(above + 1, batch_id if since is None else min(since, batch_id))
+    batch_id = evidence.batch.batch_id
+    since = evidence.journal_since
+    if since is None or evidence.later_entry is not None:
+        return range(above + 1, batch_id)
+    return range(above + 1, min(since, batch_id))
 
 
 def noted_batches(
@@ -59,67 +59,101 @@ def which_noted(
     own: Snapshot | None = None,
     doubts_count: bool = True,
 ) -> Finding[EarlierNoted]:
-    """What the notes say of the batches of a commit user that are `missing` here. A note that is
-    older than our newest snapshot, `own`, does not count: the checkpoint ran that batch again.
-    Those that an operator has given up do not count, because the notes of them stay, nor do those
-    of a query that had the commit user before. A note that cannot be read may name each of the
-    others, if the user has written here (`doubts_count`).
+    """What the notes say of the batches of a commit user that are missing here. Notes of batches
+    that an operator has given up do not count, because such notes stay. Nor do those of a query
+    that had the commit user before.
+
+    Args:
+        evidence: what the storage holds.
+        user: the commit user.
+        given_up: the batches that an operator has given up.
+        missing: the batches that are asked about.
+        own: our newest snapshot. A note that is older does not count, because the checkpoint ran
+            that batch again.
+        doubts_count: whether the user has written here. Then a note that cannot be read may name
+            each batch that was not given up.
     """
     last = last_not_given_up(missing, given_up)
     if last is None:
         return Finding(EarlierNoted.NOTHING)
     removals = evidence.removals()
     noted = [
-        (batch_id, removed.is_proven, removed)
+        (batch_id, removed)
         for batch_id, removed in noted_batches(evidence, user, given_up, missing)
         if not (own is not None and _is_older(removed, own, removals))
         and not _stands_still(evidence, removed)
     ]
     if noted:
-        newest_id, _, newest = max(noted, key=itemgetter(0, 1))
-        answer = judge_notes(removals, newest)
+        newest_id, newest_note = max(noted, key=_batch_and_proof)
+        answer = judge_notes(removals, newest_note)
         value = EarlierNoted.TAKEN if answer.fate is Fate.ROLLED_BACK else EarlierNoted.MAY_BE_TAKEN
         return Finding(value, lambda refuse: refuse.gone(newest_id, answer))
     if not doubts_count:
         return Finding(EarlierNoted.NOTHING)
+    return _which_doubted(evidence, removals, own, last)
+
+
+def _which_doubted(
+    evidence: Evidence, removals: Removals, own: Snapshot | None, last: int
+) -> Finding[EarlierNoted]:
+    """Whether a batch may have been taken, up to `last`, although no note names one: some notes
+    cannot be read, or what was taken had expired.
+    """
     doubt = judge_notes(removals, None)
-    why = doubt.why
-    if doubt.fate is not Fate.UNKNOWN:
-        by = _took_expired(evidence, removals, own)
-        if by is None:
-            return Finding(EarlierNoted.NOTHING)
-        why = f"a {by} has also taken snapshots that had expired, and only a journal would show whose they were"
-    return Finding(EarlierNoted.MAY_BE_TAKEN, lambda refuse: refuse.maybe_have_had_rows(last, why))
+    if doubt.fate is Fate.UNKNOWN:
+        return Finding(
+            EarlierNoted.MAY_BE_TAKEN, lambda refuse: refuse.maybe_have_had_rows(last, doubt.why)
+        )
+    operation = _took_expired(evidence, removals, own)
+    if operation is None:
+        return Finding(EarlierNoted.NOTHING)
+    return Finding(
+        EarlierNoted.MAY_BE_TAKEN,
+        lambda refuse: refuse.maybe_have_had_rows(
+            last,
+            f"a {operation} has also taken snapshots that had expired, and only a journal would "
+            "show whose they were",
+        ),
+    )
+
+
+def _batch_and_proof(noted: tuple[int, Removed]) -> tuple[int, bool]:
+    """The order of notes: by batch, and what is proven last."""
+    batch_id, removed = noted
+    return batch_id, removed.is_proven
 
 
 def _stands_still(evidence: Evidence, removed: Removed) -> bool:
-    """Whether a run that did not end has announced this, and not reached it: it lies above the
-    target, from which the newest one goes first.
+    """Whether the snapshot of a note still stands: a run that did not end has announced its
+    removal, and not reached it. It lies above the target then. The run goes down from the newest
+    one to the target.
     """
-    snapshot, target = removed.snapshot, removed.target
+    snapshot = removed.snapshot
+    target = removed.target
     if removed.ended or snapshot is None or target is None or snapshot.id <= target.id:
         return False
     return evidence.snapshots.stands(snapshot)
 
 
 def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
-    """What has taken snapshots that had expired, and may have done so since the stream was last
-    judged; None if nothing has. The checkpoint's last batch was judged after what is surely older.
+    """The operation that has taken snapshots that had expired, and may have done so since the
+    stream was last judged; None if none has. The checkpoint's last batch was judged after what is
+    surely older than it.
     """
-    done = evidence.batch.previous_done_millis
-    for one in removals.removed:
-        is_judged = done is not None and is_before(one, done)
-        is_older = own is not None and _is_older(one, own, removals)
-        if one.took_expired and not is_judged and not is_older:
-            return one.by
+    done_millis = evidence.batch.previous_done_millis
+    for removed in removals.removed:
+        is_judged = done_millis is not None and is_before(removed, done_millis)
+        is_older = own is not None and _is_older(removed, own, removals)
+        if removed.took_expired and not is_judged and not is_older:
+            return removed.by
     return None
 
 
 def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
-    """Whether this was surely removed before a batch of ours was published, which stands: by five
-    minutes, or by a rollback that had removed all above its target. But what that took, too, and a
-    fast forward has put back, was published before. What `recommit` published does not show that
-    the checkpoint went back.
+    """Whether this was surely removed before `own` was published, a batch of ours that stands. It
+    was if it is five minutes older, or if a rollback that had removed all above its target took it.
+    But what such a rollback took, and a fast forward has put back, was published before. What
+    `recommit` published does not show that the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False
@@ -133,12 +167,20 @@ def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
 def which_elsewhere(
     evidence: Evidence, written_as: RegisteredWriter, given_up: Ranges, above: int
 ) -> Finding[EarlierElsewhere]:
-    """Has the query written a batch above that one in another branch, or in main, in place of this
-    one, under the commit user of this register?
+    """Has the query written a batch above that id in another branch, or in main, in place of this
+    one?
+
+    Args:
+        evidence: what the storage holds.
+        written_as: the register here of the commit user that is asked about. None: this stream's
+            user, which has none.
+        given_up: the batches that an operator has given up.
+        above: the id below the first batch.
     """
     last = last_not_given_up(range(above + 1, evidence.batch.batch_id), given_up)
-    missing = range(above + 1, 0 if last is None else last + 1)
-    batch_and_branch = evidence.elsewhere(written_as, missing) if missing else None
+    if last is None:
+        return Finding(EarlierElsewhere.NO)
+    batch_and_branch = evidence.elsewhere(written_as, range(above + 1, last + 1))
     if batch_and_branch is None:
         return Finding(EarlierElsewhere.NO)
     batch_id, branch = batch_and_branch

@@ -42,7 +42,8 @@ def which_old_name(
     """
     if evidence.registered is None and history.own is not None:
         return Finding(OldNameWrote.NONE)
-    newest, batch_id = newest_known(evidence, history, last), evidence.batch.batch_id
+    batch_id = evidence.batch.batch_id
+    newest = newest_known(evidence, history, last)
     if newest >= batch_id:
         return Finding(OldNameWrote.NONE)
     published = _which_published(evidence, history)
@@ -60,15 +61,16 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
     """Has this sink published the batch under another name, or may it have?"""
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
-    for other, sibling in history.siblings.items():
-        if _is_other_sink(evidence, sibling):
-            continue
-        why = (
-            f"this query published batch {sibling.commit_identifier} as commit user {other!r} (snapshot "
-            f"{sibling.id}). No sink of this run writes as that user so far, and {user!r} {here}. It may be "
-            "the same sink under another name; then give it its old name back"
-        )
-        return Finding(OldNameWrote.PUBLISHED, _unknown(why))
+    for old_user, snapshot in history.siblings.items():
+        if not _is_other_sink(evidence, snapshot):
+            return Finding(
+                OldNameWrote.PUBLISHED,
+                _history_unknown(
+                    f"this query published batch {snapshot.commit_identifier} as commit user {old_user!r} (snapshot "
+                    f"{snapshot.id}). No sink of this run writes as that user so far, and {user!r} {here}. It may be "
+                    "the same sink under another name; then give it its old name back"
+                ),
+            )
     if history.own is not None:
         return None  # what was published since stands above it
     if evidence.registered is None:
@@ -87,48 +89,54 @@ def _which_expired(
     """
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
-    for one in evidence.old_names:
-        if _may_have_published(evidence, history, one, may_have):
-            why = (
-                f"this query wrote here as commit user {one.user!r}, and may have published this batch as that user "
-                f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
-                f"{user!r} {here}. It may be the same sink under another name; then give it its old name back"
+    for old_name in evidence.old_names:
+        if _may_have_published(evidence, history, old_name, may_have):
+            return Finding(
+                OldNameWrote.MAY_HAVE_PUBLISHED,
+                _history_unknown(
+                    f"this query wrote here as commit user {old_name.user!r}, and may have published this batch as that user "
+                    f"in a snapshot that has expired. No sink of this run writes as that user so far, and "
+                    f"{user!r} {here}. It may be the same sink under another name; then give it its old name back"
+                ),
             )
-            return Finding(OldNameWrote.MAY_HAVE_PUBLISHED, _unknown(why))
     return None
 
 
-def _unknown(why: str) -> Say:
-    return lambda refuse: refuse.history_unknown(why)
+def _history_unknown(cause: str) -> Say:
+    return lambda refuse: refuse.history_unknown(cause)
 
 
-def _is_other_sink(evidence: Evidence, sibling: Snapshot) -> bool:
+def _is_other_sink(evidence: Evidence, snapshot: Snapshot) -> bool:
     """Whether the commit user of a snapshot of this query is known to be another sink: it was in
     one run with this one, or is in this run.
     """
-    user, run = sibling.commit_user, Marks.of(own_properties(sibling)).run_id
-    theirs = evidence.runs_of(user)
-    if run is not None:
-        theirs |= {escape_user(run)}
-    return not theirs.isdisjoint(evidence.runs_of(evidence.identity.user)) or evidence.claimed(user)
+    user = snapshot.commit_user
+    run_id = Marks.of(own_properties(snapshot)).run_id
+    runs = evidence.runs_of(user)
+    if run_id is not None:
+        runs |= {escape_user(run_id)}
+    if not runs.isdisjoint(evidence.runs_of(evidence.identity.user)):
+        return True
+    return evidence.claimed(user)
 
 
 def _may_have_published(
     evidence: Evidence,
     history: OwnHistory,
-    other: RegisteredWriter,
+    old_name: RegisteredWriter,
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
     snapshot that has expired since. What still stands is among `history.siblings`. A snapshot of an
     earlier batch of that user, in the lineage, shows that none of a later one was above it.
     """
-    latest, newest = evidence.latest, history.newest_of.get(other.user)
     if history.complete:
         return False
+    latest = evidence.latest
+    newest = history.newest_of.get(old_name.user)
     if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
-    return may_have(evidence.journalled_by(other), evidence.batch.batch_id)
+    return may_have(evidence.journalled_by(old_name), evidence.batch.batch_id)
 
 
 def _which_lost(
@@ -137,12 +145,12 @@ def _which_lost(
     """The first batch that an old name has lost, or of which that is open; or remarks on those whose
     files nothing mentions. None if there is nothing to say.
     """
-    said: list[Say] = []
+    sayings: list[Say] = []
     for finding in _losses(evidence, history, above):
-        said.append(finding.say)
+        sayings.append(finding.say)
         if finding.value is not OldNameWrote.UNPROVEN:
-            return Finding(finding.value, _all_of(said))
-    return Finding(OldNameWrote.UNPROVEN, _all_of(said)) if said else None
+            return Finding(finding.value, _all_of(sayings))
+    return Finding(OldNameWrote.UNPROVEN, _all_of(sayings)) if sayings else None
 
 
 def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
@@ -152,88 +160,90 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
     what an operator has given up since.
     """
     batch_id = evidence.batch.batch_id
-    old = evidence.old_names if batch_id > 0 else ()
+    old_names = evidence.old_names if batch_id > 0 else ()
     present = [
-        one
-        for one in (evidence.siblings if old else ())
-        if one.user in history.newest_of or evidence.last_of(one) is not None
+        sibling
+        for sibling in (evidence.siblings if old_names else ())
+        if sibling.user in history.newest_of or evidence.last_of(sibling) is not None
     ]
-    for one in old:
-        given_up = given_up_as(evidence, one.user, old)
-        last, newest = evidence.last_of(one), history.newest_of.get(one.user)
-        standing = above if newest is None else max(above, newest.commit_identifier)
+    for old_name in old_names:
+        user = old_name.user
+        given_up = given_up_as(evidence, user, old_names)
+        last = evidence.last_of(old_name)
+        newest = history.newest_of.get(user)
+        standing_id = above if newest is None else max(above, newest.commit_identifier)
         if last is None or is_given_up(last.batch_id, given_up):
-            noted = which_noted(evidence, one.user, given_up, range(standing + 1, batch_id))
+            noted = which_noted(evidence, user, given_up, range(standing_id + 1, batch_id))
             if noted.value in _OF_NOTES:
                 yield Finding(_OF_NOTES[noted.value], noted.say)
-        elif standing < last.batch_id:
+        elif standing_id < last.batch_id:
             if any(
-                other is not one and _continues(evidence, other, one, last) for other in present
+                sibling is not old_name and _continues(evidence, sibling, old_name, last)
+                for sibling in present
             ):
                 continue
-            fate = which_last(evidence, one.user, last)
+            fate = which_last(evidence, user, last)
             if fate.value in _OF_LAST:
                 yield Finding(_OF_LAST[fate.value], fate.say)
-            standing = last.batch_id
-        elsewhere = which_elsewhere(evidence, one, given_up, standing)
+            standing_id = last.batch_id
+        elsewhere = which_elsewhere(evidence, old_name, given_up, standing_id)
         if elsewhere.value is EarlierElsewhere.WRITTEN:
             yield Finding(OldNameWrote.WRITTEN_ELSEWHERE, elsewhere.say)
 
 
-def _all_of(said: list[Say]) -> Say:
-    def say(refuse: ReplayErrors) -> None:
-        for one in said:
-            one(refuse)
+def _all_of(sayings: list[Say]) -> Say:
+    def say_all(refuse: ReplayErrors) -> None:
+        for say in sayings:
+            say(refuse)
 
-    return say
+    return say_all
 
 
 def _continues(
-    evidence: Evidence, other: RegisteredWriter, one: RegisteredWriter, last: JournalEntry
+    evidence: Evidence,
+    successor: RegisteredWriter,
+    old_name: RegisteredWriter,
+    last: JournalEntry,
 ) -> bool:
-    """Whether another commit user of the query began where `one` ended, whose newest entry is
-    `last`: with that batch or the next one. One that began with that batch has prepared it later:
-    else the two are sinks of one query. A batch that was removed after the other one began has not
-    been judged then. Two that have had a journal since one batch above 0 are two sinks, unless the
-    other attempt was surely made after the removal, in a run apart, which ran the whole batch again.
+    """Whether another commit user of the query, the `successor`, began where the old name ended,
+    whose newest entry is `last`: with that batch or the next one. A successor that began with that
+    batch has prepared it later. Otherwise the two are sinks of one query. A batch that was removed
+    after the successor began has not been judged then. Two that have had a journal since one batch
+    above 0 are two sinks, unless the successor's attempt was surely made after the removal, in a
+    run apart, which ran the whole batch again.
     """
-    since, batch_id = other.journal_since, last.batch_id
-    if one.journal_since is None or since not in (batch_id, batch_id + 1):
+    batch_id = last.batch_id
+    since = successor.journal_since
+    if old_name.journal_since is None or since not in (batch_id, batch_id + 1):
         return False
-    if one.journal_since > since:
+    if old_name.journal_since > since:
         return False
-    began_together = one.journal_since == since > 0
-    again = evidence.entry_of(other, batch_id) if since == batch_id else None
-    if again is None:  # it began with the next batch, or has trimmed that entry since
-        fate = noted_fate(evidence, one.user, last).fate
+    began_together = old_name.journal_since == since > 0
+    attempt = evidence.entry_of(successor, batch_id) if since == batch_id else None
+    if attempt is None:  # it began with the next batch, or has trimmed that entry since
+        fate = noted_fate(evidence, old_name.user, last).fate
         return not began_together and fate in (Fate.EXPIRED, Fate.IN_TABLE)
-    if again.attempted_millis < last.attempted_millis:
+    if attempt.attempted_millis < last.attempted_millis:
         return False
     removals = evidence.removals()
     removed = removals.of_uuid(last.stage_uuids[0])
     if removed is None:
         return not began_together
-    is_later = not began_together or _are_apart(evidence, (one, last), (other, again))
-    return is_later and _is_made_after(removed, again, removals)
+    is_of_another_run = None not in (last.run_id, attempt.run_id) and last.run_id != attempt.run_id
+    if began_together and not (is_of_another_run and _are_apart(evidence, old_name, successor)):
+        return False
+    return _is_made_after(removed, attempt, removals)
 
 
-def _are_apart(
-    evidence: Evidence,
-    one: tuple[RegisteredWriter, JournalEntry],
-    other: tuple[RegisteredWriter, JournalEntry],
-) -> bool:
-    """Whether two commit users, each with an entry of a batch, have been in no run together, as far
-    as is known, and the other one is in none with ours.
+def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: RegisteredWriter) -> bool:
+    """Whether two commit users have been in no run together, as far as is known, and the successor
+    is in none with ours.
     """
-    (one_user, one_entry), (other_user, other_entry) = one, other
-    runs, other_runs = one_user.runs, other_user.runs
-    entries = one_entry.run_id, other_entry.run_id
-    is_known = bool(runs and other_runs) and None not in entries
+    are_known = bool(old_name.runs and successor.runs)
     return (
-        is_known
-        and runs.isdisjoint(other_runs)
-        and entries[0] != entries[1]
-        and not evidence.claimed(other_user.user)
+        are_known
+        and old_name.runs.isdisjoint(successor.runs)
+        and not evidence.claimed(successor.user)
     )
 
 
@@ -243,7 +253,8 @@ def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) ->
     """
     if is_before(removed, entry.attempted_millis):
         return True
-    base, target = entry.newest or entry.base, removed.target
+    base = entry.newest or entry.base
+    target = removed.target
     return (
         base is not None
         and target is not None

@@ -31,10 +31,13 @@ def _no_rows() -> None:
 class Rows:
     """How the rows of a batch come, by one door of Spark.
 
-    `write` writes the data files of a judged batch, or names those that are there: an earlier run
-    has prepared them, or tasks have written them before the judgement. It publishes nothing, except
-    a schema that the rows need. `drain` is called in its place if the batch is in the table. With
-    `again`, `write` can be called once more. `before_commit` is the user's, and can veto.
+    Attributes:
+        write: writes the data files of a judged batch, or names those that are there: an earlier
+            run has prepared them, or tasks have written them before the judgement. It publishes
+            nothing, except a schema that the rows need.
+        drain: called in place of `write` if the batch is in the table.
+        again: whether `write` can be called once more.
+        before_commit: the user's function, which can veto.
     """
 
     write: Callable[[JudgedBatch], WrittenBatch]
@@ -62,12 +65,13 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
             if not (may_go_on and _fits_anew(written, conflict)):
                 raise
             _LOG.info("%s The batch is written again.", conflict.message)
-        judged, rewritten = written.anew(), rewritten + 1
+        judged = written.anew()
+        rewritten += 1
     return settle(published)  # §6 after
 
 
 def _fits_anew(written: WrittenBatch, conflict: SequenceConflict) -> bool:
-    """Whether a batch that others' sequence numbers have kept out is to be written again. Prepared
-    files always are: they are not of this run.
+    """Whether a batch that others' sequence numbers have kept out is to be written again. One whose
+    files were prepared always is: they are not of this run.
     """
     return isinstance(written.verdict, Reuse) or rewrites(written.judged.table, conflict)

@@ -11,9 +11,9 @@ def operations_of(options: Options) -> Operations | None:
     """
     if not options.is_set(OPERATION_COLUMN):
         if options.is_set(OPERATION_MAPPING):
-            text = f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map."
             raise InvalidOption(
-                f"{text} Name the column, or leave the mapping out.",
+                f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing to map. "
+                "Name the column, or leave the mapping out.",
                 option=OPERATION_MAPPING.key,
             )
         return None

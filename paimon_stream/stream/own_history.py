@@ -11,7 +11,7 @@ from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import OwnStands
 from paimon_stream.stream.finding import Finding
-from paimon_stream.stream.identity import WriterIdentity, is_own
+from paimon_stream.stream.identity import WriterIdentity, is_of_query, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.layout import escape_user
@@ -45,7 +45,8 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
     """What stands of the stream, down to our newest snapshot. Raises `StorageError`,
     `CorruptMetadata`, `UnknownVersion`.
     """
-    snapshots, latest = evidence.snapshots, evidence.latest
+    snapshots = evidence.snapshots
+    latest = evidence.latest
     incarnation = None
     lowest: Snapshot | None = None
     beside: Snapshot | None = None
@@ -74,12 +75,12 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
                 incarnation = snapshot
             if _is_sibling(evidence, snapshot):
                 siblings.setdefault(snapshot.commit_user, snapshot)
-    whole = latest is None
+    complete = latest is None
     if latest is not None and lowest is not None and lowest.id == 1:
-        whole = in_lineage(snapshots, lowest, latest) is True
+        complete = in_lineage(snapshots, lowest, latest) is True
     return OwnHistory(
         own=None,
-        complete=whole,
+        complete=complete,
         incarnation=incarnation,
         siblings=siblings,
         newest_of=newest_of,
@@ -99,44 +100,58 @@ def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
 
 
 def is_another_incarnation(
-    identity: WriterIdentity, user: str, other: Marks | RegisteredWriter
+    identity: WriterIdentity, user: str, record: Marks | RegisteredWriter
 ) -> bool:
-    """Whether another query has written from our checkpoint path, name or commit user."""
-    if None in (other.query_id, identity.query_id) or other.query_id == identity.query_id:
-        return False
-    return user == identity.user or shares_path_or_name(identity, other)
-
-
-def shares_path_or_name(identity: WriterIdentity, other: Marks | RegisteredWriter) -> bool:
-    """Whether another writer has our checkpoint path or our query's name. What is not known is not
-    shared.
+    """Whether another query has written from our checkpoint path, name or commit user. The `record`
+    is what that commit user has left.
     """
-    return (other.checkpoint is not None and other.checkpoint == identity.checkpoint) or (
-        other.query_name is not None and other.query_name == identity.query_name
-    )
+    if is_of_query(record.query_id, identity):
+        return False
+    return user == identity.user or shares_path_or_name(identity, record)
+
+
+def shares_path_or_name(identity: WriterIdentity, record: Marks | RegisteredWriter) -> bool:
+    """Whether the writer that has left the record has our checkpoint path or our query's name. What
+    is not known is not shared.
+    """
+    shares_path = record.checkpoint is not None and record.checkpoint == identity.checkpoint
+    shares_name = record.query_name is not None and record.query_name == identity.query_name
+    return shares_path or shares_name
 
 
 def which_own(evidence: Evidence, own: Snapshot | None) -> Finding[OwnStands]:
     """How our newest snapshot compares with the batch."""
     if own is None:
         return Finding(OwnStands.NONE)
-    batch_id, marks = evidence.batch.batch_id, Marks.of(own_properties(own))
-    identifier = own.commit_identifier
+    batch_id = evidence.batch.batch_id
+    own_id = own.commit_identifier
+    marks = Marks.of(own_properties(own))
     if _is_passed_over(evidence, own):
         return Finding(OwnStands.PASSED_OVER)
-    if identifier < batch_id:
+    if own_id < batch_id:
         return Finding(OwnStands.BELOW)
     if marks.query_id is None and evidence.identity.query_id:
-        where = f"snapshot {own.id} (batch {identifier})"
-        return Finding(OwnStands.UNMARKED, lambda refuse: refuse.checkpoint_reset(None, where))
-    if identifier > batch_id:
-        why = f"the table holds batch {identifier} of this stream (snapshot {own.id})"
-        return Finding(OwnStands.ABOVE, lambda refuse: refuse.checkpoint_rewound(why))
+        return Finding(
+            OwnStands.UNMARKED,
+            lambda refuse: refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own_id})"),
+        )
+    if own_id > batch_id:
+        return Finding(
+            OwnStands.ABOVE,
+            lambda refuse: refuse.checkpoint_rewound(
+                f"the table holds batch {own_id} of this stream (snapshot {own.id})"
+            ),
+        )
     if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
         return Finding(OwnStands.THIS_RUN, refuse_duplicate)
     if _is_ahead(evidence.batch, own):
-        why = f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this checkpoint's"
-        return Finding(OwnStands.OTHER_OFFSETS, lambda refuse: refuse.checkpoint_rewound(why))
+        return Finding(
+            OwnStands.OTHER_OFFSETS,
+            lambda refuse: refuse.checkpoint_rewound(
+                f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than "
+                "this checkpoint's"
+            ),
+        )
     return Finding(OwnStands.THIS_BATCH)
 
 
@@ -161,8 +176,8 @@ def _is_ahead(batch: Batch, own: Snapshot) -> bool:
     """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
     if own.commit_identifier != batch.batch_id:
         return own.commit_identifier > batch.batch_id
-    theirs = Marks.of(own_properties(own)).offsets_hash
-    return None not in (theirs, batch.offsets_hash) and theirs != batch.offsets_hash
+    offsets_hash = Marks.of(own_properties(own)).offsets_hash
+    return None not in (offsets_hash, batch.offsets_hash) and offsets_hash != batch.offsets_hash
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
@@ -170,15 +185,15 @@ def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
     has expired. The compactions behind a batch change no row: if another engine replaces such a
     snapshot, no batch is lost.
     """
-    batch = newest.commit_user, newest.commit_identifier
-    below = snapshots.walk_down(newest.id - 1) if newest.commit_kind is CommitKind.COMPACT else ()
-    for one in below:
-        if one.commit_user != batch[0]:
+    if newest.commit_kind is not CommitKind.COMPACT:
+        return newest
+    for snapshot in snapshots.walk_down(newest.id - 1):
+        if snapshot.commit_user != newest.commit_user:
             continue
-        if one.commit_identifier != batch[1]:
+        if snapshot.commit_identifier != newest.commit_identifier:
             break
-        if one.commit_kind is not CommitKind.COMPACT:
-            return one
+        if snapshot.commit_kind is not CommitKind.COMPACT:
+            return snapshot
     return newest
 
 
@@ -186,14 +201,14 @@ def is_of_run_without(
     snapshot: Snapshot,
     query_id: str | None,
     batches: range,
-    own_runs: Callable[[], frozenset[str]],
+    runs_of_sink: Callable[[], frozenset[str]],
 ) -> bool:
     """Whether a run of the query published one of the batches as this snapshot, and a sink that has
-    written in `own_runs` was not in it.
+    written in `runs_of_sink` was not in it.
     """
     marks = Marks.of(own_properties(snapshot))
     if None in (query_id, marks.run_id) or marks.query_id != query_id:
         return False
     if snapshot.commit_identifier not in batches:
         return False
-    return escape_user(str(marks.run_id)) not in own_runs()
+    return escape_user(str(marks.run_id)) not in runs_of_sink()

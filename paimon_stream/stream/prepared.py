@@ -17,8 +17,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryWrite:
-    """What a write of a journal's entry came to: its milliseconds, and whether the entry
-    `may_be_there`, also after an error.
+    """What a write of a journal's entry came to.
+
+    Attributes:
+        millis: the milliseconds that it took.
+        may_be_there: whether the entry may be there, also after an error.
     """
 
     millis: float
@@ -28,8 +31,14 @@ class EntryWrite:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEntry:
     """The journal's entry of one batch. It is written while the batch is staged, before a snapshot
-    is put. Those of earlier batches are removed when there is one. Without `wanted` nothing is
-    recorded.
+    is put. The entries of earlier batches are removed once there is a snapshot.
+
+    Attributes:
+        journal: where it is written.
+        entry: the entry.
+        observer: hears when it is written.
+        clock: measures how long that takes.
+        wanted: whether it is recorded at all.
     """
 
     journal: Journal
@@ -43,7 +52,8 @@ class PreparedEntry:
         `StorageError`.
         """
         if self.wanted:
-            began, may_be_there = self.clock.monotonic(), True
+            began = self.clock.monotonic()
+            may_be_there = True
             try:
                 self.journal.write(self.entry)
             except NoSpace:
@@ -62,45 +72,56 @@ class PreparedEntry:
         if self.wanted:
             try:
                 self.journal.trim(self.entry.batch_id)
-            except PaimonStreamError as why:
-                _LOG.warning("Could not remove old entries of the journal: %s", why)
+            except PaimonStreamError as error:
+                _LOG.warning("Could not remove old entries of the journal: %s", error)
 
 
 def journal_entry(written: WrittenBatch) -> JournalEntry:
     """The journal entry of this attempt, with what it inherits from dead attempts."""
-    judged, verdict = written.judged, written.verdict
-    run, batch, table, dead = judged.run, judged.batch, judged.table, verdict.dead
-    abandoned = () if dead is None else dead.abandoned
+    judged = written.judged
+    verdict = written.verdict
+    run = judged.run
+    table = judged.table
+    dead = verdict.dead
+    dead_uuids: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+    if dead is not None:
+        dead_uuids = dead.stage_uuids
+        abandoned = dead.abandoned
     if isinstance(verdict, Fresh) and dead is not None:
         abandoned += written_files(table.layout, dead.messages)
     now_millis = run.runtime.clock.now_millis()
-    reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
-    base = (
-        verdict.entry.base
-        if isinstance(verdict, Reuse) and table.schema.primary_keys
-        else verdict.seen
-    )
-    newest = verdict.newest if isinstance(verdict, Fresh) else verdict.seen
-    # Rows that are numbered on another snapshot may be used by no run.
+    prepared_millis = now_millis
+    reused_millis = None
+    base = verdict.seen
+    if isinstance(verdict, Reuse):
+        newest = verdict.seen
+        prepared_millis = verdict.entry.prepared_millis
+        reused_millis = now_millis
+        if table.schema.primary_keys:
+            base = verdict.entry.base
+    else:
+        newest = verdict.newest
+    # No other run may use rows that are numbered on another snapshot.
     numbering = written.numbering
     is_numbered_here = numbering is None or numbering.base == verdict.seen
     return JournalEntry(
-        batch_id=batch.batch_id,
+        batch_id=judged.batch.batch_id,
         messages=written.messages,
-        stage_uuids=(run.runtime.ids.uuid(), *(() if dead is None else dead.stage_uuids)),
+        stage_uuids=(run.runtime.ids.uuid(), *dead_uuids),
         abandoned=abandoned,
         query_id=run.identity.query_id,
         run_id=run.identity.run_id,
         checkpoint=run.identity.checkpoint,
         query_name=run.identity.query_name,
-        offsets_hash=batch.offsets_hash if is_numbered_here else None,
+        offsets_hash=judged.batch.offsets_hash if is_numbered_here else None,
         schema_digest=judged.target.digest,
         schema_id=table.schema.id,
         total_buckets=table.options.value(BUCKET),
         base=base,
         newest=None if newest == base else newest,
         previous=verdict.own,
-        prepared_millis=now_millis if reused_from is None else reused_from,
-        reused_millis=None if reused_from is None else now_millis,
+        prepared_millis=prepared_millis,
+        reused_millis=reused_millis,
         overwrites=run.overwrites,
     )

@@ -1,5 +1,5 @@
 """What the snapshots show of an attempt at this batch that an earlier run had prepared
-(exactly-once.md §4). No snapshot of ours is left, but for one that an operator let the checkpoint
+(exactly-once.md §4). No snapshot of ours is left, except one that an operator let the checkpoint
 pass over.
 """
 
@@ -22,13 +22,18 @@ def which_base(
     """
     if entry is None or entry.base is None:
         return Finding(BaseHeld.NONE)
-    base, newest = entry.base.id, 0 if evidence.latest is None else evidence.latest.id
     if cut is not None:
         return Finding(BaseHeld.CUT)
-    if base <= newest:
+    base_id = entry.base.id
+    latest_id = 0 if evidence.latest is None else evidence.latest.id
+    if base_id <= latest_id:
         return Finding(BaseHeld.NOT_ABOVE)
-    why = f"this batch was prepared on snapshot {base}, which the table no longer has"
-    return Finding(BaseHeld.ROLLED_BACK, lambda refuse: refuse.table_rolled_back(why))
+    return Finding(
+        BaseHeld.ROLLED_BACK,
+        lambda refuse: refuse.table_rolled_back(
+            f"this batch was prepared on snapshot {base_id}, which the table no longer has"
+        ),
+    )
 
 
 def which_window(
@@ -37,17 +42,21 @@ def which_window(
     """Whether all snapshots stand in which the attempt may have been published."""
     if entry is None:
         return Finding(WindowWhole.NONE)
-    snapshots, latest = evidence.snapshots, evidence.latest
+    snapshots = evidence.snapshots
+    latest = evidence.latest
     if latest is not None and cut is not None and published_after(snapshots, cut, latest).complete:
         return Finding(WindowWhole.ALL_SINCE_CUT)
     if latest is None or _shows_all_since(snapshots, entry.base, latest):
         return Finding(WindowWhole.ALL_SINCE_BASE)
-    base = 0 if entry.base is None else entry.base.id
-    gone = (
-        "have expired, or are those of another history, and none of its files is part of the table"
+    base_id = 0 if entry.base is None else entry.base.id
+    return Finding(
+        WindowWhole.MISSING,
+        lambda refuse: refuse.history_unknown(
+            f"the snapshots since {base_id}, on which an earlier run had prepared this batch, "
+            "have expired, or are those of another history, and none of its files is part of the "
+            "table"
+        ),
     )
-    why = f"the snapshots since {base}, on which an earlier run had prepared this batch, {gone}"
-    return Finding(WindowWhole.MISSING, lambda refuse: refuse.history_unknown(why))
 
 
 def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesLive]:
@@ -61,12 +70,23 @@ def cut_above_ours(
     evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
 ) -> SnapshotRef | None:
     """Where the rollbacks ended that took the snapshot on which an attempt at this batch was made,
-    if it is certain that they took none of the batches before: the newest one stands below, the
-    newest manifests mention the last one that was journalled, or none had rows. The attempt itself
-    was above, so whether it is in the table shows above the cut. None where the table was built on
-    the attempt's base, and where any of this is not known.
+    if it is certain that they took none of the batches before. That is certain if the newest of
+    them stands below, if the newest manifests mention the last one that was journalled, or if none
+    had rows. The attempt itself was above, so the snapshots above the cut show whether it is in the
+    table.
+
+    Args:
+        evidence: what the storage holds.
+        entry: the attempt.
+        last: the newest entry of an earlier batch.
+
+    Returns:
+        The snapshot below the cut. None where the table was built on the attempt's base, and where
+        any of this is not known.
     """
-    base, latest, previous = entry.base, evidence.latest, entry.previous
+    base = entry.base
+    latest = evidence.latest
+    previous = entry.previous
     if base is None or latest is None or fate_of(evidence.snapshots, base, latest).is_held:
         return None
     cut = cut_below(
@@ -88,9 +108,9 @@ def cut_above_ours(
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
-    """Whether all snapshots of the lineage after `base` stand. If the table was not built on `base`,
-    as after a fast forward to a branch with other snapshots of these ids, those above its id are
-    not all: then none of the table may be missing.
+    """Whether all snapshots of the lineage after `base` stand. The table may not be built on
+    `base`, as after a fast forward to a branch with other snapshots of these ids. Then those above
+    its id are not all, so no snapshot of the table may be missing.
     """
     if not published_after(snapshots, base, latest).complete:
         return False

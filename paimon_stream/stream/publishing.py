@@ -32,11 +32,18 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) -> PublishedBatch:
     """Publishes the batch as one snapshot, or nothing if it has no rows and only appends. Raises
     `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,
-    `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch
-    visible.
+    `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`. None of them leaves half a
+    batch visible.
+
+    Args:
+        written: the batch, with its files.
+        before_commit: the user's function, which may veto the commit.
     """
-    judged, verdict = written.judged, written.verdict
-    run, batch, table = judged.run, judged.batch, judged.table
+    judged = written.judged
+    verdict = written.verdict
+    run = judged.run
+    batch = judged.batch
+    table = judged.table
     run.observer.reached(Phase.WRITTEN, batch.batch_id)
     if before_commit is not None and (written.messages or run.overwrites):
         _ask(written, before_commit)
@@ -55,7 +62,7 @@ def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) ->
         attempted=verdict.dead is not None or judged.standing.outlook.follows,
         live=lambda: live_files_of(table, run.snapshots.latest(), verdict.dead),
     )
-    # What the commit does here is told by these, also where it raises.
+    # The commit calls back, and these two say what happened then, also where it raises.
     writes: list[EntryWrite] = []
     gaps: list[SnapshotRef | None] = []
     request = _request(written, prepared, writes, partial(_ask_fence, fence, gaps))
@@ -66,7 +73,7 @@ def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) ->
         outcome=outcome,
         journalled=prepared.wanted,
         journal_millis=sum(write.millis for write in writes),
-        whole=not gaps,
+        saw_all=not gaps,
     )
 
 
@@ -89,21 +96,27 @@ def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
     try:
         before_commit(written.messages)
     except Exception as veto:
-        left = "the files an earlier run had prepared stay for the next one"
+        location = written.judged.run.storage.location
+        batch_id = written.judged.batch.batch_id
         if isinstance(written.verdict, Fresh):
             discard(written)
-            left = "its files were removed"
-        where, batch_id = written.judged.run.storage.location, written.judged.batch.batch_id
-        cure = (
-            f"Nothing was published, and {left}. The batch comes again when the query is restarted."
-        )
-        text = f"{where}, batch {batch_id}: before_commit raised {veto!r}. {cure}"
-        raise errors.CommitVetoed(text, table=where, batch=batch_id) from veto
+            message = (
+                f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was "
+                "published, and its files were removed. The batch comes again when the query is "
+                "restarted."
+            )
+        else:
+            message = (
+                f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was "
+                "published, and the files an earlier run had prepared stay for the next one. The "
+                "batch comes again when the query is restarted."
+            )
+        raise errors.CommitVetoed(message, table=location, batch=batch_id) from veto
 
 
 def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
-    """Adds to `gaps` the snapshot above which some are missing, and asks the fence about them. Raises
-    as the fence.
+    """Adds to `gaps` the snapshot above which some are missing, and asks the fence about them.
+    Raises as the fence.
     """
     gaps.append(fence.seen)
     return fence()
@@ -112,16 +125,19 @@ def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
 def _commit(
     written: WrittenBatch, request: CommitRequest, writes: list[EntryWrite]
 ) -> Published | Nothing:
-    """`writes` are those of the journal's entry while the request is committed."""
-    run, batch = written.judged.run, written.judged.batch
+    """Commits the request. After a definite failure, removes the files that no restart can use.
+    `writes` are those of the journal's entry while the request is committed.
+    """
+    run = written.judged.run
+    batch = written.judged.batch
     try:
         outcome = written.judged.target.committer.commit(request)
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
-    except errors.PaimonStreamError as failed:
+    except errors.PaimonStreamError as error:
         # After CommitLost the files still fit, and the entry shows what was lost.
-        never_fits = isinstance(failed, errors.CommitConflict) and not isinstance(
-            failed, errors.CommitLost
+        never_fits = isinstance(error, errors.CommitConflict) and not isinstance(
+            error, errors.CommitLost
         )
         journalled = any(write.may_be_there for write in writes)
         _give_up(written, journalled=journalled, never_fits=never_fits)
@@ -138,11 +154,22 @@ def _request(
     writes: list[EntryWrite],
     fence: Callable[[], bool],
 ) -> CommitRequest:
-    judged, verdict = written.judged, written.verdict
-    run, batch, standing = judged.run, judged.batch, judged.standing
-    reused = isinstance(verdict, Reuse)
-    millis = written.phases.get("write")
-    summary = BatchSummary.of_messages(written.messages, millis=millis, reused=reused)
+    """What is to be committed.
+
+    Args:
+        written: the batch, with its files.
+        prepared: the entry of the journal, which is written beside the manifests.
+        writes: gets what the writes of that entry came to.
+        fence: asked where snapshots are missing.
+    """
+    judged = written.judged
+    run = judged.run
+    batch = judged.batch
+    reused = isinstance(written.verdict, Reuse)
+    summary = BatchSummary.of_messages(
+        written.messages, millis=written.phases.get("write"), reused=reused
+    )
+    held_files = () if written.held is None else (written.held.flush,)
     request = CommitRequest(
         user=run.identity.user,
         identifier=batch.batch_id,
@@ -150,27 +177,28 @@ def _request(
         watermark=batch.watermark,
         properties={
             **summary.properties(),
-            **previous_commit(standing.last, standing.conflicts),
+            **previous_commit(judged.standing.last_report, judged.standing.conflicts),
             **run.identity.properties(batch.batch_id, batch.offsets_hash),
         },
         renumber=True,
         numbering=as_decided(judged.table, _numbering_of(written)),
         checked=reused,
-        seen=verdict.seen,
+        seen=written.verdict.seen,
         sight=judged.sight,
-        beside=(
-            *(() if written.held is None else (written.held.flush,)),
-            partial(prepared.write, writes),
-        ),
+        beside=(*held_files, partial(prepared.write, writes)),
         after=(prepared.trim,),
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,
         is_newest=run.claims.holds,
     )
-    if not run.overwrites:
-        return request
-    manifests = ManifestStore(run.storage)
-    planned = plan_overwrite(judged.table, manifests, written.messages, partition={})
+    return _as_overwrite(written, request) if run.overwrites else request
+
+
+def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitRequest:
+    """The request, so that the batch replaces the whole table."""
+    table = written.judged.table
+    manifests = ManifestStore(written.judged.run.storage)
+    planned = plan_overwrite(table, manifests, written.messages, partition={})
     return replace(
         request,
         messages=planned.messages,
@@ -193,8 +221,12 @@ def _numbering_of(written: WrittenBatch) -> Numbering | None:
 
 def _give_up(written: WrittenBatch, *, journalled: bool, never_fits: bool) -> None:
     """After a definite failure, keeps the files that a restart can use and removes the others.
-    After a conflict these files will never fit, and without a journal nobody would find them. Files
-    that an earlier run prepared stay, because that run may still be alive.
+    Files that an earlier run prepared stay, because that run may still be alive.
+
+    Args:
+        written: the batch, with its files.
+        journalled: whether the journal names the files. If it does not, nobody would find them.
+        never_fits: whether the files will never fit, as after a conflict.
     """
     if isinstance(written.verdict, Reuse) or (journalled and not never_fits):
         return

@@ -1,15 +1,16 @@
-"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`). A
-rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is
-committed again only if everything holds that exactly-once.md §7 asks for, with its user and
-identifier, so a second call finds it, and so does the stream.
+"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`).
+
+A rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is
+committed again only if everything holds that exactly-once.md §7 asks for. It is committed with its
+user and identifier, so that a second call finds it, and so does the stream.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Final
+from functools import cache
+from typing import Final, TypedDict
 
 from paimon_stream import errors
 from paimon_stream.commit.checks import missing_files
@@ -18,7 +19,7 @@ from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import CommitRequest, Published, Superseded
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.format.entries import FileKind, ManifestFileMeta
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import (
     MARK_PREFIX,
@@ -49,18 +50,29 @@ from paimon_stream.table.table import Table, check_committable
 
 _QUERY_ID: Final = MARK_PREFIX + "query-id"
 _LATEST_MILLIS: Final = 45 * 60_000
-"""The most from a snapshot's staging to its put: half an hour, and the 15 minutes by which stores
-let clocks differ.
+"""The longest time from a snapshot's staging to its put: half an hour, and the 15 minutes by which
+stores let clocks differ.
 """
 _SHOWN: Final = 5
+"""How many files a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommitReport(Report):
-    """What a batch of `user` had committed: `files` with `rows`. In place of its snapshot, whose id
-    was `replaced`, stands one of the user `by`. `snapshot` has the batch now: it was published by
-    this call, or had been there before (`found`). It is None in a dry run, and if only files show
-    that the batch is there.
+    """A lost batch, and what was done about it.
+
+    Attributes:
+        location: where the table is.
+        user: the commit user of the batch.
+        batch: its id.
+        files: how many files it had committed.
+        rows: how many rows these have.
+        replaced: the id that its snapshot had, where a snapshot of another engine stands now.
+        by: the commit user of that other snapshot.
+        snapshot: the id of the snapshot that has the batch now. None in a dry run, and if only
+            files show that the batch is there.
+        found: whether the batch had been there before this call.
+        dry_run: whether nothing was to be written.
     """
 
     location: str
@@ -85,13 +97,168 @@ def recommit(
     dry_run: bool = True,
     runtime: Runtime | None = None,
 ) -> RecommitReport:
-    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says,
-    and raises the same errors. A batch is not lost unless another engine's snapshot has replaced
-    its own (`TableRolledBack`).
+    """Commits the files of a lost batch again, as `PaimonTable.recommit` says. A batch is lost only
+    if another engine's snapshot has replaced its own.
+
+    Args:
+        table: the table that lost the batch.
+        user: its commit user. None: the one whose batch is missing.
+        batch: its id. None: the earliest that is missing.
+        snapshot: the id that its snapshot had, as the message of `CommitLost` names it.
+        delta_list: the delta list of that snapshot, which the message names too.
+        dry_run: only says what would be committed.
+        runtime: the clock and the ids. None: those of the system.
+
+    Raises:
+        TableRolledBack: the batch was not replaced by another engine.
+        PaimonStreamError: the same errors as `PaimonTable.recommit`.
     """
     check_committable(table)
-    work = _Recommit(table, runtime or system())
-    return work.run(work.chosen(user, batch, snapshot, delta_list), dry_run)
+    runtime = runtime or system()
+    now = _TableNow.of(table, runtime)
+    lost = _chosen(now, user, batch, snapshot, delta_list)
+    return _commit_again(now, lost, runtime, dry_run=dry_run)
+
+
+def _commit_again(
+    now: "_TableNow", lost: LostBatch, runtime: Runtime, *, dry_run: bool
+) -> RecommitReport:
+    """Commits the batch again, unless the table has it, and reports it."""
+    table = now.table
+    collected = collect(lost.messages, table_buckets=table.options.value(BUCKET))
+    if collected.append.takes_away or collected.compact or not collected.append:
+        raise not_to_be_repeated(
+            table.storage, lost.user, lost.batch, "it replaced or compacted files"
+        )
+    files = lost.files
+    report = RecommitReport(
+        location=table.storage.location,
+        user=lost.user,
+        batch=lost.batch,
+        files=len(files),
+        rows=sum(file.row_count for file in files),
+        dry_run=dry_run,
+    )
+    published = now.snapshot_of(lost)
+    if published is not None:
+        return dataclasses.replace(report, snapshot=published.id, found=True)
+    if now.is_live(lost):
+        return dataclasses.replace(report, found=True)
+    replacing = _Replacement(now, lost).replacing_snapshot()
+    _check_files(now, lost, collected.append)
+    report = dataclasses.replace(report, replaced=int(replacing.id), by=replacing.commit_user)
+    if dry_run:
+        return report
+    outcome = Committer(table, runtime=runtime).commit(_request(now, lost, runtime))
+    if isinstance(outcome, Superseded):
+        if outcome.snapshot.commit_identifier != lost.batch:
+            raise _Errors(table.storage.location, lost).went_on(outcome.snapshot)
+        return dataclasses.replace(report, snapshot=outcome.snapshot.id, found=True)
+    assert isinstance(outcome, Published)  # it adds files
+    return dataclasses.replace(report, snapshot=outcome.snapshot.id)
+
+
+# -- is it there ----------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableNow:
+    """The table as it is during one call, and what it has of a lost batch.
+
+    Attributes:
+        table: the table.
+        snapshots: its snapshots.
+        manifests: its manifests.
+        latest: its latest snapshot.
+    """
+
+    table: Table
+    snapshots: SnapshotStore
+    manifests: ManifestStore
+    latest: Snapshot | None
+
+    @classmethod
+    def of(cls, table: Table, runtime: Runtime) -> "_TableNow":
+        """Reads the latest snapshot. Raises `CorruptMetadata`, `StorageError`."""
+        snapshots = SnapshotStore(table.storage, runtime)
+        return cls(
+            table=table,
+            snapshots=snapshots,
+            manifests=ManifestStore(table.storage),
+            latest=snapshots.latest(),
+        )
+
+    def snapshot_of(self, lost: LostBatch) -> Snapshot | None:
+        """The snapshot since its base that has the batch. All batch commits share one identifier,
+        so the nonce tells these apart.
+        """
+        if self.latest is None:
+            return None
+        for snapshot in published_after(self.snapshots, lost.base, self.latest).snapshots:
+            if (snapshot.commit_user, snapshot.commit_identifier) != (lost.user, lost.batch):
+                continue
+            if lost.batch != BATCH_IDENTIFIER or lost.nonce in (
+                snapshot.nonce,
+                own_properties(snapshot).get(RECOMMITTED_MARK),
+            ):
+                return snapshot
+        return None
+
+    def is_missing(self, lost: LostBatch) -> bool:
+        """Whether all snapshots since its base are there, none has the batch, and its files are not
+        live.
+        """
+        if self.latest is None:
+            return True
+        window = published_after(self.snapshots, lost.base, self.latest)
+        return window.complete is True and self.snapshot_of(lost) is None and not self.is_live(lost)
+
+    def is_live(self, lost: LostBatch) -> bool:
+        """Whether a file of the batch is live in the latest snapshot."""
+        if self.latest is None:
+            return False
+        names = {file.file_name for file in lost.files}
+        partitions = {message.partition for message in lost.messages}
+        metas = self.manifests.base_and_delta(self.latest)
+        live = live_files(self.manifests, metas, self.table.partition_types, partitions)
+        return any(entry.file.file_name in names for entry in live)
+
+
+# -- which batch ----------------------------------------------------------------------------------
+def _chosen(
+    now: _TableNow, user: str | None, batch: int | None, place: int | None, nonce: str | None
+) -> LostBatch:
+    """The batch that an operator means, from the journals or else from a delta list.
+
+    Args:
+        now: the table.
+        user: its commit user, if the operator named it.
+        batch: its id.
+        place: the id of its snapshot.
+        nonce: the delta list of its snapshot.
+
+    Raises:
+        InvalidOption: several streams have a batch that is missing, and no user is named.
+        NotFound: no journal has it, and not all of the parameters are there.
+    """
+    storage = now.table.storage
+    candidates = list(journalled(storage, user, batch))
+    missing = [candidate for candidate in candidates if now.is_missing(candidate)]
+    users = sorted({candidate.user for candidate in missing})
+    if user is None and len(users) > 1:
+        raise errors.InvalidOption(
+            f"batches of several commit users are not in the table: {', '.join(users)}. "
+            "Give the user."
+        ).of_table(storage.location)
+    if missing and nonce is None:
+        return _at(missing[0], place)  # the earliest
+    if nonce is not None:
+        for candidate in candidates:
+            if candidate.uuid in nonce:
+                return dataclasses.replace(_at(candidate, place), nonce=nonce)
+    elif candidates:
+        return _at(candidates[-1], place)
+    if user is None or batch is None or place is None or nonce is None:
+        raise _unknown_to_journals(storage.location, user, batch)
+    return listed_batch(now.table, user, batch, place, nonce)
 
 
 def _at(lost: LostBatch, place: int | None) -> LostBatch:
@@ -99,181 +266,113 @@ def _at(lost: LostBatch, place: int | None) -> LostBatch:
     return lost if place is None else dataclasses.replace(lost, place=place)
 
 
-class _Recommit:
-    def __init__(self, table: Table, runtime: Runtime) -> None:
-        self._table = table
-        self._storage = table.storage
-        self._runtime = runtime
-        self._snapshots = SnapshotStore(table.storage, runtime)
-        self._manifests = ManifestStore(table.storage)
-        self._latest = self._snapshots.latest()
+def _unknown_to_journals(
+    location: str, user: str | None, batch: int | None
+) -> errors.PaimonStreamError:
+    stream_name = "any stream" if user is None else f"commit user {user!r}"
+    batch_name = "a batch" if batch is None else f"batch {batch}"
+    return errors.NotFound(
+        f"the journal does not know {batch_name} of {stream_name}. Give the user, the batch, "
+        "the snapshot and the delta list that the message of CommitLost names, or write the "
+        "rows again.",
+        user=user,
+        batch=batch,
+    ).of_table(location)
 
-    def run(self, lost: LostBatch, dry_run: bool) -> RecommitReport:
-        collected = collect(lost.messages, table_buckets=self._table.options.value(BUCKET))
-        if collected.append.takes_away or collected.compact or not collected.append:
-            raise not_to_be_repeated(
-                self._storage, lost.user, lost.batch, "it replaced or compacted files"
+
+# -- was it replaced ------------------------------------------------------------------------------
+class _Replacement:
+    """Whether a snapshot of another engine has replaced that of a lost batch."""
+
+    def __init__(self, now: _TableNow, lost: LostBatch) -> None:
+        self._lost = lost
+        self._storage = now.table.storage
+        self._snapshots = now.snapshots
+        self._manifests = now.manifests
+        self._latest = now.latest
+        self._errors = _Errors(now.table.storage.location, lost)
+
+    def replacing_snapshot(self) -> Snapshot:
+        """The snapshot of another engine. Raises what `recommit` raises if there is none, or if
+        anything speaks against it.
+        """
+        lost = self._lost
+        window = self._since_base()
+        self._check_nobody_went_on(window)
+        place = lost.place or self._place(window)
+        replacing = next((snapshot for snapshot in window if snapshot.id == place), None)
+        if replacing is None or is_ours(replacing):
+            raise self._errors.rolled_back(
+                "no snapshot of another engine stands in place of its own"
             )
-        where, files = (
-            self._storage.location,
-            [file for one in lost.messages for file in one.new_files],
-        )
-        rows = sum(file.row_count for file in files)
-        report = RecommitReport(
-            location=where,
-            user=lost.user,
-            batch=lost.batch,
-            files=len(files),
-            rows=rows,
-            dry_run=dry_run,
-        )
-        found = self._found(lost)
-        if found is not None or self._is_live(lost):
-            return dataclasses.replace(
-                report, snapshot=None if found is None else found.id, found=True
-            )
-        there = self._which_replaced(lost)
-        self._check_files(lost, collected.append)
-        report = dataclasses.replace(report, replaced=int(there.id), by=there.commit_user)
-        if dry_run:
-            return report
-        outcome = Committer(self._table, runtime=self._runtime).commit(self._request(lost))
-        if isinstance(outcome, Superseded):
-            if outcome.snapshot.commit_identifier != lost.batch:
-                raise self._went_on(lost, outcome.snapshot)
-            return dataclasses.replace(report, snapshot=outcome.snapshot.id, found=True)
-        assert isinstance(outcome, Published)  # it adds files
-        return dataclasses.replace(report, snapshot=outcome.snapshot.id)
+        self._check_not_rolled_back()
+        lists = self._storage.list_files("manifest", f"{LIST_PREFIX}{lost.uuid}-")
+        staged_millis = max((stat.modified_millis for stat in lists), default=None)
+        if staged_millis is not None and replacing.time_millis > staged_millis + _LATEST_MILLIS:
+            raise self._errors.rolled_back(f"snapshot {place} in its place was made long after it")
+        return replacing
 
-    # -- which batch ------------------------------------------------------------------------------
-    def chosen(
-        self, user: str | None, batch: int | None, place: int | None, nonce: str | None
-    ) -> LostBatch:
-        entries = list(journalled(self._storage, user, batch))
-        missing = [one for one in entries if self._is_missing(one)]
-        if user is None and len({one.user for one in missing}) > 1:
-            users = ", ".join(sorted({one.user for one in missing}))
-            text = f"batches of several commit users are not in the table: {users}. Give the user."
-            raise errors.InvalidOption(text).of_table(self._storage.location)
-        if missing and nonce is None:
-            return _at(missing[0], place)  # the earliest
-        if nonce is not None:
-            entry = next((one for one in entries if one.uuid in nonce), None)
-            if entry is not None:
-                return dataclasses.replace(_at(entry, place), nonce=nonce)
-        elif entries:
-            return _at(entries[-1], place)
-        if None in (user, batch, place, nonce):
-            whose = "any stream" if user is None else f"commit user {user!r}"
-            which = "a batch" if batch is None else f"batch {batch}"
-            facts = "the user, the batch, the snapshot and the delta list that the message of CommitLost names"
-            what = f"the journal does not know {which} of {whose}. Give {facts}, or write the rows again."
-            raise errors.NotFound(what, user=user, batch=batch).of_table(self._storage.location)
-        return listed_batch(self._table, str(user), int(batch or 0), int(place or 0), str(nonce))
-
-    # -- is it there ------------------------------------------------------------------------------
-    def _found(self, lost: LostBatch) -> Snapshot | None:
-        """The snapshot since its base that has the batch. All batch commits share one
-        identifier.
+    def _since_base(self) -> tuple[Snapshot, ...]:
+        """All snapshots since the one on which the batch was made, ascending. Raises
+        `TableRolledBack` if that one is gone or another one, `HistoryUnknown` if some have expired.
         """
-        if self._latest is None:
-            return None
-        for one in published_after(self._snapshots, lost.base, self._latest).snapshots:
-            if (one.commit_user, one.commit_identifier) != (lost.user, lost.batch):
-                continue
-            if lost.batch != BATCH_IDENTIFIER or lost.nonce in (
-                one.nonce,
-                own_properties(one).get(RECOMMITTED_MARK),
-            ):
-                return one
-        return None
-
-    def _is_missing(self, lost: LostBatch) -> bool:
-        """Whether all snapshots since its base are there, none has the batch, and its files are not
-        live.
-        """
-        if self._latest is None:
-            return True
-        window = published_after(self._snapshots, lost.base, self._latest)
-        return window.complete is True and self._found(lost) is None and not self._is_live(lost)
-
-    def _is_live(self, lost: LostBatch) -> bool:
-        if self._latest is None:
-            return False
-        names = {file.file_name for one in lost.messages for file in one.new_files}
-        partitions = {one.partition for one in lost.messages}
-        metas = self._manifests.base_and_delta(self._latest)
-        live = live_files(self._manifests, metas, self._table.partition_types, partitions)
-        return any(one.file.file_name in names for one in live)
-
-    # -- was it replaced --------------------------------------------------------------------------
-    def _which_replaced(self, lost: LostBatch) -> Snapshot:
-        """The snapshot of another engine that replaced that of the batch. Raises what `recommit`
-        raises.
-        """
-        base, latest = lost.base, self._latest
-        stands = base is None or self._snapshots.find(base.id)
+        base = self._lost.base
+        latest = self._latest
+        base_there = None if base is None else self._snapshots.find(base.id)
         if latest is None or (base is not None and latest.id < base.id):
-            raise self._rolled_back(
-                lost, "the table has no snapshot as new as the one on which it was made"
+            raise self._errors.rolled_back(
+                "the table has no snapshot as new as the one on which it was made"
             )
-        if isinstance(stands, Snapshot) and base is not None and stands.nonce != base.nonce:
-            raise self._rolled_back(
-                lost, f"snapshot {base.id}, on which it was made, is another one now"
+        if base is not None and base_there is not None and base_there.nonce != base.nonce:
+            raise self._errors.rolled_back(
+                f"snapshot {base.id}, on which it was made, is another one now"
             )
         window = published_after(self._snapshots, base, latest)
         if not window.complete:
-            raise errors.HistoryUnknown(
-                f"{self._storage.location}: snapshots since {0 if base is None else base.id} are gone, so "
-                f"whether batch {lost.batch} of user {lost.user!r} was committed later is not known. Nothing "
-                "was published. Look for its rows in the table, and write again what is missing.",
-                **self._facts(lost),
-            )
-        own_runs = cache(partial(self._runs_of, lost))
-        query_id = lost.properties.get(_QUERY_ID) if lost.run_id is not None else None
-        from_there = range(lost.batch, BATCH_IDENTIFIER)
-        for one in window.snapshots:
-            if (
-                one.commit_user == lost.user
-                and lost.batch < one.commit_identifier < BATCH_IDENTIFIER
-            ):
-                raise self._went_on(lost, one)
-            # The sink had another name then, so this batch need not have been committed.
-            if is_of_run_without(one, query_id, from_there, own_runs):
-                raise self._written_by_another(lost, one)
-        place = lost.place or self._place(lost, window.snapshots)
-        there = next((one for one in window.snapshots if one.id == place), None)
-        if there is None or is_ours(there):
-            raise self._rolled_back(
-                lost, "no snapshot of another engine stands in place of its own"
-            )
-        removals = read_removals(self._storage)
-        noted = judge_notes(removals, removals.of_uuid(lost.uuid))
-        if noted.fate is Fate.ROLLED_BACK:
-            raise self._rolled_back(lost, "a rollback has removed its snapshot")
-        if noted.fate is Fate.UNKNOWN:
-            raise errors.HistoryUnknown(
-                f"{self._storage.location}: whether a rollback has removed batch {lost.batch} of user {lost.user!r} "
-                f"is not known: {noted.why}. Nothing was published. Look for its rows in the table, and write again "
-                "what is missing.",
-                **self._facts(lost),
-            )
-        lists = self._storage.list_files("manifest", f"{LIST_PREFIX}{lost.uuid}-")
-        staged = max((one.modified_millis for one in lists), default=None)
-        if staged is not None and there.time_millis > staged + _LATEST_MILLIS:
-            raise self._rolled_back(lost, f"snapshot {place} in its place was made long after it")
-        return there
+            raise self._errors.snapshots_gone(above=0 if base is None else base.id)
+        return window.snapshots
 
-    def _runs_of(self, lost: LostBatch) -> frozenset[str]:
-        """The runs in which the commit user has written, as far as they are known."""
-        register = registered_writer(self._storage, lost.user)
-        known = frozenset[str]() if register is None else register.runs
-        return known | {escape_user(str(lost.run_id))}
-
-    def _place(self, lost: LostBatch, window: tuple[Snapshot, ...]) -> int:
-        """The id of the lost snapshot: it follows the newest one on which its base list was built.
-        That list has the manifests of this one or, where the commit merged them, its entries.
+    def _check_nobody_went_on(self, window: tuple[Snapshot, ...]) -> None:
+        """Raises `CheckpointRewound` if the query has published a later batch, or this one or a
+        later one under another commit user.
         """
+        lost = self._lost
+        runs_of_user = cache(self._runs_of_user)
+        query_id = lost.properties.get(_QUERY_ID) if lost.run_id is not None else None
+        this_and_later = range(lost.batch, BATCH_IDENTIFIER)
+        for snapshot in window:
+            if (
+                snapshot.commit_user == lost.user
+                and lost.batch < snapshot.commit_identifier < BATCH_IDENTIFIER
+            ):
+                raise self._errors.went_on(snapshot)
+            # The sink had another name then, so this batch need not have been committed.
+            if is_of_run_without(snapshot, query_id, this_and_later, runs_of_user):
+                raise self._errors.written_by_another(snapshot)
+
+    def _check_not_rolled_back(self) -> None:
+        """Raises `TableRolledBack` if a note says that a rollback took the batch, `HistoryUnknown`
+        if one may have.
+        """
+        removals = read_removals(self._storage)
+        noted = judge_notes(removals, removals.of_uuid(self._lost.uuid))
+        if noted.fate is Fate.ROLLED_BACK:
+            raise self._errors.rolled_back("a rollback has removed its snapshot")
+        if noted.fate is Fate.UNKNOWN:
+            raise self._errors.maybe_rolled_back(noted.why)
+
+    def _runs_of_user(self) -> frozenset[str]:
+        """The runs in which the commit user has written, as far as they are known."""
+        register = registered_writer(self._storage, self._lost.user)
+        known = frozenset[str]() if register is None else register.runs
+        return known | {escape_user(str(self._lost.run_id))}
+
+    def _place(self, window: tuple[Snapshot, ...]) -> int:
+        """The id of the lost snapshot: it follows the newest snapshot on which its base list was
+        built. That list has the manifests of that snapshot or, where the commit merged them, their
+        entries.
+        """
+        lost = self._lost
         staged: dict[str, ManifestFileMeta] = {}
         for name in self._storage.list_names("manifest", f"{LIST_PREFIX}{lost.uuid}-"):
             with suppress(errors.CorruptMetadata):
@@ -284,18 +383,13 @@ class _Recommit:
         return 1 if lost.base is None else lost.base.id + 1
 
     def _is_built_on(self, staged: Mapping[str, ManifestFileMeta], snapshot: Snapshot) -> bool:
+        """Whether the staged lists, whose manifests are given by name, have what the snapshot
+        added.
+        """
         delta = self._manifests.delta(snapshot)
         if not delta or all(meta.file_name in staged for meta in delta):
             return bool(delta)
-        added = next(
-            (
-                entry.identity
-                for meta in delta
-                for entry in self._manifests.read(meta)
-                if entry.kind is FileKind.ADD
-            ),
-            None,
-        )
+        added = self._first_added(delta)
         if added is None:
             return False
         # What the snapshot was built on cannot have the file that it added.
@@ -307,59 +401,123 @@ class _Recommit:
             return has_file(self._manifests, staged.values(), known, added)
         return False
 
-    # -- may it be committed ----------------------------------------------------------------------
-    def _check_files(self, lost: LostBatch, changes: Changes) -> None:
-        gone = missing_files(self._storage, self._table.layout, changes)
-        if gone:
-            text = (
-                f"{self._storage.location}: {len(gone)} files of batch {lost.batch} of user {lost.user!r} "
-                f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again."
-            )
-            raise errors.DeletedFiles(text, **self._facts(lost), files=tuple(gone[:_SHOWN]))
-        if self._table.schema.primary_keys:
-            sequences = Sequences(self._table, TableCache(self._table, self._snapshots))
-            sequences.check(Numbering(base=lost.base), changes, self._latest)
+    def _first_added(self, manifests: Sequence[ManifestFileMeta]) -> FileIdentity | None:
+        """The first file that these manifests add; None if they add none."""
+        for meta in manifests:
+            for entry in self._manifests.read(meta):
+                if entry.kind is FileKind.ADD:
+                    return entry.identity
+        return None
 
-    def _request(self, lost: LostBatch) -> CommitRequest:
-        return CommitRequest(
-            user=lost.user,
-            identifier=lost.batch,
-            messages=lost.messages,
-            properties={**lost.properties, RECOMMITTED_MARK: lost.nonce or lost.uuid},
-            renumber=True,
-            numbering=Numbering(base=lost.base) if self._table.schema.primary_keys else None,
-            checked=True,
-            seen=None if self._latest is None else SnapshotRef.of(self._latest),
-            stage_uuid=self._runtime.ids.uuid(),
-        )
 
-    # -- refusals ---------------------------------------------------------------------------------
-    def _facts(self, lost: LostBatch) -> dict[str, Any]:
-        return {"table": self._storage.location, "user": lost.user, "batch": lost.batch}
+# -- may it be committed --------------------------------------------------------------------------
+def _check_files(now: _TableNow, lost: LostBatch, changes: Changes) -> None:
+    """Raises `DeletedFiles` if files of the batch are gone, `SequenceConflict` if others have used
+    its sequence numbers.
+    """
+    table = now.table
+    gone = missing_files(table.storage, table.layout, changes)
+    if gone:
+        raise _Errors(table.storage.location, lost).files_gone(gone)
+    if table.schema.primary_keys:
+        sequences = Sequences(table, TableCache(table, now.snapshots))
+        sequences.check(Numbering(base=lost.base), changes, now.latest)
 
-    def _went_on(self, lost: LostBatch, later: Snapshot) -> errors.PaimonStreamError:
+
+def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest:
+    """What is to be committed: the batch, as it was."""
+    return CommitRequest(
+        user=lost.user,
+        identifier=lost.batch,
+        messages=lost.messages,
+        properties={**lost.properties, RECOMMITTED_MARK: lost.nonce or lost.uuid},
+        renumber=True,
+        numbering=Numbering(base=lost.base) if now.table.schema.primary_keys else None,
+        checked=True,
+        seen=None if now.latest is None else SnapshotRef.of(now.latest),
+        stage_uuid=runtime.ids.uuid(),
+    )
+
+
+# -- refusals -------------------------------------------------------------------------------------
+class _Facts(TypedDict):
+    """What each error of a batch says in its context."""
+
+    table: str
+    user: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """The errors for a lost batch of a table.
+
+    Attributes:
+        location: where the table is.
+        lost: the batch.
+    """
+
+    location: str
+    lost: LostBatch
+
+    @property
+    def _facts(self) -> _Facts:
+        return _Facts(table=self.location, user=self.lost.user, batch=self.lost.batch)
+
+    def went_on(self, later: Snapshot) -> errors.PaimonStreamError:
+        """The user has published a later batch."""
         return errors.CheckpointRewound(
-            f"{self._storage.location}: user {lost.user!r} has gone on to batch {later.commit_identifier} "
+            f"{self.location}: user {self.lost.user!r} has gone on to batch {later.commit_identifier} "
             f"(snapshot {later.id}), and its batches must be in order. Nothing was published. Write the rows "
-            f"of batch {lost.batch} again.",
-            **self._facts(lost),
+            f"of batch {self.lost.batch} again.",
+            **self._facts,
         )
 
-    def _written_by_another(self, lost: LostBatch, later: Snapshot) -> errors.PaimonStreamError:
+    def written_by_another(self, later: Snapshot) -> errors.PaimonStreamError:
+        """The query has published this batch or a later one as another user."""
         return errors.CheckpointRewound(
-            f"{self._storage.location}: the query went on without user {lost.user!r}: it has published batch "
+            f"{self.location}: the query went on without user {self.lost.user!r}: it has published batch "
             f"{later.commit_identifier} as user {later.commit_user!r} (snapshot {later.id}) in a run in which "
-            f"{lost.user!r} had no sink. So batch {lost.batch} of {lost.user!r} need not have been committed, and its "
-            f"rows may be in the table already. Nothing was published. Look for its rows, and write again what is "
-            "missing.",
-            **self._facts(lost),
+            f"{self.lost.user!r} had no sink. So batch {self.lost.batch} of {self.lost.user!r} need not have been "
+            "committed, and its rows may be in the table already. Nothing was published. Look for its rows, and "
+            "write again what is missing.",
+            **self._facts,
         )
 
-    def _rolled_back(self, lost: LostBatch, why: str) -> errors.PaimonStreamError:
+    def rolled_back(self, evidence: str) -> errors.PaimonStreamError:
+        """The batch was not replaced. Half a sentence of `evidence` says why."""
         return errors.TableRolledBack(
-            f"{self._storage.location}: batch {lost.batch} of user {lost.user!r} was not replaced by another "
-            f"engine: {why}. The table was rolled back, or the batch was never committed. Nothing was "
+            f"{self.location}: batch {self.lost.batch} of user {self.lost.user!r} was not replaced by another "
+            f"engine: {evidence}. The table was rolled back, or the batch was never committed. Nothing was "
             "published. Start the query again; it commits what it had prepared, or says what is lost. If it names "
             "'recommit' again, write the rows of this batch again from the source, and let it continue.",
-            **self._facts(lost),
+            **self._facts,
+        )
+
+    def maybe_rolled_back(self, doubt: str) -> errors.PaimonStreamError:
+        """A note may speak of the batch. The `doubt` is half a sentence."""
+        return errors.HistoryUnknown(
+            f"{self.location}: whether a rollback has removed batch {self.lost.batch} of user {self.lost.user!r} "
+            f"is not known: {doubt}. Nothing was published. Look for its rows in the table, and write again "
+            "what is missing.",
+            **self._facts,
+        )
+
+    def snapshots_gone(self, *, above: int) -> errors.PaimonStreamError:
+        """Snapshots above that id have expired, and one of them may have had the batch."""
+        return errors.HistoryUnknown(
+            f"{self.location}: snapshots since {above} are gone, so whether batch {self.lost.batch} of user "
+            f"{self.lost.user!r} was committed later is not known. Nothing was published. Look for its rows in "
+            "the table, and write again what is missing.",
+            **self._facts,
+        )
+
+    def files_gone(self, names: Sequence[str]) -> errors.PaimonStreamError:
+        """Files of the batch were deleted."""
+        shown = names[:_SHOWN]
+        return errors.DeletedFiles(
+            f"{self.location}: {len(names)} files of batch {self.lost.batch} of user {self.lost.user!r} "
+            f"are gone: {', '.join(shown)}. Nothing was published. Write its rows again.",
+            **self._facts,
+            files=tuple(shown),
         )

@@ -5,7 +5,7 @@ decided to continue.
 import datetime as dt
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream import errors
 from paimon_stream.commit.lost_facts import LostFacts, lost_facts
@@ -27,11 +27,11 @@ class ReplayErrors(CommitRefusals):
 
     def checkpoint_reset(self, other_query: str | None, where: str) -> None:
         """Another checkpoint of this stream wrote here."""
-        who = "a writer that left no query id" if other_query is None else f"query {other_query}"
+        writer = "a writer that left no query id" if other_query is None else f"query {other_query}"
         self.decide(
             ON_CHECKPOINT_RESET,
             errors.CheckpointReset,
-            f"{who} wrote here before under this stream's identity ({where}), so this checkpoint is new or "
+            f"{writer} wrote here before under this stream's identity ({where}), so this checkpoint is new or "
             "the commit user is shared, and rows may be read from the source a second time",
             "Restore the old checkpoint; or, if the rows may be written again or the source was moved past "
             "them, let it continue",
@@ -39,11 +39,12 @@ class ReplayErrors(CommitRefusals):
 
     def checkpoint_rewound(self, cause: str) -> None:
         """The table is ahead of the checkpoint."""
-        why = f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it"
-        cure = (
-            "Restore the newest checkpoint; or, if the rows may be written again, let it continue"
+        self.decide(
+            ON_CHECKPOINT_RESET,
+            errors.CheckpointRewound,
+            f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it",
+            "Restore the newest checkpoint; or, if the rows may be written again, let it continue",
         )
-        self.decide(ON_CHECKPOINT_RESET, errors.CheckpointRewound, why, cure)
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:
         """The error for a batch of which an earlier attempt has live files, and whose snapshot
@@ -68,13 +69,12 @@ class ReplayErrors(CommitRefusals):
 
     def table_replaced(self, cause: str) -> None:
         """The table is not the one the stream wrote to."""
-        why = (
-            f"{cause}: it was dropped and created again, and rows of earlier batches are not in it"
+        self.decide(
+            ON_TABLE_CHANGE,
+            errors.TableReplaced,
+            f"{cause}: it was dropped and created again, and rows of earlier batches are not in it",
+            "Start a new checkpoint to write everything again; or let it continue with this batch",
         )
-        cure = (
-            "Start a new checkpoint to write everything again; or let it continue with this batch"
-        )
-        self.decide(ON_TABLE_CHANGE, errors.TableReplaced, why, cure)
 
     def created_later(self, *, done_millis: int, created_millis: int) -> None:
         """The table's first schema, or the branch, is younger than the checkpoint's last batch. The
@@ -89,16 +89,16 @@ class ReplayErrors(CommitRefusals):
         )
 
     def maybe_rolled_back(
-        self, batch_id: int, why: str = "the manifest lists are missing that would show it"
+        self, batch_id: int, cause: str = "the manifest lists are missing that would show it"
     ) -> None:
         """Records contradict each other, or are missing, that would show whether an earlier batch
-        of ours is in the table. `why` says which, and ends a sentence.
+        of ours is in the table. `cause` says which, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
             f"batch {batch_id} was committed, and its snapshot is gone. Whether it has expired or was rolled back "
-            f"is not known, so its rows may not be in the table: {why}",
+            f"is not known, so its rows may not be in the table: {cause}",
             f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
             "Then let it continue with this batch",
         )
@@ -113,15 +113,15 @@ class ReplayErrors(CommitRefusals):
         elif answer.fate is Fate.UNKNOWN:
             self.maybe_rolled_back(batch_id, answer.why)
 
-    def maybe_have_had_rows(self, batch_id: int, why: str) -> None:
+    def maybe_have_had_rows(self, batch_id: int, cause: str) -> None:
         """This batch, the last of those before ours that left nothing here, may have had rows that
-        were rolled back. `why` says which note cannot be read, and ends a sentence.
+        were rolled back. `cause` says which note cannot be read, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
             f"batch {batch_id} left no snapshot and no journal here. Whether it had no rows or was rolled back is not "
-            f"known: {why}",
+            f"known: {cause}",
             f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
             "Then let it continue with this batch",
         )
@@ -131,15 +131,17 @@ class ReplayErrors(CommitRefusals):
         """The table has a snapshot of this stream, nothing else of it, and batches between that
         snapshot and this batch may be missing.
         """
-        first, last = own.commit_identifier + 1, self.batch_id - 1
+        first = own.commit_identifier + 1
+        last = self.batch_id - 1
         between = f"batch {first} is" if first == last else f"batches {first} to {last} are"
+        pronoun = "it" if first == last else "them"
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
             f"the newest batch of this stream here is {own.commit_identifier} (snapshot {own.id}), {between} not "
             "known here, and the stream is not registered here: this may be a branch or a copy that was made "
             "before the checkpoint went on",
-            f"Look for the rows of {'it' if first == last else 'them'}, and write again what is missing. Then let it "
+            f"Look for the rows of {pronoun}, and write again what is missing. Then let it "
             "continue with this batch",
         )
         self.given_up.add(last)
@@ -180,11 +182,18 @@ class ReplayErrors(CommitRefusals):
     def commit_lost(
         self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True
     ) -> None:
-        """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the
-        lineage, it may have been created there after ours had expired.
+        """Another commit has the id of one of our snapshots.
+
+        Args:
+            lost: our batch, and its snapshot.
+            there: the snapshot that has its id now.
+            storage: that of the table.
+            proven: whether `there` is proven to lie in the lineage. If not, it may have been
+                created there after ours had expired.
         """
         if not proven:
-            return self.maybe_rolled_back(lost.batch_id)
+            self.maybe_rolled_back(lost.batch_id)
+            return
         self._lost(
             f"snapshot {lost.snapshot.id}, in which batch {lost.batch_id} of this stream was committed, now "
             f"holds commit {there.commit_identifier} of user {there.commit_user!r}",
@@ -194,21 +203,42 @@ class ReplayErrors(CommitRefusals):
             by=there.commit_user,
         )
 
-    def journalled_lost(self, entry: JournalEntry, others: Sequence[Snapshot]) -> None:
-        """A batch that was committed above the base of its entry is not there, but others are."""
+    def journalled_lost(self, entry: JournalEntry, foreign: Sequence[Snapshot]) -> None:
+        """A batch that was committed above the base of its entry is not there, but snapshots of
+        other engines are: `foreign`, ascending.
+        """
         above = "the table's first ones" if entry.base is None else f"those above {entry.base.id}"
-        users = ", ".join(sorted({repr(one.commit_user) for one in others}))
+        users = ", ".join(sorted({repr(snapshot.commit_user) for snapshot in foreign}))
+        first_id = foreign[0].id
+        ids = str(first_id) if len(foreign) == 1 else f"{first_id} to {foreign[-1].id}"
         files = [file for message in entry.messages for file in message.new_files]
         self._lost(
             f"batch {entry.batch_id} of this stream was committed, but its snapshot is gone, and of the "
-            f"snapshots that stand there ({above}) user {users} made {others[0].id}"
-            + (f" to {others[-1].id}" if len(others) > 1 else ""),
+            f"snapshots that stand there ({above}) user {users} made {ids}",
             entry.batch_id,
             LostFacts.of(self.location, self.user, entry.batch_id, files),
-            by=others[0].commit_user,
+            by=foreign[0].commit_user,
         )
 
-    def _lost(self, cause: str, batch_id: int, lost: LostFacts, **facts: Any) -> None:
+    def _lost(
+        self,
+        cause: str,
+        batch_id: int,
+        lost: LostFacts,
+        *,
+        by: str,
+        snapshot: int | None = None,
+    ) -> None:
+        """A commit of the user `by` replaced that of a batch.
+
+        Args:
+            cause: what shows it; it begins a sentence.
+            batch_id: the batch.
+            lost: what it had committed.
+            by: the commit user of the other commit.
+            snapshot: the id that both snapshots have, if that is known.
+        """
+        known_snapshot = {} if snapshot is None else {"snapshot": snapshot}
         self.decide(
             ON_TABLE_CHANGE,
             errors.CommitLost,
@@ -217,14 +247,15 @@ class ReplayErrors(CommitRefusals):
             f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise write the rows "
             "again from the source. Let other engines only read this table. Or let it continue with this batch",
             lost_batch=batch_id,
-            **facts,
+            **known_snapshot,
+            by=by,
             **lost.context,
         )
 
     def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:
         """Our snapshot still exists, but the table's snapshots were not built on it."""
-        # It is a `TableRolledBack` although nobody rolled back: that class says that our last
-        # snapshot is no part of the table, which is so, and operators know this case by it.
+        # It is a `TableRolledBack` although nobody rolled back. That class says that our last
+        # snapshot is no part of the table. That is so, and operators know this case by it.
         self.decide(
             ON_TABLE_CHANGE,
             errors.TableRolledBack,
@@ -239,19 +270,20 @@ class ReplayErrors(CommitRefusals):
 
     def table_rolled_back(self, cause: str) -> None:
         """Our last snapshot is gone from the lineage."""
-        why = (
+        self.decide(
+            ON_TABLE_CHANGE,
+            errors.TableRolledBack,
             f"{cause}: the table was rolled back, or a writer that does not publish atomically replaced a snapshot, "
-            "and rows of earlier batches are not in it"
+            "and rows of earlier batches are not in it",
+            "Write those rows again from the source (a new checkpoint); or let it continue with this batch",
         )
-        cure = "Write those rows again from the source (a new checkpoint); or let it continue with this batch"
-        self.decide(ON_TABLE_CHANGE, errors.TableRolledBack, why, cure)
 
 
 def gap_in_words(first: int, last: int) -> str:
     """What a gap in the batches of a stream may mean."""
-    which = f"batch {first}" if first == last else f"batches {first} to {last}"
+    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     return (
-        f"the checkpoint has done {which}, which left no snapshot and no journal here: no rows came, or the table's "
+        f"the checkpoint has done {batches}, which left no snapshot and no journal here: no rows came, or the table's "
         "folder was put back from an older copy, which nothing in it shows. If it was, write their rows again."
     )
 

@@ -1,5 +1,5 @@
 """The verdict on a batch, and whether files that an earlier run prepared can be committed as they are
-(exactly-once.md §4). The sink acts on it; the doctor only reports it. Nothing here writes.
+(exactly-once.md §4). The sink acts on the verdict. The doctor only reports it. Nothing here writes.
 """
 
 from typing import Final
@@ -31,33 +31,43 @@ def judge(
     table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool
 ) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed
-    unchanged. `overwrites` says that each batch replaces the whole table. Raises a `ReplayError` if
-    exactly-once cannot be proven, `StorageError`, `FormatError`.
+    unchanged.
+
+    Args:
+        table: the table.
+        evidence: what the storage holds.
+        refuse: the refusals for this batch.
+        runtime: its clock tells how old prepared files are.
+        overwrites: whether each batch replaces the whole table.
+
+    Raises:
+        ReplayError: exactly-once cannot be proven.
+        StorageError: the storage failed.
+        FormatError: a file cannot be understood.
     """
     verdict = judge_evidence(evidence, refuse)
-    if isinstance(verdict, Reuse):
-        why_not = _why_not_reusable(table, evidence, verdict.entry, runtime.clock)
-        if verdict.entry.overwrites is not overwrites:
-            # The query's output mode decides which rows result from the same source rows.
-            why_not = "the sink's mode has changed"
-        # Where a snapshot of ours stands, `Sequences.check` finds a base that is gone.
-        is_moved_to_cut = evidence.entry is not None and verdict.entry.base != evidence.entry.base
-        if is_moved_to_cut and table.has_dynamic_buckets:
-            why_not = "a rollback took the snapshot whose index gave its keys their buckets"
-        if not why_not and table.schema.primary_keys and not overwrites:
-            why_not = _why_numbers_are_taken(table, evidence.snapshots, verdict.entry)
-        if why_not and live_files_of(table, evidence.latest, verdict.entry, removed=True):
-            # A writer that does not publish atomically has replaced its snapshot below newer ones,
-            # which had the rows.
-            return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
-        if why_not:
-            return Fresh(
-                seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=why_not
-            )
-    return verdict
+    if not isinstance(verdict, Reuse):
+        return verdict
+    obstacle = _obstacle_to_reuse(table, evidence, verdict.entry, runtime.clock)
+    if verdict.entry.overwrites is not overwrites:
+        # The query's output mode decides which rows result from the same source rows.
+        obstacle = "the sink's mode has changed"
+    # Where a snapshot of ours stands, `Sequences.check` finds a base that is gone.
+    is_moved_to_cut = evidence.entry is not None and verdict.entry.base != evidence.entry.base
+    if is_moved_to_cut and table.has_dynamic_buckets:
+        obstacle = "a rollback took the snapshot whose index gave its keys their buckets"
+    if obstacle is None and table.schema.primary_keys and not overwrites:
+        obstacle = _conflict_of_numbers(table, evidence.snapshots, verdict.entry)
+    if obstacle is None:
+        return verdict
+    if live_files_of(table, evidence.latest, verdict.entry, removed=True):
+        # A writer that does not publish atomically has replaced its snapshot below newer ones,
+        # which had the rows.
+        return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
+    return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=obstacle)
 
 
-def _why_not_reusable(
+def _obstacle_to_reuse(
     table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
 ) -> str | None:
     """Why the journalled attempt must not be committed, in words. None if it may be committed. The
@@ -80,9 +90,7 @@ def _why_not_reusable(
     return f"{missing} of its prepared files are gone" if missing else None
 
 
-def _why_numbers_are_taken(
-    table: Table, snapshots: SnapshotStore, entry: JournalEntry
-) -> str | None:
+def _conflict_of_numbers(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
     """Why the sequence numbers of the prepared files no longer hold, in words. None if they still
     hold.
     """
@@ -91,6 +99,6 @@ def _why_numbers_are_taken(
     try:
         numbering = as_decided(table, Numbering(base=entry.base))
         sequences.check(numbering, written, snapshots.latest())
-    except SequenceConflict as why:
-        return why.message
+    except SequenceConflict as conflict:
+        return conflict.message
     return None

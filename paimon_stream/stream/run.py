@@ -18,9 +18,19 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRun:
-    """What stays the same from a run's first batch to its last. `options` override those of the
-    table. With `overwrites`, each batch replaces the whole table, and a batch without rows clears
-    it. The stores read and write what lies in the table's folder.
+    """What stays the same from a run's first batch to its last.
+
+    Attributes:
+        storage: the table's folder.
+        identity: who the stream is.
+        options: they override those of the table.
+        overwrites: whether each batch replaces the whole table. A batch without rows clears it then.
+        runtime: the clock and the ids.
+        observer: hears what phases a batch has reached.
+        schemas: the schemas in the folder.
+        snapshots: the snapshots in it.
+        claims: the claims of this run in it.
+        journal: the journal of this stream in it.
     """
 
     storage: Storage

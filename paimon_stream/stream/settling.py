@@ -1,16 +1,18 @@
-"""The last step of a batch: what it has left is put in order, and the run remembers how it stands
-(exactly-once.md §4, §6). Files of dead attempts go only if no attempt can publish them any more.
+"""The last step of a batch (exactly-once.md §4, §6): the journal and the files of dead attempts are
+cleared, and the run remembers how it stands. Files of dead attempts go only if no attempt can
+publish them any more.
 """
 
 from dataclasses import replace
 
 from paimon_stream.commit.report import CommitReport, Phase
-from paimon_stream.commit.request import Published
+from paimon_stream.commit.request import Nothing, Published
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
 from paimon_stream.stream.memory import Memory
 from paimon_stream.stream.own_history import with_rows
+from paimon_stream.stream.standing import Standing
 from paimon_stream.stream.steps import JudgedBatch, PublishedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.table.journal import PreviousBatch
@@ -20,20 +22,12 @@ def settle(published: PublishedBatch) -> SettledBatch:
     """Ends a batch that this run has published, or that had nothing to publish. Raises
     `StorageError`.
     """
-    written, outcome = published.written, published.outcome
+    written = published.written
+    outcome = published.outcome
     judged = written.judged
-    run, batch, standing = judged.run, judged.batch, judged.standing
+    run = judged.run
+    batch = judged.batch
     removed_files = _clear_journal(published)
-    own, seen, newest = written.verdict.own, written.verdict.seen, standing.newest
-    outlook = replace(standing.outlook, goes_back=False)
-    changes, marks = None, standing.marks
-    if isinstance(outcome, Published):
-        newest, seen = outcome.newest, SnapshotRef.of(outcome.newest)
-        own = PreviousBatch(batch_id=batch.batch_id, snapshot=seen)
-        # An earlier run that is still alive sees this snapshot, and stops.
-        outlook = replace(outlook, follows=False)
-        changes = outcome.changes
-        marks = run.identity.properties(batch.batch_id, batch.offsets_hash)
     report = CommitReport.of(
         location=run.storage.location,
         user=run.identity.user,
@@ -45,35 +39,68 @@ def settle(published: PublishedBatch) -> SettledBatch:
         removed_files=removed_files,
     ).measured(judged.meter)
     run.observer.reached(Phase.FINISHED, batch.batch_id)
+    return SettledBatch(
+        run=run,
+        standing=_standing_after(written, outcome, report),
+        report=report,
+        changes=outcome.changes if isinstance(outcome, Published) else None,
+    )
+
+
+def _standing_after(
+    written: WrittenBatch, outcome: Published | Nothing, report: CommitReport
+) -> Standing:
+    """How the run stands after a batch that it has published, or that had nothing to publish."""
+    batch = written.judged.batch
+    before = written.judged.standing
+    if isinstance(outcome, Nothing):
+        memory = Memory(
+            batch_id=batch.batch_id,
+            own=written.verdict.own,
+            seen=written.verdict.seen,
+            own_stood_millis=_own_stood(written, written.verdict.own),
+        )
+        return replace(
+            before,
+            memory=memory,
+            outlook=replace(before.outlook, goes_back=False),
+            last_report=report,
+            conflicts=0,
+        )
+    seen = SnapshotRef.of(outcome.newest)
+    own = PreviousBatch(batch_id=batch.batch_id, snapshot=seen)
     memory = Memory(
         batch_id=batch.batch_id, own=own, seen=seen, own_stood_millis=_own_stood(written, own)
     )
-    after = replace(
-        standing,
+    return replace(
+        before,
         memory=memory,
-        outlook=outlook,
-        newest=newest,
-        marks=marks,
-        last=report,
+        # An earlier run that is still alive sees this snapshot, and stops.
+        outlook=replace(before.outlook, goes_back=False, follows=False),
+        newest=outcome.newest,
+        marks=written.judged.run.identity.properties(batch.batch_id, batch.offsets_hash),
+        last_report=report,
         conflicts=0,
     )
-    return SettledBatch(run=run, standing=after, report=report, changes=changes)
 
 
 def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch:
     """Ends a batch that an earlier run has committed, and removes what dead attempts at it left.
     Raises `StorageError`, `FormatError`.
     """
-    run, batch, standing = judged.run, judged.batch, judged.standing
-    own, removed_files, marks = None, 0, standing.marks
+    run = judged.run
+    batch = judged.batch
+    own = None
+    removed_files = 0
+    marks = judged.standing.marks
     if verdict.snapshot is not None:
-        rows = with_rows(run.snapshots, verdict.snapshot)
-        own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(rows))
+        snapshot_with_rows = with_rows(run.snapshots, verdict.snapshot)
+        own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(snapshot_with_rows))
         marks = run.identity.properties(batch.batch_id, batch.offsets_hash)
-        if dead := verdict.dead:
-            some, complete = snapshots_of_batch(run.snapshots, dead, verdict.snapshot)
+        if verdict.dead is not None:
+            published, complete = snapshots_of_batch(run.snapshots, verdict.dead, verdict.snapshot)
             removed_files = remove_dead_attempts(
-                judged.table, dead, some, run.runtime, complete=complete
+                judged.table, verdict.dead, published, run.runtime, complete=complete
             )
     memory = Memory(
         batch_id=batch.batch_id,
@@ -91,29 +118,34 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
         snapshot_id=None if verdict.snapshot is None else verdict.snapshot.id,
         removed_files=removed_files,
     ).measured(judged.meter)
-    after = replace(standing, memory=memory, marks=marks)
-    return SettledBatch(run=run, standing=after, report=report, changes=None)
+    standing = replace(judged.standing, memory=memory, marks=marks)
+    return SettledBatch(run=run, standing=standing, report=report, changes=None)
 
 
 def _clear_journal(published: PublishedBatch) -> int:
     """Removes the journal's entries that say nothing any more. Removes what dead attempts at this
     batch left if all snapshots since its judgement were seen. Returns the number of removed files.
     """
-    judged, entry, outcome = published.written.judged, published.entry, published.outcome
-    run, standing, removed_files = judged.run, judged.standing, 0
+    judged = published.written.judged
+    entry = published.entry
+    outcome = published.outcome
+    run = judged.run
+    removed_files = 0
     if isinstance(outcome, Published):
-        if published.whole and len(entry.stage_uuids) > 1:
-            of_batch = (outcome.snapshot, outcome.newest)
-            complete = outcome.compact_failed is None
+        if published.saw_all and len(entry.stage_uuids) > 1:
             removed_files = remove_dead_attempts(
-                judged.table, entry, of_batch, run.runtime, complete=complete
+                judged.table,
+                entry,
+                (outcome.snapshot, outcome.newest),
+                run.runtime,
+                complete=outcome.compact_failed is None,
             )
     elif published.written.verdict.dead is not None or published.journalled:
         run.journal.remove(entry.batch_id)
-    if standing.memory is None and not judged.table.options.value(JOURNAL):
+    if judged.standing.memory is None and not judged.table.options.value(JOURNAL):
         # Not before: the entry of a dead attempt may show that it was published.
         run.journal.clear()
-    elif standing.outlook.goes_back and run.claims.holds():
+    elif judged.standing.outlook.goes_back and run.claims.holds():
         # Not before: until then the checkpoint may be exchanged. A batch without rows would leave
         # the entry of one that was rolled back.
         run.journal.remove_later(entry.batch_id)
@@ -121,11 +153,13 @@ def _clear_journal(published: PublishedBatch) -> int:
 
 
 def _own_stood(written: WrittenBatch, own: PreviousBatch | None) -> int | None:
-    """A time at which the last snapshot of this stream stood: when the judgement of this batch
-    began, which found it or published it later, or what is remembered.
+    """A time at which the last snapshot of this stream stood (epoch milliseconds). It is when the
+    judgement of this batch began, if that found the snapshot or this batch published it later.
+    Otherwise it is the remembered time.
     """
-    verdict, known = written.verdict, written.judged.standing.memory
-    is_there = isinstance(verdict, Fresh) and verdict.own_stands
-    if known is None or known.own != own or is_there:
+    verdict = written.verdict
+    remembered = written.judged.standing.memory
+    stands = isinstance(verdict, Fresh) and verdict.own_stands
+    if remembered is None or remembered.own != own or stands:
         return written.judged.began_millis
-    return known.own_stood_millis
+    return remembered.own_stood_millis

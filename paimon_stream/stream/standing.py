@@ -1,5 +1,5 @@
-"""How a run stands between two batches. A batch takes one such value and ends with the next. What
-fails in between leaves it as it was.
+"""How a run stands between two batches. A batch takes one such value and ends with the next. A batch
+that fails leaves it as it was.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,13 @@ from paimon_stream.table.table import Table, load_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The table that a run writes, with its newest schema, and what commits to it. The run was let
-    in to the table whose first schema has this `digest`, and to this `branch` of it, if it has an
-    identity.
+    """The table that a run writes, and what commits to it.
+
+    Attributes:
+        table: the table, with its newest schema.
+        committer: what commits to it.
+        digest: that of the first schema of the table into which the run was let.
+        branch: the branch of it into which the run was let, if that has an identity.
     """
 
     table: Table
@@ -39,27 +43,37 @@ class Target:
         return cls(table=table, committer=_committer(run, table, digest), digest=digest)
 
     def with_table(self, run: StreamRun, table: Table, digest: str) -> "Target":
-        """The same table with the schema of `table`. What the committer keeps stays while the
-        schema does. `digest` is that of the first schema now.
+        """The same table with the schema of `table`. While the schema stays the same, so does the
+        committer with all that it keeps. `digest` is that of the first schema now.
         """
         if table.schema == self.table.schema:
             return self
-        known = sink_options_among(self.table.schema.options)
-        if sink_options_among(table.schema.options) != known:
+        known_options = sink_options_among(self.table.schema.options)
+        if sink_options_among(table.schema.options) != known_options:
             warn_of_sink_options(table)
         return replace(self, table=table, committer=_committer(run, table, digest))
 
 
 def _committer(run: StreamRun, table: Table, digest: str) -> Committer:
-    own = compacts(table) and not run.overwrites
-    return Committer(table, run.runtime, run.observer, run.snapshots, digest, compacts=own)
+    """What commits to the table. `digest` is that of its first schema."""
+    return Committer(
+        table,
+        run.runtime,
+        run.observer,
+        run.snapshots,
+        digest,
+        compacts=compacts(table) and not run.overwrites,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What may still come from what was before this run. `follows`: an earlier run may be at the
-    batches of this one. `is_renamed`: its earlier batches may be those of another name. `goes_back`:
-    the journal has batches that the checkpoint runs again.
+    """What may still come from what was before this run.
+
+    Attributes:
+        follows: whether an earlier run may be at the batches of this one.
+        is_renamed: whether the stream's earlier batches may be those of another name.
+        goes_back: whether the journal has batches that the checkpoint runs again.
     """
 
     follows: bool = True
@@ -69,13 +83,17 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """All that a run remembers between two batches. A run that has finished none has neither
-    `memory` nor `target`.
+    """All that a run remembers between two batches.
 
-    `newest` is the last snapshot that this run has published, `marks` are those of the last batch
-    that made one, and `last` is the report of the last commit, for the next snapshot. `conflicts`
-    counts the units of compactions behind that batch that lost to others. `undisturbed`: nobody
-    else had committed between the last two batches.
+    Attributes:
+        memory: by what the next batch is judged; None if the run has finished no batch.
+        target: the table; None if the run has finished no batch.
+        outlook: what may still come from what was before this run.
+        newest: the last snapshot that this run has published.
+        marks: those of the last batch that made a snapshot.
+        last_report: that of the last commit, for the properties of the next snapshot.
+        conflicts: how many units of compactions behind that batch lost to others.
+        undisturbed: whether nobody else had committed between the last two batches.
     """
 
     memory: Memory | None = None
@@ -83,7 +101,7 @@ class Standing:
     outlook: Outlook = Outlook()
     newest: Snapshot | None = None
     marks: Mapping[str, str] = field(default_factory=dict)
-    last: CommitReport | None = None
+    last_report: CommitReport | None = None
     conflicts: int = 0
     undisturbed: bool = True
 

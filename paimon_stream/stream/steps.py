@@ -25,11 +25,19 @@ from paimon_stream.table.table import Merge, Table, evolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedBatch:
-    """A batch with the verdict on it. `standing` is that of the run as its judgement leaves it: the
-    memory is still that of the batch before. `sight` is what was seen of the table, to commit on
-    it, or None if others are writing. With `knows_later`, the journal shows that no later batch was
-    published. The judgement began at `began_millis` (epoch milliseconds). `phases` are the
-    milliseconds of what was done so far, and `meter` counts the requests since.
+    """A batch with the verdict on it.
+
+    Attributes:
+        run: the run.
+        batch: the batch.
+        verdict: the verdict.
+        standing: how the run stands after the judgement. Its memory is still that of the batch
+            before.
+        sight: what was seen of the table, to commit on it; None if others are writing.
+        knows_later: whether the journal shows that no later batch was published.
+        began_millis: when the judgement began (epoch milliseconds).
+        meter: counts the requests since then.
+        phases: the milliseconds of what was done so far, by phase.
     """
 
     run: StreamRun
@@ -78,8 +86,8 @@ class JudgedBatch:
         manifest by which keys get them, unless each batch replaces the whole table. None without a
         primary key. Raises `CorruptMetadata`, `StorageError`.
         """
-        known = None if self.sight is None else self.sight.latest
-        return self.target.committer.numbers(known, replaces=self.run.overwrites)
+        latest = None if self.sight is None else self.sight.latest
+        return self.target.committer.numbers(latest, replaces=self.run.overwrites)
 
     def held(self) -> HeldOutputs | None:
         """A storage for the files of a driver that itself writes the rows, in this process. What it
@@ -92,9 +100,10 @@ class JudgedBatch:
         table, whose first schema has that digest.
         """
         if digest != self.target.digest:
-            cure = "Restart the query, if the new table may have them."
-            text = f"the table was dropped and created again while the rows were written. Nothing was published. {cure}"
-            raise TableReplaced(text).of_table(self.run.storage.location)
+            raise TableReplaced(
+                "the table was dropped and created again while the rows were written. Nothing was "
+                "published. Restart the query, if the new table may have them."
+            ).of_table(self.run.storage.location)
 
     def written(
         self,
@@ -118,9 +127,15 @@ class JudgedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBatch:
-    """A batch whose data files are written, or prepared by an earlier run. `numbering` is that of
-    rows which were written now, for a primary key. `held` has files that are not sent yet. `phases`
-    are the milliseconds of judging and writing, for the report.
+    """A batch whose data files are written, or prepared by an earlier run.
+
+    Attributes:
+        judged: the batch as it was judged.
+        verdict: the verdict on it.
+        messages: its files.
+        numbering: that of rows which were written now, for a primary key.
+        held: files that are not sent yet.
+        phases: the milliseconds of judging and writing, for the report.
     """
 
     judged: JudgedBatch
@@ -137,9 +152,15 @@ class WrittenBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedBatch:
-    """A batch that is in the table, or that had nothing to publish. `entry` is that of the journal,
-    if the attempt was `journalled`, which took `journal_millis`. `whole`: all snapshots since the
-    judgement were seen.
+    """A batch that is in the table, or that had nothing to publish.
+
+    Attributes:
+        written: the batch, with its files.
+        entry: the journal's entry of the attempt.
+        outcome: what the commit came to.
+        journalled: whether the entry was recorded.
+        journal_millis: the milliseconds that this took.
+        saw_all: whether all snapshots since the judgement were seen.
     """
 
     written: WrittenBatch
@@ -147,13 +168,18 @@ class PublishedBatch:
     outcome: Published | Nothing
     journalled: bool
     journal_millis: float
-    whole: bool
+    saw_all: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledBatch:
-    """A batch that is done, and how the run stands now. `changes` are those of its snapshots, None
-    if this run made none. A compaction may come behind it: a `CompactedBehind`.
+    """A batch that is done. A compaction may come behind it: a `CompactedBehind`.
+
+    Attributes:
+        run: the run.
+        standing: how the run stands now.
+        report: what was done.
+        changes: those of the batch's snapshots; None if this run made none.
     """
 
     run: StreamRun
@@ -190,7 +216,8 @@ class SettledBatch:
         its id and with its marks. None if it was not published: the changes do not fit, or another
         run began. Raises what `Committer.commit` raises.
         """
-        run, memory = self.run, self.standing.memory
+        run = self.run
+        memory = self.standing.memory
         if memory is None or memory.own is None or not self.has_published or not run.claims.holds():
             return None
         request = CommitRequest(

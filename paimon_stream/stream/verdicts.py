@@ -9,9 +9,13 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What Spark reports about one micro-batch; None if the checkpoint does not show it.
-    `offsets_hash` distinguishes plans of the same batch id. `watermark` and the time when the
-    previous batch was done are epoch milliseconds.
+    """What Spark reports about one micro-batch. None stands for what the checkpoint does not show.
+
+    Attributes:
+        batch_id: its id.
+        offsets_hash: distinguishes plans of the same batch id.
+        watermark: that of the query (epoch milliseconds).
+        previous_done_millis: when the previous batch was done (epoch milliseconds).
     """
 
     batch_id: int
@@ -22,11 +26,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. All snapshots up to `seen` were searched for batches of this
-    stream, and no later one. `newest` is the latest snapshot, None if it is `seen`, and `own` our
-    newest published batch. A later batch of a run found the snapshot of `own` to stand if
-    `own_stands`. `dead` is what an earlier attempt at this batch left, to be removed after
-    publishing. `written_again` says why files that an earlier run prepared are not used.
+    """Not committed: write the batch.
+
+    Attributes:
+        seen: up to here all snapshots were searched for batches of this stream, and no later one;
+            None for the empty table.
+        newest: the latest snapshot; None if it is `seen`.
+        own: our newest published batch.
+        own_stands: whether a later batch of a run has found the snapshot of `own` to stand.
+        dead: what an earlier attempt at this batch left, to be removed after publishing.
+        written_again: why files that an earlier run prepared are not used, in words.
     """
 
     seen: SnapshotRef | None
@@ -41,6 +50,11 @@ class Fresh:
 class Reuse:
     """Not committed, but an earlier attempt has prepared its files: commit those, if all still
     exist.
+
+    Attributes:
+        seen: as in `Fresh`.
+        own: our newest published batch.
+        entry: the earlier attempt.
     """
 
     seen: SnapshotRef | None
@@ -55,8 +69,12 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """Committed by an earlier run; `snapshot` is None if it has expired. `dead`: what other
-    attempts may have left.
+    """Committed by an earlier run.
+
+    Attributes:
+        seen: as in `Fresh`.
+        snapshot: the snapshot of the batch; None if it has expired.
+        dead: what other attempts may have left.
     """
 
     seen: SnapshotRef | None

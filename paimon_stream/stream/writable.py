@@ -1,13 +1,14 @@
 """Which tables our writers can write, including the merging of keys, and what users must know about
-them. All is judged from the table's definition before any row is written. Some tables with a
-primary key need a compaction to make their rows visible or to write their changelog: these are
-written only by a stream that compacts, or if their `write-only` option says that another job does
-(semantics.md R6.6).
+them. All is judged from the table's definition before any row is written.
+
+Some tables with a primary key need a compaction to make their rows visible or to write their
+changelog. These are written only by a stream that compacts, or if their `write-only` option says
+that another job does (semantics.md R6.6).
 """
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
 from paimon_stream.compact.planning import refusal
@@ -32,11 +33,31 @@ _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
 }
 
 
+class _LeftToCompaction(NamedTuple):
+    """An option that only a compaction by others fulfils.
+
+    Attributes:
+        option: its key.
+        value: its value, as a message shows it.
+        missing: what is missing until then, as half a sentence.
+    """
+
+    option: str
+    value: str
+    missing: str
+
+
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
     """Raises, before anything is written, for a table that this release cannot write as its
-    definition demands: `UnsupportedFeature` because of its kind, a column, an option or an
-    aggregate function, `InvalidOption` for options that contradict the schema or each other. With
-    `in_stream`, a stream writes the table, in append or update mode.
+    definition demands.
+
+    Args:
+        table: the table.
+        in_stream: whether a stream writes the table, in append or update mode.
+
+    Raises:
+        UnsupportedFeature: because of its kind, a column, an option or an aggregate function.
+        InvalidOption: for options that contradict the schema or each other.
     """
     check_table_kind(table)
     if not table.schema.primary_keys:
@@ -44,15 +65,22 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     if table.options.value(opt.WRITE_ONLY) or table.is_postponed:
         return
-    for option, value, why in _left_to_compaction(table, spec, in_stream):
-        cure = (
-            f"Set {opt.STREAM_COMPACT.key} to auto, or set"
-            if in_stream and refusal(table) is None
-            else "Set"
-        )
-        cure = f"{cure} 'write-only' to 'true' on the table and let a job compact it, or remove {option!r}."
-        text = f"has {option} = {value!r}: {why}, and nothing compacts it here. {cure}"
-        raise UnsupportedFeature(text, option=option, value=value).of_table(
+    if in_stream and compacts(table):
+        return
+    for left in _left_to_compaction(table, spec):
+        if in_stream and refusal(table) is None:
+            message = (
+                f"has {left.option} = {left.value!r}: {left.missing}, and nothing compacts it here. "
+                f"Set {opt.STREAM_COMPACT.key} to auto, or set 'write-only' to 'true' on the table "
+                f"and let a job compact it, or remove {left.option!r}."
+            )
+        else:
+            message = (
+                f"has {left.option} = {left.value!r}: {left.missing}, and nothing compacts it here. "
+                "Set 'write-only' to 'true' on the table and let a job compact it, or remove "
+                f"{left.option!r}."
+            )
+        raise UnsupportedFeature(message, option=left.option, value=left.value).of_table(
             table.location, subject=True
         )
 
@@ -65,39 +93,43 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    waiting = (
-        [(opt.BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")]
-        if table.is_postponed
-        else []
-    )
-    for option, value, why in (*waiting, *_left_to_compaction(table, spec, in_stream)):
-        text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
-        _LOG.warning(text, table.location, option, value, why)
+    left_options = []
+    if table.is_postponed:
+        left_options.append(
+            _LeftToCompaction(opt.BUCKET.key, "-2", f"{_INVISIBLE}, which no stream does")
+        )
+    if not (in_stream and compacts(table)):
+        left_options += _left_to_compaction(table, spec)
+    for left in left_options:
+        _LOG.warning(
+            "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
+            table.location,
+            left.option,
+            left.value,
+            left.missing,
+        )
     columns = KindRules.of(table.schema, table.options, spec).late_deletes
     if columns:
-        text = (
+        _LOG.warning(
             "%s: a -D removes a row, but one that comes late, with a lower sequence than the row has, could "
             "not be merged by any reader, because the functions of %s take no value back. Set "
-            "fields.<column>.ignore-retract to true for them, unless deletes always come in order."
+            "fields.<column>.ignore-retract to true for them, unless deletes always come in order.",
+            table.location,
+            ", ".join(columns),
         )
-        _LOG.warning(text, table.location, ", ".join(columns))
 
 
-def _left_to_compaction(
-    table: Table, spec: MergeSpec, in_stream: bool
-) -> Iterator[tuple[str, str, str]]:
-    """The table's options that only a compaction by others fulfils: option, value, and what is
-    missing until then.
-    """
-    if in_stream and compacts(table):
-        return
+def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[_LeftToCompaction]:
+    """The table's options that only a compaction by others fulfils, where no stream compacts it."""
     if table.options.value(opt.DELETION_VECTORS):
-        yield opt.DELETION_VECTORS.key, "true", _INVISIBLE
+        yield _LeftToCompaction(opt.DELETION_VECTORS.key, "true", _INVISIBLE)
     if spec.engine == FIRST_ROW:
-        yield opt.MERGE_ENGINE.key, FIRST_ROW, _INVISIBLE
+        yield _LeftToCompaction(opt.MERGE_ENGINE.key, FIRST_ROW, _INVISIBLE)
     producer = table.options.value(opt.CHANGELOG_PRODUCER)
     if producer in ("lookup", "full-compaction"):
-        yield opt.CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"
+        yield _LeftToCompaction(
+            opt.CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"
+        )
 
 
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
@@ -137,29 +169,39 @@ def warn_of_sink_options(table: Table) -> None:
     """
     stored = opt.sink_options_among(table.schema.options)
     if stored:
-        cure = "Give them to PaimonSink as options=…, and remove them by Paimon's ALTER TABLE ... RESET."
-        text = f"%s has options of a sink in its schema, where they have no effect: %s. {cure}"
-        _LOG.warning(text, table.location, ", ".join(stored))
+        _LOG.warning(
+            "%s has options of a sink in its schema, where they have no effect: %s. "
+            "Give them to PaimonSink as options=…, and remove them by Paimon's ALTER TABLE ... RESET.",
+            table.location,
+            ", ".join(stored),
+        )
 
 
 def warn_of_work_left(table: Table) -> None:
     """Warns of table options that ask committers for work which this package does not do, of stored
-    sink options and of stored credentials: a line each, once, when a stream or batch write begins,
-    so that nobody waits for tags or metadata that never come. `write-only` leaves tags to other
-    jobs, so there is no warning of these if it is on.
+    sink options and of stored credentials. Each warning is one line, once, when a stream or batch
+    write begins, so that nobody waits for tags or metadata that never come. `write-only` leaves
+    tags to other jobs, so there is no warning of these if it is on.
     """
     warn_of_sink_options(table)
     options = table.options
     of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if options.value(opt.WRITE_ONLY) else ()
-    asked = (one for one in _LEFT_TO_OTHERS if options.differs(one) and one not in of_a_job)
-    left = [f"{one.key} = {options[one.key]} ({_LEFT_TO_OTHERS[one]})" for one in asked]
-    if left:
-        text = (
-            "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
+    ignored = [
+        f"{option.key} = {options[option.key]} ({effect})"
+        for option, effect in _LEFT_TO_OTHERS.items()
+        if options.differs(option) and option not in of_a_job
+    ]
+    if ignored:
+        _LOG.warning(
+            "%s has options that this package does not act upon: %s. Have a job of Paimon's do it.",
+            table.location,
+            "; ".join(ignored),
         )
-        _LOG.warning(text, table.location, "; ".join(left))
     secrets = [key for key in table.schema.options if opt.is_secret(key)]
     if secrets:
-        cure = "Remove them by Paimon's ALTER TABLE ... RESET, and give the store a new key."
-        text = f"%s has credentials among its options, where every reader of its folder sees them: %s. {cure}"
-        _LOG.warning(text, table.location, ", ".join(secrets))
+        _LOG.warning(
+            "%s has credentials among its options, where every reader of its folder sees them: %s. "
+            "Remove them by Paimon's ALTER TABLE ... RESET, and give the store a new key.",
+            table.location,
+            ", ".join(secrets),
+        )

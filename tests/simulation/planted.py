@@ -609,7 +609,7 @@ def recommit_knows_manifests_by_name(patch: Patch) -> None:
         delta = self._manifests.delta(snapshot)
         return bool(delta) and all(meta.file_name in staged for meta in delta)
 
-    patch.setattr(recommit._Recommit, "_is_built_on", is_built_on)
+    patch.setattr(recommit._Replacement, "_is_built_on", is_built_on)
 
 
 # -- sequence numbers

@@ -268,7 +268,7 @@ def the_doctor_knows_no_other_user(patch: Patch) -> None:
     real = doctor.gather
 
     def gather(*asked: Any, **known: Any) -> Any:
-        return replace(real(*asked, **known), others=tuple)
+        return replace(real(*asked, **known), other_registers=tuple)
 
     patch.setattr(doctor, "gather", gather)
 

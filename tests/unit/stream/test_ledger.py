@@ -196,7 +196,7 @@ class World:
             entries_of_main={},
             left_in_main=lambda user, entry: True,
             registered=self.registered,
-            others=lambda: self.others,
+            other_registers=lambda: self.others,
             journalled_by=lambda _: self.journalled,
             last_of=lambda other: self.last_of.get(other.user),
             entry_of=lambda other, number: (
