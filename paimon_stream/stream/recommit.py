@@ -38,6 +38,7 @@ from paimon_stream.stream.lost_batches import (
     not_to_be_repeated,
 )
 from paimon_stream.stream.own_history import is_of_run_without
+from paimon_stream.stream.sequence_conflicts import as_decided
 from paimon_stream.table.fate import Fate, judge_notes
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import has_file, published_after
@@ -421,18 +422,22 @@ def _check_files(now: _TableNow, lost: LostBatch, changes: Changes) -> None:
         raise _Errors(table.storage.location, lost).files_gone(gone)
     if table.schema.primary_keys:
         sequences = Sequences(table, TableCache(table, now.snapshots))
-        sequences.check(Numbering(base=lost.base), changes, now.latest)
+        numbering = as_decided(table, Numbering(base=lost.base))
+        sequences.check(numbering, changes, now.latest)
 
 
 def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest:
     """What is to be committed: the batch, as it was."""
+    numbering = None
+    if now.table.schema.primary_keys:
+        numbering = as_decided(now.table, Numbering(base=lost.base))
     return CommitRequest(
         user=lost.user,
         identifier=lost.batch,
         messages=lost.messages,
         properties={**lost.properties, RECOMMITTED_MARK: lost.nonce or lost.uuid},
         renumber=True,
-        numbering=Numbering(base=lost.base) if now.table.schema.primary_keys else None,
+        numbering=numbering,
         checked=True,
         seen=None if now.latest is None else SnapshotRef.of(now.latest),
         stage_uuid=runtime.ids.uuid(),
