@@ -128,12 +128,12 @@ def _columns_of(
 ) -> dict[str, DataField]:
     """The partition columns by name. Raises `IncompatibleSchema` if they lack one of the names."""
     columns = {field.name: field for field in fields}
-    unknown = next((name for name in names if name not in columns), None)
-    if unknown is not None:
+    unknown = [name for name in names if name not in columns]
+    if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
         raise IncompatibleSchema(
-            f"{unknown!r} is not a partition column. The partition columns are: {known}.",
-            column=unknown,
+            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.",
+            column=unknown[0],
         ).of_table(table)
     return columns
 
