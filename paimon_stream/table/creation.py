@@ -179,10 +179,12 @@ def _check_function(
         fits = not any(type_.is_timestamp for type_ in types)
         needs = "bucket keys that are not timestamps"
     if not fits:
-        given = ", ".join(f"{key} {type_}" for key, type_ in zip(keys, types, strict=True))
-        cure = "Set it to 'default', or choose another bucket key."
-        text = f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({given}). {cure}"
-        raise InvalidOption(text, option="bucket-function.type")
+        columns = ", ".join(f"{key} {type_}" for key, type_ in zip(keys, types, strict=True))
+        raise InvalidOption(
+            f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({columns}). "
+            "Set it to 'default', or choose another bucket key.",
+            option="bucket-function.type",
+        )
 
 
 _WITH_BLANKS: Final = {
