@@ -211,8 +211,8 @@ class SpelledStorage(StorageView):
         return [f"{place}{rest}" if rest else place.removesuffix("/") for place in places]
 
     def _spellings(self, place: str, level: int, name: str, type_: DataType) -> list[str]:
-        """The names of the folders in `place` that have the same value as this one, which is the
-        first.
+        """The names of the folders in `place` that have the same value as `name`. `name` itself
+        comes first, if it is there; it is the only one if none is there.
         """
         if not type_.is_float or self._number(level, name) is None:
             return [name]
