@@ -162,7 +162,7 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             abandoned=tuple(map(str, body["abandoned"])),
             base=_optional_ref(body["base"]),
             newest=_optional_ref(body.get("newest")),
-            previous=_previous(previous) if previous else previous,
+            previous=_previous(previous) if previous else None,
             reused_millis=(
                 None if body.get("reusedMillis") is None else integer(body["reusedMillis"])
             ),
