@@ -52,17 +52,12 @@ def first_schema(
     types = {field.name: field.type for field in fields}
     _check_keys(partition, types, "partition key")
     _check_keys(primary, types, "primary key")
-    if primary and not set(primary) - set(partition):
-        raise IncompatibleSchema(
-            f"The primary key ({', '.join(primary)}) has only partition keys, so each partition could "
-            "have one row only. Add a column to the primary key.",
-            columns=tuple(primary),
-        )
-    not_null = (
+    _check_primary_key(primary, partition)
+    columns = [
         replace(field, type=field.type.with_nullable(False)) if field.name in primary else field
         for field in fields
-    )
-    numbered, highest = reassign_ids(tuple(not_null))
+    ]
+    numbered, highest = reassign_ids(tuple(columns))
     schema = TableSchema(
         id=0,
         fields=numbered,
@@ -77,6 +72,15 @@ def first_schema(
     check_buckets(schema, opt.Options(stored))
     check_possible(schema, opt.Options(stored))
     return schema
+
+
+def _check_primary_key(primary: Sequence[str], partition: Sequence[str]) -> None:
+    if primary and not set(primary) - set(partition):
+        raise IncompatibleSchema(
+            f"The primary key ({', '.join(primary)}) has only partition keys, so each partition could "
+            "have one row only. Add a column to the primary key.",
+            columns=tuple(primary),
+        )
 
 
 def check_buckets(schema: TableSchema, options: opt.Options) -> None:

@@ -131,17 +131,32 @@ def fate_of(
         return _unknown(
             f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         )
-    if stood_millis is None:
-        return noted
+    taker = None
+    if stood_millis is not None:
+        taker = _may_have_taken(removals, remembered, stood_millis, took_it)
+    if taker is not None:
+        return _unknown(
+            f"{_in_words(taker)}, and may have taken snapshot {remembered.id}, which had expired"
+        )
+    return noted
+
+
+def _may_have_taken(
+    removals: Removals,
+    remembered: SnapshotRef,
+    stood_millis: int,
+    took_it: Callable[[Removed], bool],
+) -> Removed | None:
+    """The first note of a run since that time that may have taken the snapshot although it had
+    expired; None if there is none.
+    """
     for removed in removals.removed:
         if removed.millis is None or is_before(removed, stood_millis):
             continue
         went_below = removed.target is not None and removed.target.id < remembered.id
         if went_below or removed.took_expired or took_it(removed):
-            return _unknown(
-                f"{_in_words(removed)}, and may have taken snapshot {remembered.id}, which had expired"
-            )
-    return noted
+            return removed
+    return None
 
 
 def fate_of_batch(

@@ -200,7 +200,6 @@ class _Merger:
         if narrower or old.with_nullable(True) == new.with_nullable(True):
             return old
         widened = None if old.is_nested or new.is_nested else wider(old, new)
-
         if widened is None:
             self._refuse(
                 path, f"is {old} in the table and {new} in the rows, which is not a wider type"
@@ -235,10 +234,7 @@ class SchemaChange:
     comment: str | None = None
 
     @staticmethod
-    def set_option(
-        key: str,
-        value: str,
-    ) -> "SchemaChange":
+    def set_option(key: str, value: str) -> "SchemaChange":
         """Sets an option of the table."""
         return SchemaChange("setOption", key, value)
 
@@ -253,21 +249,14 @@ class SchemaChange:
         return SchemaChange("updateComment", "comment", comment)
 
     @staticmethod
-    def add_column(
-        field_name: str,
-        data_type: str,
-        comment: str | None = None,
-    ) -> "SchemaChange":
+    def add_column(field_name: str, data_type: str, comment: str | None = None) -> "SchemaChange":
         """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. It may
         be NULL.
         """
         return SchemaChange("addColumn", field_name, data_type, comment)
 
     @staticmethod
-    def rename_column(
-        field_name: str,
-        new_name: str,
-    ) -> "SchemaChange":
+    def rename_column(field_name: str, new_name: str) -> "SchemaChange":
         """Renames a column that is no key. Options that name it get the new name, as in Java."""
         return SchemaChange("renameColumn", field_name, new_name)
 
@@ -277,30 +266,21 @@ class SchemaChange:
         return SchemaChange("dropColumn", field_name)
 
     @staticmethod
-    def update_column_type(
-        field_name: str,
-        data_type: str,
-    ) -> "SchemaChange":
+    def update_column_type(field_name: str, data_type: str) -> "SchemaChange":
         """Widens the type of a column that is no key, so that no value changes. It may be NULL as
         before.
         """
         return SchemaChange("updateColumnType", field_name, data_type)
 
     @staticmethod
-    def update_column_nullability(
-        field_name: str,
-        nullable: bool,
-    ) -> "SchemaChange":
+    def update_column_nullability(field_name: str, nullable: bool) -> "SchemaChange":
         """Lets a column be NULL, or, with `alter-column-null-to-not-null.disabled` = `false`,
         forbids it.
         """
         return SchemaChange("updateColumnNullability", field_name, nullable)
 
     @staticmethod
-    def update_column_comment(
-        field_name: str,
-        comment: str | None,
-    ) -> "SchemaChange":
+    def update_column_comment(field_name: str, comment: str | None) -> "SchemaChange":
         """Sets the comment of a column, or removes it with None."""
         return SchemaChange("updateColumnComment", field_name, comment)
 

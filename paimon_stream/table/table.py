@@ -440,12 +440,8 @@ def evolve(
             return table
         if rows:
             check_grown(table, merged)
-        if digest is not None and schemas.first_digest() != digest:
-            raise errors.TableReplaced(
-                f"{table.location}: the table was dropped and created again while columns of the rows were being "
-                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
-                table=table.location,
-            )
+        if digest is not None:
+            _require_same_table(table, schemas, digest)
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):
@@ -464,6 +460,15 @@ def evolve(
         "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
     ).of_table(table.location)
+
+
+def _require_same_table(table: Table, schemas: SchemaStore, digest: str) -> None:
+    if schemas.first_digest() != digest:
+        raise errors.TableReplaced(
+            f"{table.location}: the table was dropped and created again while columns of the rows were being "
+            "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
+            table=table.location,
+        )
 
 
 def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
