@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, NotFound, StorageError
@@ -128,7 +129,7 @@ class Removed:
 
     @property
     def is_of_stream(self) -> bool:
-        """Whether it has a user and a batch. Batch commits share one identifier."""
+        """Whether it has a user and a batch. Batch commits share the same identifier."""
         return self.user is not None and self.identifier not in (None, BATCH_IDENTIFIER)
 
     @property
@@ -193,9 +194,9 @@ def read_removals(storage: Storage) -> Removals:
     old, paths = storage.together([partial(_read_old, storage), partial(_note_paths, storage)])
     notes = storage.together([partial(_read, storage, path) for path in paths])
     return Removals(
-        removed=tuple(removed for note in (*notes, old) for removed in note.removed),
+        removed=tuple(chain.from_iterable(note.removed for note in (*notes, old))),
         restored=frozenset().union(*(note.restored for note in notes)),
-        doubts=tuple(doubt for note in (*notes, old) for doubt in note.doubts),
+        doubts=tuple(chain.from_iterable(note.doubts for note in (*notes, old))),
     )
 
 
@@ -230,7 +231,9 @@ class RemovalNotes:
         self._what = what
         self._target = target
         self._takes_expired = takes_expired
+        # By path of the note, when it was announced (epoch milliseconds) and what it names.
         self._written: dict[str, tuple[int, tuple[Removed, ...]]] = {}
+        # The snapshots and the uuids of attempts that the notes name.
         self._announced: set[SnapshotRef | tuple[str, ...]] = set()
 
     def announce(self, removed: Sequence[Removed]) -> bool:
@@ -238,10 +241,11 @@ class RemovalNotes:
         it is noted. If not, the failure is logged with the streams that will not be stopped: a
         removal has to work on a full disk.
         """
+        # Of several entries for the same thing, the first counts.
         by_key = {entry.snapshot or entry.uuids: entry for entry in reversed(removed)}
-        news = [entry for key, entry in reversed(by_key.items()) if key not in self._announced]
-        for start in range(0, len(news), _MOST_IN_ONE):
-            noted = tuple(news[start : start + _MOST_IN_ONE])
+        unnoted = [entry for key, entry in reversed(by_key.items()) if key not in self._announced]
+        for start in range(0, len(unnoted), _MOST_IN_ONE):
+            noted = tuple(unnoted[start : start + _MOST_IN_ONE])
             millis = self._runtime.clock.now_millis()
             letters = self._runtime.ids.uuid()[:8]
             path = f"{OWN_FOLDER}/{_PREFIX}{millis}-{letters}{_SUFFIX}"
@@ -253,7 +257,7 @@ class RemovalNotes:
                     "their snapshots have expired: %s. %s",
                     self._storage.location,
                     self._what,
-                    _in_words(news[start:]),
+                    _in_words(unnoted[start:]),
                     error,
                 )
                 return False
@@ -307,10 +311,9 @@ class RemovalNotes:
         if not gone:
             return
         try:
-            before: list[str] = []
-            with suppress(FormatError):  # a damaged one stays for whoever judges it
-                before = _old_nonces(self._storage)
-                content = encode_checksummed(_OLD_KIND, {"nonces": [*gone, *before][:_MOST_OF_OLD]})
+            with suppress(FormatError):  # a damaged file stays for whoever judges it
+                nonces = [*gone, *_old_nonces(self._storage)][:_MOST_OF_OLD]
+                content = encode_checksummed(_OLD_KIND, {"nonces": nonces})
                 self._storage.write(_OLD_PATH, content)
         except StorageError as error:
             _LOG.warning(
@@ -381,11 +384,11 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
             base = {_reference(note["target"]).nonce} if note["by"] == ROLLBACK else set()
     except FormatError:
         return set()
-    back = _is_back([entry for _, entry in removed], nonces)
-    if not any(back):
+    is_back = _is_back([entry for _, entry in removed], nonces)
+    if not any(is_back):
         return set()
-    moved = [node for (node, _), moves in zip(removed, back, strict=True) if moves]
-    left = [node for (node, _), moves in zip(removed, back, strict=True) if not moves]
+    moved = [node for (node, _), moves in zip(removed, is_back, strict=True) if moves]
+    left = [node for (node, _), moves in zip(removed, is_back, strict=True) if not moves]
     moved_note = {**note, "removed": left, "restored": [*restored, *moved]}
     storage.write(path, encode_checksummed(_KIND, moved_note))
     return base | {node["snapshot"]["nonce"] for node in moved if node["snapshot"] is not None}
@@ -474,8 +477,8 @@ def _read(storage: Storage, path: str) -> Removals:
             by = str(body["by"])
             took_expired = bool(body.get("tookExpired", False))
             removed = tuple([_decoded(node) for node in body["removed"]])
-            back = [node["snapshot"] for node in body.get("restored", ())]
-            restored = frozenset(_reference(node).nonce for node in back if node is not None)
+            snapshots = [node["snapshot"] for node in body.get("restored", ())]
+            restored = frozenset(_reference(node).nonce for node in snapshots if node is not None)
     except FormatError as error:
         return Removals(doubts=(error.message,))
     name = path.rpartition("/")[2]

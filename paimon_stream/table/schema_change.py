@@ -224,8 +224,13 @@ class _Merger:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema, made by one of its methods, which are PyPaimon's. `action` is
-    its name in Paimon's REST API, and `target` the column or the option.
+    """One change of a table's schema. Users make it by one of its methods, which are PyPaimon's.
+
+    Attributes:
+        action: its name in Paimon's REST API.
+        target: the column or the option.
+        value: the new value: of an option, a comment or a column's name, type or nullability.
+        comment: the comment of a new column.
     """
 
     action: str

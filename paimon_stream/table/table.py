@@ -488,8 +488,8 @@ def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
 
 def check_grown(table: Table, merged: TableSchema) -> None:
     """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the
-    merged schema could not be written as its definition requires: that of this writer, and, if
-    others can write the table as it is, the one that they find, without this writer's options.
+    merged schema could not be written as its definition requires. This is checked with this
+    writer's options. If others can write the table as it is, it is also checked without them.
     """
     check_table_kind(replace(table, schema=merged))
     stored = table_of(table.storage, table.schema)
