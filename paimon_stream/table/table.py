@@ -415,6 +415,7 @@ def evolve(
     merge: Merge,
     overrides: Mapping[str, str] | None = None,
     digest: str | None = None,
+    *,
     rows: bool = True,
 ) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next
