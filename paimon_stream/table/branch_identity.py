@@ -1,9 +1,9 @@
 """The identity of a branch: when it was made, and from which snapshot (exactly-once.md §8).
 
-`_paimon_stream/identity.json` in the branch's folder is written once, while the branch is made, and
-goes with the branch. So a stream that comes back can tell a branch that was deleted and made again
-from the one that it wrote to, and a fast forward knows which snapshots both histories share. A
-branch of another engine, or of an older release, has none.
+The file `_paimon_stream/identity.json` in the branch's folder is written once, while the branch is
+made, and is deleted with the branch. So a stream that comes back can tell a branch that was deleted
+and made again from the branch that it wrote to. A fast forward knows which snapshots both histories
+share. A branch of another engine, or of an older release, has no identity.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,12 @@ _KIND: Final = "branch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchIdentity:
-    """Made at this time (epoch milliseconds), from this snapshot of main; None for a branch that
-    began empty. No two branches have the same `token`.
+    """The identity of one branch.
+
+    Attributes:
+        token: no two branches have the same.
+        made_millis: when the branch was made, in epoch milliseconds.
+        snapshot: the snapshot of main from which it was made; None for a branch that began empty.
     """
 
     token: str
@@ -40,20 +44,21 @@ class BranchIdentity:
 
 
 def write_identity(branch: Storage, snapshot: SnapshotRef | None, runtime: Runtime) -> None:
-    """Gives a branch that is being made its identity. The one that an interrupted creation has
+    """Gives a branch that is being made its identity. An identity that an interrupted creation has
     written stays. Raises `StorageError`.
     """
+    origin = None if snapshot is None else {"id": snapshot.id, "nonce": snapshot.nonce}
     body = {
         "token": runtime.ids.uuid(),
         "madeMillis": runtime.clock.now_millis(),
-        "snapshot": snapshot and {"id": snapshot.id, "nonce": snapshot.nonce},
+        "snapshot": origin,
     }
     branch.put_if_absent(_PATH, encode_checksummed(_KIND, body))
 
 
 def read_identity(storage: Storage) -> BranchIdentity | None:
-    """The identity of the branch that the storage shows; None for main, and for a branch without
-    one. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    """The identity of the branch that the storage shows; None for main, and for a branch without an
+    identity. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
     if branch_of(storage) == MAIN:
         return None
@@ -61,10 +66,12 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
     if data is None:
         return None
     body = decode_checksummed(_KIND, data, _PATH)
-    cure = (
-        "Restore it from a backup, or look for the rows of the branch's streams and move it away."
-    )
-    with understanding(_PATH, len(data), "the identity of a branch", cure):
+    with understanding(
+        _PATH,
+        len(data),
+        "the identity of a branch",
+        "Restore it from a backup, or look for the rows of the branch's streams and move it away.",
+    ):
         node = body["snapshot"]
         return BranchIdentity(
             token=str(body["token"]),

@@ -8,10 +8,7 @@ import json
 import logging
 from typing import Final
 
-from paimon_stream.errors import (
-    CorruptMetadata,
-    NotFound,
-)
+from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, understanding
 from paimon_stream.storage.base import FileStat, Storage
 
@@ -35,18 +32,21 @@ def consumers(storage: Storage) -> dict[str, int]:
     file cannot be understood counts as reading snapshot 0, so that nothing it may need expires.
     Raises `StorageError`.
     """
-    found: dict[str, int] = {}
-    for stat in consumer_files(storage):
-        name = stat.name[len(_PREFIX) :]
+    next_ids: dict[str, int] = {}
+    for file in consumer_files(storage):
+        name = file.name[len(_PREFIX) :]
         try:
-            found[name] = next_snapshot(storage, stat.path)
+            next_ids[name] = next_snapshot(storage, file.path)
         except NotFound:
             continue  # removed since it was listed
         except CorruptMetadata:
-            found[name] = 0
-            text = "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed."
-            _LOG.warning(text, storage.location, stat.path)
-    return found
+            next_ids[name] = 0
+            _LOG.warning(
+                "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed.",
+                storage.location,
+                file.path,
+            )
+    return next_ids
 
 
 def next_snapshot(storage: Storage, path: str) -> int:

@@ -30,27 +30,34 @@ def first_schema(
     time_millis: int = 0,
 ) -> TableSchema:
     """Schema 0 of a new table. Field ids are assigned, primary key columns become NOT NULL, and the
-    options `primary-key` and `partition` become the keys of the schema. Raises `IncompatibleSchema`
-    for columns and keys that Paimon would refuse, `InvalidOption` for options.
+    options `primary-key` and `partition` become the keys of the schema.
+
+    Args:
+        fields: the columns. Their ids do not matter.
+        partition_keys: names of columns.
+        primary_keys: names of columns.
+        options: the options of the table; values may be of other types than text.
+        comment: of the table.
+        time_millis: the time of the schema, in epoch milliseconds.
+
+    Raises:
+        IncompatibleSchema: for columns and keys that Paimon would refuse.
+        InvalidOption: for options that Paimon would refuse.
     """
     stored = stored_options(options or {})
     primary = _keys(primary_keys, stored, "primary-key", "primary_keys")
     partition = _keys(partition_keys, stored, "partition", "partition_keys")
     _check_columns(fields)
     check_types(fields)
-    types = {one.name: one.type for one in fields}
+    types = {field.name: field.type for field in fields}
     _check_keys(partition, types, "partition key")
     _check_keys(primary, types, "primary key")
-    if primary and not set(primary) - set(partition):
-        why = "has only partition keys, so each partition could have one row only. Add a column to the primary key."
-        raise IncompatibleSchema(
-            f"The primary key ({', '.join(primary)}) {why}", columns=tuple(primary)
-        )
-    not_null = (
-        replace(one, type=one.type.with_nullable(False)) if one.name in primary else one
-        for one in fields
-    )
-    numbered, highest = reassign_ids(tuple(not_null))
+    _check_primary_key(primary, partition)
+    columns = [
+        replace(field, type=field.type.with_nullable(False)) if field.name in primary else field
+        for field in fields
+    ]
+    numbered, highest = reassign_ids(tuple(columns))
     schema = TableSchema(
         id=0,
         fields=numbered,
@@ -67,64 +74,99 @@ def first_schema(
     return schema
 
 
+def _check_primary_key(primary: Sequence[str], partition: Sequence[str]) -> None:
+    if primary and not set(primary) - set(partition):
+        raise IncompatibleSchema(
+            f"The primary key ({', '.join(primary)}) has only partition keys, so each partition could "
+            "have one row only. Add a column to the primary key.",
+            columns=tuple(primary),
+        )
+
+
 def check_buckets(schema: TableSchema, options: opt.Options) -> None:
     """Raises `InvalidOption` if the options of buckets do not fit the columns or each other
     (format.md §6.2, §6.3).
     """
-    bucket, primary, is_set = (
-        options.value(opt.BUCKET),
-        schema.primary_keys,
-        options.is_set(opt.BUCKET_KEY),
-    )
-    keys = schema.bucket_keys if is_set else schema.trimmed_primary_keys
-    outside = next((key for key in schema.partition_keys if key not in primary), None)
-    risk = "so a key could have a row in each partition. Add it to the primary key, or do not partition by it"
-    lacks = f"the primary key ({', '.join(primary)}) lacks the partition key {outside!r}, {risk}"
-    wanted = "to the number of buckets wanted"
-    without = "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1"
-    for wrong, why in (
-        (bucket > _MOST_BUCKETS, f"that is more than {_MOST_BUCKETS:,}. Set it {wanted}"),
-        (bucket < POSTPONE_BUCKET or bucket == 0, f"it must be -1, or at least 1. Set it {wanted}"),
-        (
-            bucket == POSTPONE_BUCKET and not primary,
-            "that needs a primary key. Set it to -1, or to 1 or more",
-        ),
-        (bucket >= 1 and not keys, without),
-        (bucket >= 1 and primary and outside is not None, lacks),
-    ):
-        if wrong:
+    bucket = options.value(opt.BUCKET)
+    has_bucket_key = options.is_set(opt.BUCKET_KEY)
+    keys = schema.bucket_keys if has_bucket_key else schema.trimmed_primary_keys
+    _check_bucket_count(bucket, keys, schema)
+    if has_bucket_key:
+        if bucket == -1:
             raise InvalidOption(
-                f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket
+                "Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' to the number of buckets "
+                "wanted, or leave 'bucket-key' out.",
+                option="bucket-key",
             )
-    if bucket == -1 and is_set:
-        text = f"Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' {wanted}, or leave 'bucket-key' out."
-        raise InvalidOption(text, option="bucket-key")
-    for key in keys if is_set else ():
-        _check_bucket_key(key, schema)
+        for key in keys:
+            _check_bucket_key(key, schema)
     _check_function(schema, options, keys, bucket)
 
 
+def _check_bucket_count(bucket: int, keys: Sequence[str], schema: TableSchema) -> None:
+    """Raises `InvalidOption` if the table cannot have so many buckets. `keys` are the columns that
+    choose the bucket of a row.
+    """
+    primary = schema.primary_keys
+    if bucket > _MOST_BUCKETS:
+        raise _wrong_bucket(
+            bucket,
+            f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted",
+        )
+    if bucket < POSTPONE_BUCKET or bucket == 0:
+        raise _wrong_bucket(
+            bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted"
+        )
+    if bucket == POSTPONE_BUCKET and not primary:
+        raise _wrong_bucket(bucket, "that needs a primary key. Set it to -1, or to 1 or more")
+    if bucket >= 1 and not keys:
+        raise _wrong_bucket(
+            bucket,
+            "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1",
+        )
+    outside = next((key for key in schema.partition_keys if key not in primary), None)
+    if bucket >= 1 and primary and outside is not None:
+        raise _wrong_bucket(
+            bucket,
+            f"the primary key ({', '.join(primary)}) lacks the partition key {outside!r}, so a key "
+            "could have a row in each partition. Add it to the primary key, or do not partition by it",
+        )
+
+
+def _wrong_bucket(bucket: int, problem: str) -> InvalidOption:
+    return InvalidOption(f"Option 'bucket' is {bucket}: {problem}.", option="bucket", value=bucket)
+
+
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
-    problem = None
     if key not in schema.field_names:
-        hint = (
-            ". Names in it are separated by a comma alone, without blanks"
-            if key != key.strip()
-            else ""
+        columns = ", ".join(schema.field_names)
+        if key == key.strip():
+            raise _wrong_bucket_key(key, f"which is not a column. Columns are {columns}")
+        raise _wrong_bucket_key(
+            key,
+            f"which is not a column. Columns are {columns}. "
+            "Names in it are separated by a comma alone, without blanks",
         )
-        problem = f"which is not a column. Columns are {', '.join(schema.field_names)}{hint}"
-    elif key in schema.partition_keys:
-        problem = "which is a partition key, and a partition has only one value of it. Leave it out"
-    elif schema.primary_keys and key not in schema.primary_keys:
-        problem = "which is not part of the primary key. Name columns of the primary key only"
-    elif schema.field(key).type.is_nested:
-        problem = (
-            f"which is {schema.field(key).type}; rows cannot be bucketed by it. Name another column"
+    if key in schema.partition_keys:
+        raise _wrong_bucket_key(
+            key,
+            "which is a partition key, and a partition has only one value of it. Leave it out",
         )
-    if problem:
-        raise InvalidOption(
-            f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key
+    if schema.primary_keys and key not in schema.primary_keys:
+        raise _wrong_bucket_key(
+            key, "which is not part of the primary key. Name columns of the primary key only"
         )
+    type_ = schema.field(key).type
+    if type_.is_nested:
+        raise _wrong_bucket_key(
+            key, f"which is {type_}; rows cannot be bucketed by it. Name another column"
+        )
+
+
+def _wrong_bucket_key(key: str, problem: str) -> InvalidOption:
+    return InvalidOption(
+        f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key
+    )
 
 
 def _check_function(
@@ -138,13 +180,15 @@ def _check_function(
         fits = len(types) == 1 and types[0].root in (TypeRoot.INT, TypeRoot.BIGINT)
         needs = "one bucket key of type INT or BIGINT"
     else:
-        fits = not any(one.is_timestamp for one in types)
+        fits = not any(type_.is_timestamp for type_ in types)
         needs = "bucket keys that are not timestamps"
     if not fits:
-        given = ", ".join(f"{key} {one}" for key, one in zip(keys, types, strict=True))
-        cure = "Set it to 'default', or choose another bucket key."
-        text = f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({given}). {cure}"
-        raise InvalidOption(text, option="bucket-function.type")
+        columns = ", ".join(f"{key} {type_}" for key, type_ in zip(keys, types, strict=True))
+        raise InvalidOption(
+            f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({columns}). "
+            "Set it to 'default', or choose another bucket key.",
+            option="bucket-function.type",
+        )
 
 
 _WITH_BLANKS: Final = {
@@ -172,11 +216,14 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
     stored = {}
     for key, value in options.items():
         name = str(key).strip()
-        low = name.lower()
-        name = opt.folded(name) if low in declared or low.startswith("fields.") else name
+        lower_name = name.lower()
+        if lower_name in declared or lower_name.startswith("fields."):
+            name = opt.folded(name)
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        plain = (name in declared and name not in _WITH_BLANKS) or name.endswith(".stats-mode")
-        stored[name] = text.strip() if plain else text
+        is_declared = name in declared and name not in _WITH_BLANKS
+        if is_declared or name.endswith(".stats-mode"):
+            text = text.strip()
+        stored[name] = text
     if opt.EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
         stored[opt.EXTERNAL_PATHS.key] = re.sub(
             r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip()
@@ -185,34 +232,51 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _keys(
-    given: Sequence[str], options: dict[str, str], option: str, argument: str
+    keys: Sequence[str], options: dict[str, str], option: str, argument: str
 ) -> tuple[str, ...]:
-    """The keys given as an argument or as the option. The option is removed from `options`."""
-    if isinstance(given, str):
+    """The keys of the table, which the caller gives as an argument or as an option. The option is
+    removed from `options`.
+
+    Args:
+        keys: the value of the argument.
+        options: all options of the table.
+        option: the key of the option.
+        argument: the name of the argument, for messages.
+    """
+    if isinstance(keys, str):
         raise IncompatibleSchema(
-            f"{argument} is the text {given!r}. Give a list of names: [{given!r}]."
+            f"{argument} is the text {keys!r}. Give a list of names: [{keys!r}]."
         )
-    if not isinstance(given, Sequence):
-        raise IncompatibleSchema(f"{argument} is {given!r}. Give a list of names, or leave it out.")
+    if not isinstance(keys, Sequence):
+        raise IncompatibleSchema(f"{argument} is {keys!r}. Give a list of names, or leave it out.")
     text = options.pop(option, None)
-    named = tuple(name.strip() for name in text.split(",")) if text else ()
-    if named and given and named != tuple(given):
-        what = f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one of them."
-        raise InvalidOption(what, option=option)
-    return tuple(given) or named
+    option_keys = tuple(name.strip() for name in text.split(",")) if text else ()
+    if option_keys and keys and option_keys != tuple(keys):
+        raise InvalidOption(
+            f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(keys)!r}. "
+            "Give one of them.",
+            option=option,
+        )
+    return tuple(keys) or option_keys
 
 
 def _check_columns(fields: Sequence[DataField]) -> None:
     if not fields:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
-    twice = sorted(name for name, count in Counter(one.name for one in fields).items() if count > 1)
+    twice = sorted(
+        name for name, count in Counter(field.name for field in fields).items() if count > 1
+    )
     if twice:
-        text = f"Columns {', '.join(map(shown_name, twice))} appear more than once. Rename or drop the duplicates."
-        raise IncompatibleSchema(text, columns=tuple(twice))
-    for one in fields:
-        if why := why_no_name(one.name):
+        raise IncompatibleSchema(
+            f"Columns {', '.join(map(shown_name, twice))} appear more than once. "
+            "Rename or drop the duplicates.",
+            columns=tuple(twice),
+        )
+    for field in fields:
+        problem = why_no_name(field.name)
+        if problem:
             raise IncompatibleSchema(
-                f"Column {shown_name(one.name)} {why}. Rename the column.", column=one.name
+                f"Column {shown_name(field.name)} {problem}. Rename the column.", column=field.name
             )
 
 
@@ -220,14 +284,17 @@ def check_types(fields: Sequence[DataField]) -> None:
     """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the
     table.
     """
-    for one in fields:
-        if why := _why_no_type(one.type):
+    for field in fields:
+        problem = _why_no_type(field.type)
+        if problem:
             raise IncompatibleSchema(
-                f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name
+                f"Column {field.name!r} is {field.type}: {problem}. Change the type.",
+                column=field.name,
             )
 
 
 def _why_no_type(type_: DataType) -> str | None:
+    """Why no column can have that type, as the end of a sentence; None if it can."""
     if (type_.is_string or type_.is_binary) and type_.precision < 1:
         return "a length is at least 1"
     names = Counter(member.name for member in type_.fields)
@@ -238,30 +305,38 @@ def _why_no_type(type_: DataType) -> str | None:
         return "one of its members has no name"
     if type_.root is TypeRoot.ROW and not names:
         return "a ROW has at least one member"
-    inside = (type_.key, type_.element, *(member.type for member in type_.fields))
-    return next((why for one in inside if one is not None and (why := _why_no_type(one))), None)
+    for inner_type in (type_.key, type_.element, *(member.type for member in type_.fields)):
+        problem = None if inner_type is None else _why_no_type(inner_type)
+        if problem:
+            return problem
+    return None
 
 
 def why_no_name(name: str) -> str | None:
     """Why no column of a table may have that name, as the end of a sentence; None if it may."""
     if not name.strip():
         return "has no name"
-    return (
-        "has a name that is Paimon's own"
-        if name in _RESERVED_NAMES or name.startswith("_KEY_")
-        else None
-    )
+    if name in _RESERVED_NAMES or name.startswith("_KEY_"):
+        return "has a name that is Paimon's own"
+    return None
 
 
-def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:
+def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], kind: str) -> None:
+    """Checks the keys; `kind` says which keys they are, for messages."""
     if len(set(keys)) < len(keys):
-        text = f"The {what} ({', '.join(keys)}) names a column twice. Name each once."
-        raise IncompatibleSchema(text, columns=tuple(keys))
+        raise IncompatibleSchema(
+            f"The {kind} ({', '.join(keys)}) names a column twice. Name each once.",
+            columns=tuple(keys),
+        )
     for key in keys:
         if key not in types:
-            why = f"not a column. Columns are {', '.join(types)}."
-        elif types[key].is_nested:
-            why = f"{types[key]}; a key column cannot be nested. Choose another column."
-        else:
-            continue
-        raise IncompatibleSchema(f"The {what} names {key!r}, which is {why}", column=key)
+            raise IncompatibleSchema(
+                f"The {kind} names {key!r}, which is not a column. Columns are {', '.join(types)}.",
+                column=key,
+            )
+        if types[key].is_nested:
+            raise IncompatibleSchema(
+                f"The {kind} names {key!r}, which is {types[key]}; a key column cannot be nested. "
+                "Choose another column.",
+                column=key,
+            )

@@ -27,11 +27,13 @@ CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
 class Fate(Enum):
     """What became of a snapshot or of a batch.
 
-    `IN_TABLE`: the snapshot stands, also while a removal that was announced has not reached it.
-    `EXPIRED`: it is gone, as an expiry would have left it, and no record says anything else; the
-    table was built on it. `ROLLED_BACK`: it was removed, and its rows are not in the table.
-    `REPLACED`: another snapshot of the lineage has its id, and no note says why. `UNKNOWN`: records
-    contradict each other, or one that may name it cannot be read.
+    Attributes:
+        IN_TABLE: the snapshot stands, also while a removal that was announced has not reached it.
+        EXPIRED: it is gone, as an expiry would have left it, and no record says anything else. The
+            table was built on it.
+        ROLLED_BACK: it was removed, and its rows are not in the table.
+        REPLACED: another snapshot of the lineage has its id, and no note says why.
+        UNKNOWN: records contradict each other, or one that may name it cannot be read.
     """
 
     IN_TABLE = "in the table"
@@ -43,7 +45,12 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The fate, and why in words that end a sentence; empty where nothing is recorded."""
+    """What became of a snapshot or of a batch, and how that is known.
+
+    Attributes:
+        fate: what became of it.
+        why: the reason, as the end of a sentence; empty where nothing is recorded.
+    """
 
     fate: Fate
     why: str = ""
@@ -51,7 +58,17 @@ class Answer:
     @property
     def is_held(self) -> bool | None:
         """Whether the table was built on it; None if that cannot be known."""
-        return None if self.fate is Fate.UNKNOWN else self.fate in (Fate.IN_TABLE, Fate.EXPIRED)
+        if self.fate is Fate.UNKNOWN:
+            return None
+        return self.fate in (Fate.IN_TABLE, Fate.EXPIRED)
+
+
+def _unknown(why: str) -> Answer:
+    return Answer(fate=Fate.UNKNOWN, why=why)
+
+
+def _rolled_back(why: str) -> Answer:
+    return Answer(fate=Fate.ROLLED_BACK, why=why)
 
 
 def fate_of(
@@ -62,15 +79,24 @@ def fate_of(
     stood_millis: int | None = None,
     took_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
-    """What became of a snapshot that was part of the table. `latest` is the table's newest one,
-    None for a table without snapshots. Reads the snapshot's file; only if that is not the
-    remembered snapshot, it reads the notes, the next snapshot and what shows the lineage. Raises
-    `StorageError`, `CorruptMetadata` and `UnknownVersion` for snapshots that cannot be read.
+    """What became of a snapshot that was part of the table.
 
-    `stood_millis` is a time at which it stood, in epoch milliseconds. If it is given, a later
-    rollback to a snapshot below contradicts that it has expired, also where it had, and so was not
-    noted; and so do a run that took what had expired, and a later note of another snapshot with
-    which it went (`took_it`).
+    Reads the snapshot's file. Only if that is not the remembered snapshot, it reads the notes, the
+    next snapshot and what shows the lineage.
+
+    Args:
+        snapshots: the snapshots of the table.
+        remembered: the snapshot.
+        latest: the table's newest snapshot; None for a table without snapshots.
+        stood_millis: a time at which the remembered snapshot stood, in epoch milliseconds. With
+            such a time, three things that came later contradict that it has expired: a rollback to
+            a snapshot below it (which did not note it, if it had expired by then), a run that took
+            what had expired, and a note of another snapshot with which it went.
+        took_it: tells such a note.
+
+    Raises:
+        StorageError: if the storage fails.
+        CorruptMetadata, UnknownVersion: for snapshots that cannot be read.
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
@@ -90,25 +116,47 @@ def fate_of(
     if noted.fate is Fate.ROLLED_BACK:
         return noted
     if newest <= remembered.id and not replaced:
-        why = f"snapshot {newest} is the newest one" if newest else "the table has no snapshot"
-        return Answer(fate=Fate.ROLLED_BACK, why=why)
+        if not newest:
+            return _rolled_back("the table has no snapshot")
+        return _rolled_back(f"snapshot {newest} is the newest one")
     if replaced:
         return Answer(fate=Fate.REPLACED)
-    if replaced is None and noted.fate is Fate.EXPIRED:
-        why = "manifest lists are missing that would show whether the snapshot with its id replaced it"
-        return Answer(fate=Fate.UNKNOWN, why=why)
-    if noted.fate is Fate.EXPIRED and kept is None and _is_gap(snapshots, remembered):
-        why = f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
-        return Answer(fate=Fate.UNKNOWN, why=why)
-    if noted.fate is Fate.EXPIRED and stood_millis is not None:
-        for removed in removals.removed:
-            went_below = removed.target is not None and removed.target.id < remembered.id
-            if removed.millis is None or is_before(removed, stood_millis):
-                continue
-            if went_below or removed.took_expired or took_it(removed):
-                why = f"{_in_words(removed)}, and may have taken snapshot {remembered.id}, which had expired"
-                return Answer(fate=Fate.UNKNOWN, why=why)
+    if noted.fate is not Fate.EXPIRED:
+        return noted
+    if replaced is None:
+        return _unknown(
+            "manifest lists are missing that would show whether the snapshot with its id replaced it"
+        )
+    if kept is None and _is_gap(snapshots, remembered):
+        return _unknown(
+            f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
+        )
+    taker = None
+    if stood_millis is not None:
+        taker = _may_have_taken(removals, remembered, stood_millis, took_it)
+    if taker is not None:
+        return _unknown(
+            f"{_in_words(taker)}, and may have taken snapshot {remembered.id}, which had expired"
+        )
     return noted
+
+
+def _may_have_taken(
+    removals: Removals,
+    remembered: SnapshotRef,
+    stood_millis: int,
+    took_it: Callable[[Removed], bool],
+) -> Removed | None:
+    """The first note of a run since that time that may have taken the snapshot although it had
+    expired; None if there is none.
+    """
+    for removed in removals.removed:
+        if removed.millis is None or is_before(removed, stood_millis):
+            continue
+        went_below = removed.target is not None and removed.target.id < remembered.id
+        if went_below or removed.took_expired or took_it(removed):
+            return removed
+    return None
 
 
 def fate_of_batch(
@@ -117,26 +165,29 @@ def fate_of_batch(
     attempted_millis: int,
     took_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
-    """What the notes say of a batch that was published and whose snapshot is gone. `uuids` name the
-    attempts at it, the newest first, and `attempted_millis` is the time at which the newest one
-    was made, in epoch milliseconds. `took_it` tells the note of another snapshot with
-    which the batch went: one of an earlier batch, or one that has it, such as that of a `recommit`.
+    """What the notes say of a batch that was published and whose snapshot is gone.
 
-    A note of the newest attempt contradicts that it has expired. A note of an earlier one does not,
-    if the newest was made after it: the batch was published again. Clocks of two machines may
-    differ by five minutes; where the order is open, the answer is `UNKNOWN`.
+    A note of the newest attempt contradicts that the batch has expired. A note of an earlier
+    attempt does not, if the newest attempt was made after it: the batch was published again. Clocks
+    of two machines may differ by five minutes; where the order is open, the answer is `UNKNOWN`.
+
+    Args:
+        removals: the notes.
+        uuids: the attempts at the batch, the newest first.
+        attempted_millis: when the newest attempt was made, in epoch milliseconds.
+        took_it: tells the note of another snapshot with which the batch went: that of an earlier
+            batch, or one that has the batch, such as that of a `recommit`.
     """
     newest, *earlier = uuids
     removed = removals.of_uuid(newest)
     if removed is not None:
         return judge_notes(removals, removed)
-    others = [note for uuid in earlier if (note := removals.of_uuid(uuid)) is not None]
-    others += filter(took_it, removals.removed)
-    for removed in others:
-        if is_before(removed, attempted_millis):
-            continue
-        why = f"{_in_words(removed)}, and whether the batch was published again after that is not known"
-        return Answer(fate=Fate.UNKNOWN, why=why)
+    of_earlier = [removals.of_uuid(uuid) for uuid in earlier]
+    for removed in (*of_earlier, *filter(took_it, removals.removed)):
+        if removed is not None and not is_before(removed, attempted_millis):
+            return _unknown(
+                f"{_in_words(removed)}, and whether the batch was published again after that is not known"
+            )
     return judge_notes(removals, None)
 
 
@@ -145,16 +196,17 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
     can be read names it.
     """
     if removed is not None and removed.is_proven:
-        return Answer(fate=Fate.ROLLED_BACK, why=_in_words(removed))
+        return _rolled_back(_in_words(removed))
     if removed is not None and not removed.ended:
-        why = f"{_in_words(removed)}, but did not end, so whether that snapshot went is not known"
-        return Answer(fate=Fate.UNKNOWN, why=why)
+        return _unknown(
+            f"{_in_words(removed)}, but did not end, so whether that snapshot went is not known"
+        )
     if removed is not None:
-        why = f"{_in_words(removed)}, but where the branch was made is not known"
-        return Answer(fate=Fate.UNKNOWN, why=why)
+        return _unknown(f"{_in_words(removed)}, but where the branch was made is not known")
     if removals.doubts:
-        why = f"a note of removed snapshots cannot be read: {removals.doubts[0]}"
-        return Answer(fate=Fate.UNKNOWN, why=why.rstrip("."))
+        return _unknown(
+            f"a note of removed snapshots cannot be read: {removals.doubts[0]}".rstrip(".")
+        )
     return Answer(fate=Fate.EXPIRED)
 
 
@@ -171,11 +223,18 @@ def cut_below(
     *,
     stood_millis: int | None = None,
 ) -> SnapshotRef | None:
-    """The lowest target of the rollbacks that took a snapshot, and of those since: up to there the
-    table is still what that snapshot was built on. None if that is not known, as after a fast
-    forward. `stood_millis` is a time at which it was part of the table, in epoch milliseconds: if
-    it had expired before the rollback, a later one to a snapshot below took it. Raises as
-    `fate_of`.
+    """The lowest target of the rollbacks that took a snapshot, and of those since. Up to this
+    target, the table is still what that snapshot was built on. None if that is not known, as after
+    a fast forward. Raises as `fate_of`.
+
+    Args:
+        snapshots: the snapshots of the table.
+        removals: the notes.
+        gone: the snapshot that was taken.
+        latest: the table's newest snapshot; None for a table without snapshots.
+        stood_millis: a time at which the snapshot was part of the table, in epoch milliseconds. If
+            the snapshot had expired before the rollback, a later rollback to a snapshot below it
+            took it.
     """
 
     def took_it(removed: Removed) -> bool:
@@ -184,18 +243,25 @@ def cut_below(
         is_below = removed.target is not None and removed.target.id < gone.id
         return stood_millis is not None and is_below and not is_before(removed, stood_millis)
 
-    noted = [(one.millis, one) for one in removals.removed if one.millis is not None]
-    since = min((millis for millis, one in noted if took_it(one)), default=None)
+    noted = [
+        (removed.millis, removed) for removed in removals.removed if removed.millis is not None
+    ]
+    since = min((millis for millis, removed in noted if took_it(removed)), default=None)
     if since is None:
         return None
-    runs = [one for millis, one in noted if millis >= since]
-    if any(one.by != ROLLBACK or one.target is None for one in runs):
-        return None
-    cut = min((one.target for one in runs if one.target), key=lambda target: target.id)
-    return cut if fate_of(snapshots, cut, latest).is_held else None
+    targets: list[SnapshotRef] = []
+    for millis, removed in noted:
+        if millis < since:
+            continue
+        if removed.by != ROLLBACK or removed.target is None:
+            return None
+        targets.append(removed.target)
+    lowest = min(targets, key=lambda target: target.id)
+    return lowest if fate_of(snapshots, lowest, latest).is_held else None
 
 
 def _in_words(removed: Removed) -> str:
+    """What a note says, as a clause."""
     if removed.snapshot is None:
         took = "has taken" if removed.ended else "had begun to take"
         return f"a {removed.by} {took} away what was published of it"
@@ -210,4 +276,5 @@ def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
     """
     if not snapshots.exists(remembered.id - 1):
         return False
-    return snapshots.rolled_back_to([one for one in snapshots.ids() if one < remembered.id])
+    older = [snapshot_id for snapshot_id in snapshots.ids() if snapshot_id < remembered.id]
+    return snapshots.rolled_back_to(older)

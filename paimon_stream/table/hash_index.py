@@ -32,8 +32,9 @@ def read_index_file(
     path = layout.index_file(partition, bucket, file)
     data = read_if_there(storage.read, path)
     if data is None or not len(data) == file.file_size == 4 * file.row_count:
+        state = "is missing" if data is None else f"has {len(data):,} bytes"
         raise CorruptMetadata(
-            f"{storage.location}/{path} {'is missing' if data is None else f'has {len(data):,} bytes'}; its entry says "
+            f"{storage.location}/{path} {state}; its entry says "
             f"{file.file_size:,} bytes and {file.row_count:,} hashes. It is the hash index of bucket {bucket}: without "
             "it, keys would be written a second time. Nothing was written. Run `paimon-stream rebuild-index`, which "
             "makes the index anew from the table's files.",
@@ -48,6 +49,7 @@ def hashes_of(data: bytes) -> Hashes:
 
 
 def in_several(buckets: Iterable[Hashes]) -> Hashes:
-    """The hashes that more than one bucket has."""
-    every = np.sort(np.concatenate([NO_HASHES, *map(np.unique, buckets)]))
-    return np.unique(every[1:][every[1:] == every[:-1]])
+    """The hashes that more than one of the buckets has."""
+    hashes = np.sort(np.concatenate([NO_HASHES, *map(np.unique, buckets)]))
+    is_repeated = hashes[1:] == hashes[:-1]
+    return np.unique(hashes[1:][is_repeated])

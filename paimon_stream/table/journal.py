@@ -1,6 +1,6 @@
 """The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has
 one small file beside the table, `_paimon_stream/<commit user>/<batch id>`: checksummed JSON,
-written atomically. The last two stay.
+written atomically. The files of the last two batches stay.
 
 Invariants: an entry is durable before the snapshot of its batch is put. It names all data files of
 the attempt and, by their uuids, all metadata that the attempt may stage. So after a kill it says
@@ -12,7 +12,6 @@ import base64
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError
@@ -40,15 +39,29 @@ _CURE: Final = (
 class JournalEntry:
     """What one attempt at one batch has prepared. Times are epoch milliseconds.
 
-    `base` is the snapshot up to which it was known who had published what when the batch was
-    judged, None for the empty table. `newest` was the latest snapshot then; None if it is `base`,
-    or in entries of older releases. `previous` is the last batch that this stream had published
-    before. Each of `stage_uuids` is part of the names of the metadata that this attempt (the first
-    uuid) or an earlier one at the batch may have written. The data files are as old as
-    `prepared_millis`; an attempt that took over those of an earlier one was made at
-    `reused_millis`, None for others and in entries of older releases. `abandoned` has the paths of
-    the data files of earlier attempts that this one does not use. `overwrites`: the batch replaces
-    the whole table.
+    Attributes:
+        batch_id: the batch.
+        messages: what the tasks have written.
+        stage_uuids: each is part of the names of the metadata that this attempt (the first uuid) or
+            an earlier attempt at the batch may have written.
+        abandoned: the paths of the data files of earlier attempts that this attempt does not use.
+        query_id: the id of the query; None if it has none.
+        run_id: the id of the query's run; None if it has none.
+        checkpoint: the location of the checkpoint; None if it is not known.
+        query_name: the name of the query; None if it has none.
+        offsets_hash: a hash of the offsets of the batch; None if they are not known.
+        schema_digest: the digest of the table's first schema.
+        schema_id: the schema with which the files were written.
+        total_buckets: the bucket count with which the files were written.
+        base: the snapshot up to which it was known who had published what when the batch was
+            judged; None for the empty table.
+        newest: the latest snapshot at that time; None if it is `base`, and in entries of older
+            releases.
+        previous: the last batch that this stream had published before.
+        prepared_millis: the age of the data files.
+        reused_millis: when an attempt took over the data files of an earlier attempt; None for
+            other attempts, and in entries of older releases.
+        overwrites: whether the batch replaces the whole table.
     """
 
     batch_id: int
@@ -78,7 +91,12 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousBatch:
-    """The outcome of an earlier batch: its id, and the snapshot it became."""
+    """The outcome of an earlier batch.
+
+    Attributes:
+        batch_id: the batch.
+        snapshot: the snapshot that it became.
+    """
 
     batch_id: int
     snapshot: SnapshotRef
@@ -97,19 +115,26 @@ _FIELDS: Final = [(name, json_key(name), read) for name, read in _READERS.items(
 
 def encode_journal_entry(entry: JournalEntry) -> bytes:
     """The content of the entry's file. Raises `InvalidData` for messages that cannot be encoded."""
-    body = {
+    serialized = [CommitMessage.serialize(message) for message in entry.messages]
+    body: dict[str, Any] = {
         **{key: getattr(entry, attribute) for attribute, key, _ in _FIELDS},
         "messageVersion": CommitMessage.VERSION,
-        "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
+        "messages": [base64.b64encode(message).decode() for message in serialized],
         "stageUuids": list(entry.stage_uuids),
         "abandoned": list(entry.abandoned),
-        "base": entry.base and asdict(entry.base),
-        "previous": entry.previous
-        and {"batchId": entry.previous.batch_id, "snapshot": asdict(entry.previous.snapshot)},
+        "base": None if entry.base is None else asdict(entry.base),
+        "previous": None,
         "overwrites": entry.overwrites,
-        **({} if entry.newest is None else {"newest": asdict(entry.newest)}),
-        **({} if entry.reused_millis is None else {"reusedMillis": entry.reused_millis}),
     }
+    if entry.previous is not None:
+        body["previous"] = {
+            "batchId": entry.previous.batch_id,
+            "snapshot": asdict(entry.previous.snapshot),
+        }
+    if entry.newest is not None:
+        body["newest"] = asdict(entry.newest)
+    if entry.reused_millis is not None:
+        body["reusedMillis"] = entry.reused_millis
     return encode_checksummed(_KIND, body)
 
 
@@ -120,27 +145,37 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
         path, len(data), "a journal that is understood, although it is whole", _CURE
     ):
         version = integer(body["messageVersion"])
-        texts = (base64.b64decode(text, validate=True) for text in body["messages"])
-        messages = tuple([CommitMessage.deserialize(data, version) for data in texts])
-        for name in chain.from_iterable(one.file_names() for one in messages):
-            checked_name(name, path)
+        messages = tuple(
+            [
+                CommitMessage.deserialize(base64.b64decode(encoded, validate=True), version)
+                for encoded in body["messages"]
+            ]
+        )
+        for message in messages:
+            for name in message.file_names():
+                checked_name(name, path)
         previous = body["previous"]
         return JournalEntry(
             **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
             messages=messages,
             stage_uuids=tuple(map(str, body["stageUuids"])),
             abandoned=tuple(map(str, body["abandoned"])),
-            base=None if body["base"] is None else _ref(body["base"]),
-            newest=None if body.get("newest") is None else _ref(body["newest"]),
-            previous=previous
-            and PreviousBatch(
-                batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])
-            ),
+            base=_optional_ref(body["base"]),
+            newest=_optional_ref(body.get("newest")),
+            previous=_previous(previous) if previous else None,
             reused_millis=(
                 None if body.get("reusedMillis") is None else integer(body["reusedMillis"])
             ),
             overwrites=bool(body.get("overwrites", False)),
         )
+
+
+def _previous(node: dict[str, Any]) -> PreviousBatch:
+    return PreviousBatch(batch_id=integer(node["batchId"]), snapshot=_ref(node["snapshot"]))
+
+
+def _optional_ref(node: dict[str, Any] | None) -> SnapshotRef | None:
+    return None if node is None else _ref(node)
 
 
 def _ref(node: dict[str, Any]) -> SnapshotRef:
@@ -158,8 +193,8 @@ class Journal:
 
     def batches(self) -> list[int]:
         """The batches that have an entry, ascending."""
-        names = (stat.name for stat in self._storage.list_files(self._folder))
-        return sorted(found for name in names if (found := id_in_name(name, "")) is not None)
+        ids = [id_in_name(file.name, "") for file in self._storage.list_files(self._folder)]
+        return sorted(batch_id for batch_id in ids if batch_id is not None)
 
     def read(self, batch_id: int) -> JournalEntry | None:
         """The entry of that batch. Raises `CorruptMetadata`, `UnknownVersion`."""
@@ -171,18 +206,16 @@ class Journal:
         """Writes the entry atomically, and replaces that of an earlier attempt."""
         self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
         if self._kept is not None:
-            self._kept = (
-                *(batch for batch in self._kept if batch != entry.batch_id),
-                entry.batch_id,
-            )
+            others = [batch_id for batch_id in self._kept if batch_id != entry.batch_id]
+            self._kept = (*others, entry.batch_id)
 
     def trim(self, batch_id: int) -> None:
-        """Removes the entries of batches before this one, except the last of them. Raises
-        `StorageError`. Entries of later batches stay. They exist if this run was paused, and a
-        later run went on without it.
+        """Removes the entries of batches before this one, except the last of them. Entries of later
+        batches stay: they exist if this run was paused, and a later run went on without it. Raises
+        `StorageError`.
         """
-        there = self.batches() if self._kept is None else self._kept
-        earlier = sorted(batch for batch in there if batch < batch_id)
+        present = self.batches() if self._kept is None else self._kept
+        earlier = sorted(batch for batch in present if batch < batch_id)
         self._storage.together([partial(self.remove, batch) for batch in earlier[:-1]])
         self._kept = (*earlier[-1:], batch_id)
 

@@ -1,10 +1,11 @@
 """The batches in the journals of all streams of a table, and their files in its snapshots."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from urllib.parse import unquote
 
 from paimon_stream.errors import FormatError
+from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.journal import Journal, JournalEntry
@@ -18,13 +19,13 @@ from paimon_stream.table.table import Table
 
 def journalled_batches(storage: Storage) -> Iterator[tuple[str, JournalEntry]]:
     """The commit users of the table, each with the entries of its journal that can be read. A
-    stream stops at one that cannot. Raises `StorageError`.
+    stream stops at an entry that cannot be read. Raises `StorageError`.
     """
     for name in storage.list_folders(OWN_FOLDER):
         journal = Journal(storage, "", f"{OWN_FOLDER}/{name}")
-        for batch in journal.batches():
+        for batch_id in journal.batches():
             with suppress(FormatError):
-                entry = journal.read(batch)
+                entry = journal.read(batch_id)
                 if entry is not None:
                     yield unquote(name), entry
 
@@ -33,9 +34,18 @@ def live_files_of(
     table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False
 ) -> int:
     """How many data files of the attempts that `entry` names are live in a snapshot. File names are
-    unique, so one of them proves that an attempt was published. With `removed`, files count also if
-    they were removed since, as by a compaction, as long as manifests mention them. Raises
-    `FormatError`, `StorageError`.
+    unique, so one of them proves that an attempt was published.
+
+    Args:
+        table: the table.
+        snapshot: the snapshot; None for an empty table.
+        entry: an entry of a journal; None if there is none.
+        removed: whether files count also if they were removed since, as by a compaction, as long as
+            manifests mention them.
+
+    Raises:
+        FormatError: for manifests that cannot be read.
+        StorageError: if the storage fails.
     """
     if snapshot is None or entry is None:
         return 0
@@ -46,12 +56,16 @@ def live_files_of(
         return 0
     # The partitions of the abandoned files are not recorded.
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
-    chosen, metas = (
-        PartitionFilter(table.partition_types, rows=touched),
-        manifests.base_and_delta(snapshot),
-    )
-    live = None if removed else live_files(manifests, metas, table.partition_types, chosen)
+    chosen = PartitionFilter(table.partition_types, rows=touched)
+    metas = manifests.base_and_delta(snapshot)
+    entries: Iterable[ManifestEntry]
+    if removed:
+        entries = manifests.entries_of(metas, chosen)
+    else:
+        entries = live_files(manifests, metas, table.partition_types, chosen)
     # Others may have committed entries that have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
-    found = manifests.entries_of(metas, chosen) if live is None else live
-    return len(prepared & {layout.file_of(one) for one in found if one.file.file_name in names})
+    named_so = [
+        manifest_entry for manifest_entry in entries if manifest_entry.file.file_name in names
+    ]
+    return len(prepared & {layout.file_of(manifest_entry) for manifest_entry in named_so})

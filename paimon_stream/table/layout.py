@@ -28,9 +28,13 @@ from paimon_stream.storage.uri import shown_root, split_root
 
 @dataclass(frozen=True, slots=True)
 class ExternalPaths:
-    """The external paths that files take in turn, as `_EXTERNAL_PATH` begins, each as often as its
-    weight says. Without any, new files lie in the table. `earlier` finds the external paths of all
-    schemas of the table, for older files.
+    """The external paths of a table.
+
+    Attributes:
+        turns: the paths that new files take in turn, as `_EXTERNAL_PATH` begins, each as often as
+            its weight says. Without any, new files lie in the table.
+        has_entropy: whether folders of bits of the file's name are inserted.
+        earlier: finds the external paths of all schemas of the table, for older files.
     """
 
     turns: tuple[str, ...] = ()
@@ -47,24 +51,36 @@ class ExternalPaths:
         `InvalidOption` for a path without a scheme, and for a strategy whose scheme or weights do
         not fit the paths.
         """
-        strategy, paths = options.value(opt.EXTERNAL_STRATEGY), options.value(opt.EXTERNAL_PATHS)
-        if not paths or strategy == "none":
-            return cls() if paths else None
+        strategy = options.value(opt.EXTERNAL_STRATEGY)
+        if not options.value(opt.EXTERNAL_PATHS):
+            return None
+        if strategy == "none":
+            return cls()
         roots = external_roots(options)
         if strategy == "specific-fs":
-            roots = [one for one in roots if scheme_of(one) == options.value(opt.EXTERNAL_FS)]
-        weighted = strategy == "weight-robin" and options.is_set(opt.EXTERNAL_WEIGHTS)
-        weights = options.value(opt.EXTERNAL_WEIGHTS) if weighted else [1] * len(roots)
+            scheme = options.value(opt.EXTERNAL_FS)
+            roots = [root for root in roots if scheme_of(root) == scheme]
+        is_weighted = strategy == "weight-robin" and options.is_set(opt.EXTERNAL_WEIGHTS)
+        weights = options.value(opt.EXTERNAL_WEIGHTS) if is_weighted else [1] * len(roots)
         if not roots or len(weights) != len(roots):
-            why = f"with {strategy} it has {len(roots)} paths and {len(weights)} weights. Set scheme or weights to fit."
-            raise InvalidOption(f"{opt.EXTERNAL_PATHS.key!r}: {why}", option=opt.EXTERNAL_PATHS.key)
-        shares = [max(1, 1000 * one // sum(weights)) for one in weights] if weighted else weights
-        turns = (root for root, share in zip(roots, shares, strict=True) for _ in range(share))
+            raise InvalidOption(
+                f"{opt.EXTERNAL_PATHS.key!r}: with {strategy} it has {len(roots)} paths and "
+                f"{len(weights)} weights. Set scheme or weights to fit.",
+                option=opt.EXTERNAL_PATHS.key,
+            )
+        turns: list[str] = []
+        for root, weight in zip(roots, weights, strict=True):
+            share = max(1, 1000 * weight // sum(weights)) if is_weighted else weight
+            turns += [root] * share
         return cls(tuple(turns), strategy == "entropy-inject")
 
     def place(self, folder: str, name: str, turn: int) -> str:
-        """The path of a new data file of this name, as the table's storage shows it. `folder` is
-        that of its bucket, and `turn` begins anywhere and grows by one with each file of a writer.
+        """The path of a new data file, as the table's storage shows it.
+
+        Args:
+            folder: the folder of its bucket.
+            name: the name of the file.
+            turn: a number that begins anywhere and grows by one with each file of a writer.
         """
         if not self.turns:
             return f"{folder}/{name}"
@@ -78,21 +94,27 @@ def external_roots(options: opt.Options) -> list[str]:
     """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises
     `InvalidOption`.
     """
-    return [
-        _as_java_prints(one.strip())
-        for one in options.value(opt.EXTERNAL_PATHS).split(",")
-        if one.strip()
-    ]
+    paths = options.value(opt.EXTERNAL_PATHS).split(",")
+    return [_as_java_prints(path.strip()) for path in paths if path.strip()]
 
 
 def _as_java_prints(path: str) -> str:
     """The path as Java's `Path` prints it: `file:/x` for `file:///x/`."""
     if not scheme_of(path):
-        why = f"{opt.EXTERNAL_PATHS.key!r} has a path without a scheme, {path!r}. Set it to file:///folder or the like."
-        raise InvalidOption(why, option=opt.EXTERNAL_PATHS.key, value=path)
+        raise InvalidOption(
+            f"{opt.EXTERNAL_PATHS.key!r} has a path without a scheme, {path!r}. "
+            "Set it to file:///folder or the like.",
+            option=opt.EXTERNAL_PATHS.key,
+            value=path,
+        )
     scheme, _, rest = path.partition(":")
-    host, _, inner = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
-    return f"{scheme}:{host and '//'}{host}{re.sub('/+', '/', f'/{inner}').rstrip('/')}"
+    if rest.startswith("//"):
+        host, _, inner = rest[2:].partition("/")
+    else:
+        host = ""
+        inner = rest
+    folder = re.sub("/+", "/", f"/{inner}").rstrip("/")
+    return f"{scheme}://{host}{folder}" if host else f"{scheme}:{folder}"
 
 
 SNAPSHOT_FOLDER: Final = "snapshot"
@@ -155,8 +177,8 @@ def id_in_name(name: str, prefix: str) -> int | None:
         and len(digits) < _MOST_DIGITS
     ):
         return None
-    found = int(digits)
-    return found if found < 2**63 else None
+    number = int(digits)
+    return number if number < 2**63 else None
 
 
 def read_hint(storage: Storage, path: str) -> str | None:
@@ -178,11 +200,11 @@ def escape_user(user: str) -> str:
     """
     if not user:
         return "%"
-    made = quote(user, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
-    if len(made) <= _LONGEST_USER:
-        return made
+    escaped = quote(user, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
+    if len(escaped) <= _LONGEST_USER:
+        return escaped
     digest = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{made[: _LONGEST_USER - 66]}%-{digest}"
+    return f"{escaped[: _LONGEST_USER - 66]}%-{digest}"
 
 
 def user_folder(user: str) -> str:
@@ -196,9 +218,12 @@ def user_folder(user: str) -> str:
 
 @dataclass(slots=True)
 class NameSource:
-    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`, and all that were
-    drawn so far. Each kind counts from 0. No name repeats in any of the attempts that use the same
-    source.
+    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`. Each kind counts
+    from 0. No name repeats in any of the attempts that use the same source.
+
+    Attributes:
+        uuid: the part that all names share.
+        drawn: all names that were drawn so far.
     """
 
     uuid: str
@@ -215,7 +240,17 @@ class NameSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the data files of one table are: how its partition columns and options name folders."""
+    """Where the data files of one table are: how its partition columns and options name folders.
+
+    Attributes:
+        partition_keys: the names of the partition columns.
+        partition_types: their types.
+        directory: the folder in the table below which partitions are; empty for the table itself.
+        default_name: the name of the folder of NULL (`partition.default-name`).
+        legacy_name: whether folders are named as before (`partition.legacy-name`).
+        index_beside_data: whether new index files lie in the folders of buckets.
+        external: the external paths; None for a table that never had any.
+    """
 
     partition_keys: tuple[str, ...]
     partition_types: tuple[DataType, ...]
@@ -236,11 +271,15 @@ class Layout:
         try:
             directory = checked_path(directory) if directory else ""
         except InvalidOption:
-            text = f"Option {key!r} is {directory!r}, which is not a folder inside the table. Give a relative path "
-            raise InvalidOption(f"{text}without '..'.", option=key, value=directory) from None
+            raise InvalidOption(
+                f"Option {key!r} is {directory!r}, which is not a folder inside the table. "
+                "Give a relative path without '..'.",
+                option=key,
+                value=directory,
+            ) from None
         return cls(
             partition_keys=schema.partition_keys,
-            partition_types=tuple(one.type for one in schema.partition_fields),
+            partition_types=tuple(field.type for field in schema.partition_fields),
             directory=directory,
             default_name=options.value(opt.PARTITION_DEFAULT_NAME),
             legacy_name=options.value(opt.PARTITION_LEGACY_NAME),
@@ -258,24 +297,31 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without
         partitions. Raises `FormatError` for bytes that are not such a row.
         """
-        keys, values = self.partition_keys, self.partition_values(partition)
         return partition_path(
-            keys, self.partition_types, values, self.default_name, self.legacy_name
+            self.partition_keys,
+            self.partition_types,
+            self.partition_values(partition),
+            self.default_name,
+            self.legacy_name,
         )
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The external roots for new files, as the table's storage shows them."""
-        return (
-            ()
-            if self.external is None
-            else tuple(map(shown_root, dict.fromkeys(self.external.turns)))
-        )
+        if self.external is None:
+            return ()
+        return tuple(map(shown_root, dict.fromkeys(self.external.turns)))
 
     def bucket_folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of a bucket of a partition, as the table's storage shows it, or, with a file's
-        `_EXTERNAL_PATH`, that file's folder outside the table. Raises `FormatError` for what the
-        table cannot have.
+        """The folder of a bucket of a partition, as the table's storage shows it.
+
+        Args:
+            partition: the serialized partition row.
+            bucket: the bucket.
+            external: the `_EXTERNAL_PATH` of a file, whose folder outside the table is wanted.
+
+        Raises:
+            FormatError: for what the table cannot have.
         """
         folder = self.partition(partition)
         for part in folder.split("/") if folder else ():
@@ -284,19 +330,21 @@ class Layout:
             raise CorruptMetadata(
                 f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket
             )
-        name = (
-            "bucket-postpone" if bucket == names.POSTPONE_BUCKET else f"bucket-{bucket}"
-        )  # format.md §1.1
+        is_postponed = bucket == names.POSTPONE_BUCKET
+        name = "bucket-postpone" if is_postponed else f"bucket-{bucket}"  # format.md §1.1
         folder = "/".join(part for part in (self.directory, folder, name) if part)
         return folder if external is None else self._outside(folder, external)
 
     def _outside(self, folder: str, path: str) -> str:
-        root, found, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
-        placed = found and _ENTROPY.fullmatch(f"/{entropy}")
-        if self.external is None or not placed or not self.external.holds(root):
-            why = f"data-file.external-paths is not set or never named it, or this is in no {folder}. Reads refuse it"
+        """The folder of the file at an external path, as the table's storage shows it. `folder` is
+        that of the file's bucket in the table. Raises `CorruptMetadata`.
+        """
+        root, separator, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
+        is_in_folder = separator and _ENTROPY.fullmatch(f"/{entropy}")
+        if self.external is None or not is_in_folder or not self.external.holds(root):
             raise CorruptMetadata(
-                f"A data file lies outside the table, at {names.shown_name(path)}: {why}.",
+                f"A data file lies outside the table, at {names.shown_name(path)}: data-file.external-paths "
+                f"is not set or never named it, or this is in no {folder}. Reads refuse it.",
                 path=path,
             )
         return f"{shown_root(root)}{folder}/{entropy}".rstrip("/")

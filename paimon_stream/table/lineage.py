@@ -19,11 +19,13 @@ from paimon_stream.table.snapshots import SnapshotStore, Window
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
     """Whether a snapshot that exists is the latest, or the next one was built on it. None if that
-    is open. A snapshot that changed no data file leaves no trace in the next one. It counts as part
-    of the lineage if the next one has its manifests or, where these were merged, was built on as
-    many rows. If a list of one of the two cannot be read, a snapshot below is the proof: it would
-    have expired before. Without one, the answer is None. Reads two manifest lists, and manifests
-    only if the next commit merged them. Raises `StorageError`.
+    is open.
+
+    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
+    lineage if the next one has its manifests or, where these were merged, was built on as many
+    rows. If a list of one of the two cannot be read, a snapshot below is the proof: it would have
+    expired before. Without a snapshot below, the answer is None. Reads two manifest lists, and
+    manifests only if the next commit merged them. Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -48,10 +50,10 @@ def newest_of(
     for lowest in snapshots.walk_down(latest):
         if wanted(lowest):
             break
-    found = wanted(lowest)
-    if (found or lowest.id == 1) and not in_lineage(snapshots, lowest, latest):
+    is_wanted = wanted(lowest)
+    if (is_wanted or lowest.id == 1) and not in_lineage(snapshots, lowest, latest):
         return None, lowest.id + 1
-    return lowest if found else None, lowest.id
+    return lowest if is_wanted else None, lowest.id
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
@@ -77,8 +79,10 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
         return window
     if seen is not None and snapshots.stands(seen):
         return window
-    whole = in_lineage(snapshots, window.snapshots[0], latest)
-    return window if whole else Window(snapshots=window.snapshots[1:], complete=whole)
+    begins_in_lineage = in_lineage(snapshots, window.snapshots[0], latest)
+    if begins_in_lineage:
+        return window
+    return Window(snapshots=window.snapshots[1:], complete=begins_in_lineage)
 
 
 def has_file(
@@ -90,15 +94,12 @@ def has_file(
     """Whether a manifest that is not `known` has an entry of this file. Raises
     `CorruptMetadata`.
     """
-    return any(
-        one.identity == file
-        for meta in metas
-        if meta.file_name not in known
-        for one in manifests.read(meta)
-    )
+    unknown = (meta for meta in metas if meta.file_name not in known)
+    return any(entry.identity == file for meta in unknown for entry in manifests.read(meta))
 
 
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:
+    """Whether the next snapshot was built on this one, by their manifests."""
     delta = manifests.delta(snapshot)
     base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
     names = {meta.file_name for meta in base}
@@ -110,15 +111,16 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
     entries = [entry for meta in delta for entry in manifests.read(meta)]
     added = next((entry.identity for entry in entries if entry.kind is FileKind.ADD), None)
     if added is None:
-        ours = {entry.identity for entry in entries}
-        kinds = [
-            (one.identity, one.kind)
-            for meta in base
-            for one in manifests.read(meta)
-            if one.identity in ours
-        ]
-        deleted = {identity for identity, kind in kinds if kind is FileKind.DELETE}
-        return all(identity in deleted for identity, _ in kinds) and _counts_on(following, snapshot)
+        changed = {entry.identity for entry in entries}
+        mentioned: set[FileIdentity] = set()
+        deleted: set[FileIdentity] = set()
+        for meta in base:
+            for entry in manifests.read(meta):
+                if entry.identity in changed:
+                    mentioned.add(entry.identity)
+                    if entry.kind is FileKind.DELETE:
+                        deleted.add(entry.identity)
+        return mentioned == deleted and _counts_on(following, snapshot)
     known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return has_file(manifests, base, {meta.file_name for meta in known}, added)
 

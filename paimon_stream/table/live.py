@@ -25,12 +25,13 @@ def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, Manife
         present = merged.get(identity)
         if present is not None and entry.kind is FileKind.ADD:
             state = "added" if present.kind is FileKind.ADD else "deleted"
-            text = (
+            raise DeletedFiles(
                 f"File {identity.file_name} (bucket {identity.bucket}, level {identity.level}) is added, but it was "
                 f"{state} before: it was committed twice. Remove the second commit by rolling the table back to the "
-                "snapshot before it."
+                "snapshot before it.",
+                file=identity.file_name,
+                bucket=identity.bucket,
             )
-            raise DeletedFiles(text, file=identity.file_name, bucket=identity.bucket)
         if present is not None and present.kind is FileKind.ADD:
             del merged[identity]
         else:
@@ -45,21 +46,32 @@ def live_files(
     partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
     """The ADD entries of all live files, as readers see them: those that no DELETE names, in
-    whatever order (semantics.md §3.5). `types` are the partition columns'. `partitions` (a choice,
-    or serialized rows) limits the result; then manifests whose partition statistics allow none of
-    them are not read. Raises `CorruptMetadata`.
+    whatever order (semantics.md §3.5).
+
+    Args:
+        manifests: reads the manifests.
+        metas: the manifests of a snapshot.
+        types: the types of the partition columns.
+        partitions: limits the result to these partitions, a choice or serialized rows. Manifests
+            whose partition statistics allow none of them are not read.
+
+    Raises:
+        CorruptMetadata: for a manifest that is missing or broken.
     """
-    chosen = partitions
-    if not isinstance(chosen, PartitionFilter):
-        if chosen is not None and not chosen:
-            return []
-        chosen = PartitionFilter(types, rows=chosen)
-    everything = chosen.is_everything
+    if isinstance(partitions, PartitionFilter):
+        chosen = partitions
+    elif partitions is not None and not partitions:
+        return []
+    else:
+        chosen = PartitionFilter(types, rows=partitions)
+    takes_all = chosen.is_everything
     added: list[ManifestEntry] = []
     deleted: set[FileIdentity] = set()
-    for meta in filter(lambda one: chosen.may_be_in(one.partition_stats), metas):
+    for meta in metas:
+        if not chosen.may_be_in(meta.partition_stats):
+            continue
         for entry in manifests.read(meta):
-            if not (everything or chosen.holds(entry.partition)):
+            if not takes_all and not chosen.holds(entry.partition):
                 continue
             if entry.kind is FileKind.ADD:
                 added.append(entry)
@@ -87,8 +99,11 @@ class BucketIndex:
     MAX_PARTITIONS: Final = 20_000
 
     def __init__(self) -> None:
+        # The largest sequence number, by partition and bucket.
         self._sequences: dict[bytes, dict[int, int]] = {}
+        # The bucket count, by partition.
         self._totals: dict[bytes, int] = {}
+        # The number of level 0 files, by partition and bucket.
         self._depths: dict[tuple[bytes, int], int] = {}
 
     @property
@@ -97,20 +112,21 @@ class BucketIndex:
         return self._sequences.keys()
 
     def missing(self, partitions: Collection[bytes]) -> list[bytes]:
-        """The given partitions that are not known. Forgets all known ones if both together are too
-        many.
+        """Those of the partitions that are not known. Forgets all known partitions if both together
+        are too many.
         """
-        missing = [one for one in dict.fromkeys(partitions) if one not in self._sequences]
+        wanted = list(dict.fromkeys(partitions))
+        missing = [partition for partition in wanted if partition not in self._sequences]
         if missing and len(self._sequences) + len(missing) > self.MAX_PARTITIONS:
             self.forget()
-            return list(dict.fromkeys(partitions))
+            return wanted
         return missing
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
         """Makes partitions known from their live files, or raises `BucketCountChanged`; then
         nothing is added.
         """
-        sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
+        sequences: dict[bytes, dict[int, int]] = {partition: {} for partition in partitions}
         totals: dict[bytes, int] = {}
         self._absorb(sequences, totals, [entry for entry in live if entry.partition in sequences])
         self._sequences |= sequences
@@ -155,12 +171,17 @@ class BucketIndex:
         totals: dict[bytes, int],
         entries: Sequence[ManifestEntry],
     ) -> None:
+        """Adds entries to these sequence numbers and bucket counts, and to the depths. Raises
+        `BucketCountChanged`; the depths are then unchanged.
+        """
         for entry in entries:
             if entry.kind is not FileKind.ADD:
                 continue
             buckets = sequences[entry.partition]
-            waits = entry.bucket == POSTPONE_BUCKET
-            number = entry.file.creation_time or 0 if waits else entry.file.max_sequence_number
+            if entry.bucket == POSTPONE_BUCKET:
+                number = entry.file.creation_time or 0
+            else:
+                number = entry.file.max_sequence_number
             buckets[entry.bucket] = max(buckets.get(entry.bucket, -1), number)
             if entry.total_buckets <= 0:
                 continue  # no fixed buckets
@@ -176,7 +197,6 @@ class BucketIndex:
                 )
         for entry in entries:
             if entry.file.level == 0 and entry.bucket >= 0:
-                where = (entry.partition, entry.bucket)
-                self._depths[where] = self._depths.get(where, 0) + (
-                    1 if entry.kind is FileKind.ADD else -1
-                )
+                place = (entry.partition, entry.bucket)
+                change = 1 if entry.kind is FileKind.ADD else -1
+                self._depths[place] = self._depths.get(place, 0) + change

@@ -53,9 +53,12 @@ Metas = tuple[ManifestFileMeta, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """When manifests are merged: the size of a full manifest in bytes, the bytes of changed
-    manifests that trigger a full merge, and the number of small manifests that triggers a minor
-    merge.
+    """When manifests are merged.
+
+    Attributes:
+        target_size: the size of a full manifest, in bytes.
+        full_size: the bytes of changed manifests that trigger a full merge.
+        min_count: the number of small manifests that triggers a minor merge.
     """
 
     target_size: int
@@ -88,12 +91,12 @@ class Merged:
     @property
     def written(self) -> frozenset[str]:
         """The names of the manifests that the merge wrote."""
-        return frozenset(m.file_name for m in self.after) - {m.file_name for m in self.before}
+        return _file_names(self.after) - _file_names(self.before)
 
     @property
     def count(self) -> int:
         """How many manifests were merged into others."""
-        return len({m.file_name for m in self.before} - {m.file_name for m in self.after})
+        return len(_file_names(self.before) - _file_names(self.after))
 
     def onto(self, present: Metas) -> Metas:
         """The present manifests, with those that this merge was made from replaced by its result.
@@ -109,12 +112,22 @@ class Merged:
         return present
 
 
+def _file_names(metas: Metas) -> frozenset[str]:
+    return frozenset(meta.file_name for meta in metas)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestAccess:
-    """How manifests are read and written. `write` and `join` start a new manifest at the target
-    size and make none without entries. `join` copies whole manifests without deletes and does not
-    decode them. `may_contain` decides from a manifest's partition statistics whether it can have
-    entries of a partition.
+    """How manifests are read and written.
+
+    Attributes:
+        read: the entries of a manifest.
+        write: writes entries. It starts a new manifest at the target size, and makes none without
+            entries.
+        join: does so for the entries of manifests without deletes, which it copies whole and does
+            not decode.
+        may_contain: whether a manifest with these partition statistics can have entries of a
+            partition.
     """
 
     read: Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
@@ -129,9 +142,9 @@ def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -
     was written.
     """
     after = full_merge(metas, limits, access)
-    return Merged(
-        before=metas, after=minor_merge(metas, limits, access) if after is None else after
-    )
+    if after is None:
+        after = minor_merge(metas, limits, access)
+    return Merged(before=metas, after=after)
 
 
 def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
@@ -144,7 +157,8 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
         size += meta.file_size
         if size >= limits.target_size:
             groups.append(tuple(open_group))
-            open_group, size = [], 0
+            open_group = []
+            size = 0
     if len(open_group) >= limits.min_count:
         groups.append(tuple(open_group))
     else:
@@ -161,9 +175,8 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
         elif not any(meta.num_deleted_files for meta in group):
             result.extend(access.join(group))  # nothing can cancel out
         else:
-            result.extend(
-                access.write(merge_entries(chain.from_iterable(map(access.read, group))).values())
-            )
+            entries = chain.from_iterable(map(access.read, group))
+            result.extend(access.write(merge_entries(entries).values()))
     return tuple(result)
 
 
@@ -182,9 +195,12 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
     rest: list[ManifestFileMeta] = []
     for meta in metas:
         touched = limits.must_change(meta) or any(
-            access.may_contain(meta.partition_stats, one) for one in partitions
+            access.may_contain(meta.partition_stats, partition) for partition in partitions
         )
-        (rest if touched else kept).append(meta)
+        if touched:
+            rest.append(meta)
+        else:
+            kept.append(meta)
     if len(rest) <= 1:
         return None
     if not any(meta.num_deleted_files for meta in rest):
@@ -196,7 +212,11 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
         """
         for meta in rest:
             entries = access.read(meta)
-            live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]
+            live = [
+                entry
+                for entry in entries
+                if entry.kind is FileKind.ADD and entry.identity not in deleted
+            ]
             if len(live) == len(entries) and not limits.must_change(meta):
                 kept.append(meta)
             else:
@@ -237,16 +257,18 @@ class ManifestJoiner(ManifestWriter):
         decoded. Raises `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
-        blocks, tally = _Blocks(self._codec), EntryTally()
+        blocks = _Blocks(self._codec)
+        tally = EntryTally()
         waits = False
         for meta in metas:
-            blocks.add(*self._read(meta, tally), meta.file_name)
+            codec, read = self._read(meta, tally)
+            blocks.add(codec, read, meta.file_name)
             waits = blocks.size < self._target_size
             if not waits:
-                written.append(self._write_one(blocks.take(), tally, names.next()))
+                written.append(self._write_manifest(blocks.take(), tally, names.next()))
                 tally = EntryTally()
         if waits:
-            written.append(self._write_one(blocks.take(), tally, names.next()))
+            written.append(self._write_manifest(blocks.take(), tally, names.next()))
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
@@ -256,15 +278,16 @@ class ManifestJoiner(ManifestWriter):
         return ManifestAccess(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
-            join=lambda joined: self.join(joined, names),
-            may_contain=lambda stats, one: PartitionFilter(
-                self._partition_types, rows=(one,)
-            ).may_be_in(stats),
+            join=lambda metas: self.join(metas, names),
+            may_contain=self._may_contain,
         )
 
+    def _may_contain(self, stats: SimpleStats, partition: bytes) -> bool:
+        return PartitionFilter(self._partition_types, rows=(partition,)).may_be_in(stats)
+
     def _read(self, meta: ManifestFileMeta, tally: EntryTally) -> tuple[str, Sequence[AvroBlock]]:
-        """The codec of a manifest's blocks, and the blocks, compressed by it. The tally takes in
-        the manifest.
+        """The codec of a manifest's blocks, and the blocks, compressed by it. Adds the manifest to
+        the tally.
         """
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
@@ -278,44 +301,46 @@ class ManifestJoiner(ManifestWriter):
         # Anything unusual is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
         tally.add(entries)
-        groups = in_groups(entries, ENTRIES_PER_BLOCK)
-        return _PLAIN.codec, [block for some in groups for block in encode_entries(some, _PLAIN)]
+        blocks = []
+        for group in in_groups(entries, ENTRIES_PER_BLOCK):
+            blocks += encode_entries(group, _PLAIN)
+        return _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether the list's entry for this manifest is complete enough to describe a manifest
         joined from it.
         """
-        stats, width = meta.partition_stats, len(self._partition_types)
-        known = (
-            meta.min_bucket,
-            meta.max_bucket,
-            meta.min_level,
-            meta.max_level,
-            *stats.null_counts,
-        )
+        stats = meta.partition_stats
+        bounds = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level)
+        if None in bounds or None in stats.null_counts:
+            return False
+        columns = len(self._partition_types)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}
-        return None not in known and arities == {width} and len(stats.null_counts) == width
+        return arities == {columns} and len(stats.null_counts) == columns
 
 
 class _Blocks:
     """Compressed blocks of at least a thousand entries or `FULL_BLOCK` bytes each, except the last
-    one.
+    block.
+
+    Attributes:
+        size: the bytes of the finished blocks.
     """
 
     def __init__(self, compressor: Compressor) -> None:
         self.size = 0
         self._compressor = compressor
-        self._made: list[AvroBlock] = []
+        self._closed: list[AvroBlock] = []
         self._waiting: list[bytes] = []
         self._records = 0
 
     def add(self, codec: str, blocks: Iterable[AvroBlock], name: str) -> None:
-        """Adds the blocks of a manifest. `codec` is their compression, `name` the manifest's
-        name.
+        """Adds the blocks of a manifest. `codec` is their compression, and `name` is that of the
+        manifest, for messages.
         """
-        same = codec == self._compressor.codec
+        can_be_copied = codec == self._compressor.codec
         for block in blocks:
-            if same and not self._records and block.records >= ENTRIES_PER_BLOCK:
+            if can_be_copied and not self._records and block.records >= ENTRIES_PER_BLOCK:
                 self._keep(block)
                 continue
             plain = decompress(codec, block.data, name)
@@ -327,15 +352,19 @@ class _Blocks:
                 self._close()
 
     def take(self) -> list[AvroBlock]:
+        """All blocks that were added since the last call."""
         if self._records:
             self._close()
-        taken, self._made, self.size = self._made, [], 0
+        taken = self._closed
+        self._closed = []
+        self.size = 0
         return taken
 
     def _close(self) -> None:
         self._keep(AvroBlock(self._records, self._compressor.compress(b"".join(self._waiting))))
-        self._waiting, self._records = [], 0
+        self._waiting = []
+        self._records = 0
 
     def _keep(self, block: AvroBlock) -> None:
-        self._made.append(block)
+        self._closed.append(block)
         self.size += len(block.data)

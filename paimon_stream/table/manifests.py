@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 from typing import Final, cast
 
@@ -56,8 +55,8 @@ class ManifestStore:
         base = partial(
             self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size
         )
-        inherited, own = self._storage.together([base, partial(self.delta, snapshot)])
-        return cast("tuple[ManifestFileMeta, ...]", inherited + own)
+        base_metas, delta_metas = self._storage.together([base, partial(self.delta, snapshot)])
+        return cast("tuple[ManifestFileMeta, ...]", base_metas + delta_metas)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's own changes. Raises what `read_list` raises."""
@@ -79,11 +78,14 @@ class ManifestStore:
         """
         data, path = self._read(meta.file_name, meta.file_size)
         entries = manifest_avro.decode_manifest(data, path)
-        added = sum(entry.kind is FileKind.ADD for entry in entries)
-        if (added, len(entries) - added) != (meta.num_added_files, meta.num_deleted_files):
-            said = f"its manifest list says {meta.num_added_files} and {meta.num_deleted_files}"
+        added = [entry.kind for entry in entries].count(FileKind.ADD)
+        deleted = len(entries) - added
+        if added != meta.num_added_files or deleted != meta.num_deleted_files:
             raise corrupt(
-                path, len(data), f"it adds {added} and deletes {len(entries) - added} files; {said}"
+                path,
+                len(data),
+                f"it adds {added} and deletes {deleted} files; "
+                f"its manifest list says {meta.num_added_files} and {meta.num_deleted_files}",
             )
         return entries
 
@@ -93,7 +95,7 @@ class ManifestStore:
         """
         data, path = self._read(meta.file_name, meta.file_size)
         return manifest_avro.decode_manifest(
-            data, path, chosen.holds, lambda one: chosen.may_be_in_block(one.data)
+            data, path, chosen.holds, lambda block: chosen.may_be_in_block(block.data)
         )
 
     def entries_of(
@@ -127,9 +129,13 @@ class ManifestStore:
             ):
                 files[partition, bucket] += 1 if kind == FileKind.ADD else -1
         entries = self.index_entries(snapshot.index_manifest)
-        indexed = {(one.partition, one.bucket) for one in entries if one.file.index_type == HASH}
+        indexed = {
+            (entry.partition, entry.bucket) for entry in entries if entry.file.index_type == HASH
+        }
         return [
-            one for one, count in files.items() if count > 0 and one[1] >= 0 and one not in indexed
+            (partition, bucket)
+            for (partition, bucket), count in files.items()
+            if count > 0 and bucket >= 0 and (partition, bucket) not in indexed
         ]
 
     def _read(self, name: str, size: int | None) -> tuple[bytes, str]:
@@ -151,32 +157,41 @@ def expect_manifests(
     """
     if not ahead.helps:
         return
-    named = chain.from_iterable(one.manifest_lists for one in snapshots)
-    lists = {manifest_path(name): size or _LIST_SIZE for name, size in named if name not in known}
+    lists = {
+        manifest_path(name): size or _LIST_SIZE
+        for snapshot in snapshots
+        for name, size in snapshot.manifest_lists
+        if name not in known
+    }
     ahead.expect(lists.items())
-    found: dict[str, int] = {}
+    manifest_sizes: dict[str, int] = {}
     for path in lists:
         data = ahead.peek(path)
+        if data is None:
+            continue
         with suppress(FormatError, UnsupportedFeature):  # the reader reports it
-            metas = () if data is None else manifest_avro.decode_manifest_list(data, path)
-            found.update(
-                (manifest_path(one.file_name), one.file_size)
-                for one in metas
-                if one.file_name not in known
-            )
-    ahead.expect(found.items())
+            for meta in manifest_avro.decode_manifest_list(data, path):
+                if meta.file_name not in known:
+                    manifest_sizes[manifest_path(meta.file_name)] = meta.file_size
+    ahead.expect(manifest_sizes.items())
 
 
 class ManifestWriter:
-    """Writes manifests and manifest lists of one table, under names that the caller chooses.
-    `schema_id` is the id of the newest schema. If writing fails, nothing is removed: that is left
-    to the owner of the names.
+    """Writes manifests and manifest lists of one table, under names that the caller chooses. If
+    writing fails, nothing is removed: that is left to the owner of the names.
     """
 
     def __init__(
         self, storage: FileSink, options: Options, types: Sequence[DataType], schema_id: int
     ) -> None:
-        """`types` are those of the partition columns."""
+        """Begins to write.
+
+        Args:
+            storage: where the files are written.
+            options: the options of the table.
+            types: the types of the partition columns.
+            schema_id: the id of the newest schema.
+        """
         self._storage = storage
         self._partition_types = tuple(types)
         self._schema_id = schema_id
@@ -197,14 +212,15 @@ class ManifestWriter:
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = EntryTally()
-        for some in in_groups(entries, manifest_avro.ENTRIES_PER_BLOCK):
-            blocks += manifest_avro.encode_entries(some, self._codec)
-            tally.add(some)
+        for group in in_groups(entries, manifest_avro.ENTRIES_PER_BLOCK):
+            blocks += manifest_avro.encode_entries(group, self._codec)
+            tally.add(group)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
-                written.append(self._write_one(blocks, tally, names.next()))
-                blocks, tally = [], EntryTally()
+                written.append(self._write_manifest(blocks, tally, names.next()))
+                blocks = []
+                tally = EntryTally()
         if blocks:
-            written.append(self._write_one(blocks, tally, names.next()))
+            written.append(self._write_manifest(blocks, tally, names.next()))
         return tuple(written)
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
@@ -222,7 +238,7 @@ class ManifestWriter:
         data = encode_index_manifest(entries, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
 
-    def _write_one(
+    def _write_manifest(
         self, blocks: Sequence[AvroBlock], tally: "EntryTally", name: str
     ) -> ManifestFileMeta:
         data = manifest_avro.manifest_of_blocks(blocks, self._codec)
@@ -236,7 +252,7 @@ class ManifestWriter:
             num_added_files=tally.added,
             num_deleted_files=tally.deleted,
             partition_stats=stats._replace(
-                null_counts=tuple(sum(one or 0 for one in column) for column in nulls)
+                null_counts=tuple(sum(count or 0 for count in column) for column in nulls)
             ),
             schema_id=max(tally.schema_ids, default=self._schema_id),
             min_bucket=min(tally.buckets, default=None),
@@ -251,18 +267,30 @@ class ManifestWriter:
 class EntryTally:
     """What a manifest list records about a manifest, collected while its entries are written
     (format.md §4.2).
+
+    Attributes:
+        added: how many entries add a file.
+        deleted: how many entries delete a file.
+        partitions: how many entries each serialized partition row has; 0 for the bounds of whole
+            manifests.
+        null_counts: the counts of NULL by partition column, of whole manifests.
+        schema_ids: the schemas of the files.
+        buckets: the buckets of the files.
+        levels: the levels of the files.
+        some_without_row_id: whether a file has no row ids.
+        row_ids: the first and the last row id of each file that has them.
     """
 
     def __init__(self) -> None:
         self.added = 0
         self.deleted = 0
         self.partitions: Counter[bytes] = Counter()
-        self.null_counts: list[tuple[int | None, ...]] = []  # of whole manifests
+        self.null_counts: list[tuple[int | None, ...]] = []
         self.schema_ids: set[int] = set()
         self.buckets: set[int] = set()
         self.levels: set[int] = set()
         self.some_without_row_id = False
-        self.row_ids: list[int] = []  # the first and the last of each file that has them
+        self.row_ids: list[int] = []
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
         """Counts entries."""
@@ -277,22 +305,29 @@ class EntryTally:
         with_ids = [
             (file.first_row_id, file.row_count) for file in files if file.first_row_id is not None
         ]
-        self.some_without_row_id |= len(with_ids) < len(files)
+        if len(with_ids) < len(files):
+            self.some_without_row_id = True
         for first, rows in with_ids:
             self.row_ids += (first, first + rows - 1)
 
     def add_manifest(self, meta: ManifestFileMeta) -> None:
-        """Takes in a whole manifest that its list describes completely. Bounds of bounds are
-        exact.
+        """Counts the entries of a whole manifest that its list describes completely. Bounds of
+        bounds are exact.
         """
         self.added += meta.num_added_files
         self.deleted += meta.num_deleted_files
         self.schema_ids.add(meta.schema_id)
-        self.buckets.update(one for one in (meta.min_bucket, meta.max_bucket) if one is not None)
-        self.levels.update(one for one in (meta.min_level, meta.max_level) if one is not None)
+        self.buckets.update(_known(meta.min_bucket, meta.max_bucket))
+        self.levels.update(_known(meta.min_level, meta.max_level))
         stats = meta.partition_stats
         self.partitions.update(dict.fromkeys((stats.min_values, stats.max_values), 0))
         self.null_counts.append(stats.null_counts)
-        row_ids = [one for one in (meta.min_row_id, meta.max_row_id) if one is not None]
-        self.some_without_row_id |= len(row_ids) < 2
+        row_ids = _known(meta.min_row_id, meta.max_row_id)
+        if len(row_ids) < 2:
+            self.some_without_row_id = True
         self.row_ids += row_ids
+
+
+def _known(*bounds: int | None) -> list[int]:
+    """The bounds that a manifest list has."""
+    return [bound for bound in bounds if bound is not None]

@@ -40,37 +40,46 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                 )
             for name in message.file_names():
                 checked_name(name, location, "It")
-            written = (*message.new_files, *message.changelog_files)
-            known = {None, *(one.external_path for one in message.compact_before)}
-            for file in (*written, *message.compact_after, *message.compact_changelog_files):
+            known_paths = {None, *(file.external_path for file in message.compact_before)}
+            for file in (
+                *message.new_files,
+                *message.changelog_files,
+                *message.compact_after,
+                *message.compact_changelog_files,
+            ):
                 _check_file(file)
-                if (outside := file.external_path) not in known:
-                    path = layout.data_file(
-                        message.partition, message.bucket, file.file_name, outside
-                    )
-                    if not layout.holds(path) or external_path(path) != outside:
-                        raise FormatError(
-                            f"The options do not name the external path {outside!r} of {file.file_name}."
-                        )
-        except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
-            why = (
-                wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
-            )
-            raise FormatError(
-                f"a commit message does not fit the table, so nothing of it was published or deleted: {why} Its "
-                "writer or the bytes are wrong: write its files again.",
-                partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
-                bucket=message.bucket,
-            ).of_table(location) from None
+                if file.external_path not in known_paths:
+                    _check_external_path(layout, message, file)
+        except FormatError as error:
+            raise _misfit(message, error.message, location) from None
+        except (TypeError, AttributeError) as error:  # Python may put in anything
+            raise _misfit(message, f"a field has the wrong type: {error}.", location) from None
+
+
+def _misfit(message: CommitMessage, problem: str, location: str) -> FormatError:
+    """The error for a commit message; `problem` is a sentence."""
+    return FormatError(
+        f"a commit message does not fit the table, so nothing of it was published or deleted: {problem} Its "
+        "writer or the bytes are wrong: write its files again.",
+        partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
+        bucket=message.bucket,
+    ).of_table(location)
+
+
+def _check_external_path(layout: Layout, message: CommitMessage, file: DataFileMeta) -> None:
+    """Checks that the options name the external path of a file. Raises `FormatError`."""
+    path = layout.data_file(message.partition, message.bucket, file.file_name, file.external_path)
+    if not layout.holds(path) or external_path(path) != file.external_path:
+        raise FormatError(
+            f"The options do not name the external path {file.external_path!r} of {file.file_name}."
+        )
 
 
 def _check_file(file: DataFileMeta) -> None:
     """Checks what readers, expiry and later commits rely on. Raises `FormatError`."""
-    deletes, low, high = (
-        file.delete_row_count or 0,
-        file.min_sequence_number,
-        file.max_sequence_number,
-    )
+    deletes = file.delete_row_count or 0
+    low = file.min_sequence_number
+    high = file.max_sequence_number
     if not (0 <= deletes <= file.row_count <= _MOST_ROWS and file.file_size >= 0):
         raise FormatError(
             f"File {file.file_name} has {file.file_size} bytes and {file.row_count} rows, {deletes} of them "
@@ -91,21 +100,19 @@ def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
     for message in messages:
-        after = tuple(file for file in message.compact_after if file.file_name not in moved)
-        files, indexes = (*after, *message.compact_changelog_files), message.compact_new_index_files
-        paths.extend(_paths(layout, message, files, indexes))
+        rewritten = [file for file in message.compact_after if file.file_name not in moved]
+        files = (*rewritten, *message.compact_changelog_files)
+        paths.extend(_paths(layout, message, files, message.compact_new_index_files))
     return tuple(paths)
 
 
 def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
     """Like `data_files`, without the results of compactions."""
-    return tuple(
-        path
-        for message in messages
-        for path in _paths(
-            layout, message, (*message.new_files, *message.changelog_files), message.new_index_files
-        )
-    )
+    paths: list[str] = []
+    for message in messages:
+        files = (*message.new_files, *message.changelog_files)
+        paths.extend(_paths(layout, message, files, message.new_index_files))
+    return tuple(paths)
 
 
 def _paths(
@@ -131,8 +138,8 @@ def remove_files(storage: Storage, paths: Iterable[str]) -> int:
         try:
             storage.delete(path)
             removed += 1
-        except PaimonStreamError as why:
+        except PaimonStreamError as error:
             _LOG.warning(
-                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why
+                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, error
             )
     return removed

@@ -1,6 +1,6 @@
 """Options that no table can have, and options that a single writer cannot change. This module
 touches no storage. Paimon checks most of these when a table is created and the rest when it is
-first written. Here all are checked at creation, so that no table comes to exist that nobody can
+first written. Here all are checked at creation, so that nobody creates a table that nobody can
 write (format.md §9).
 """
 
@@ -49,6 +49,8 @@ IMMUTABLE: Final = frozenset(
 )
 """Options that apply to all writers of a table, so no single writer may override them."""
 
+_TIME_FIELD: Final = "record-level.time-field"
+
 _ALTERABLE: Final = {"data-file.external-paths", "data-file.external-paths.strategy"}
 _NEVER_ALTERED: Final = {"path", "branch", "primary-key", "partition"}
 
@@ -60,7 +62,7 @@ _KEPT_NAMES: Final = {
     "changelog-producer.row-deduplicate-ignore-fields",
     opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key,
     opt.ROWKIND_FIELD.key,
-    "record-level.time-field",
+    _TIME_FIELD,
 }
 """Options whose value names columns, and in which Java keeps the old name."""
 
@@ -80,15 +82,16 @@ _DEFAULTS: Final = {
 
 
 def _each_level(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: [parse(one) for one in levels(text).values()]
+    return lambda text: [parse(level_text) for level_text in levels(text).values()]
 
 
 def _stats_mode(text: str) -> Any:
     try:
         return parse_mode(text)
     except InvalidOption:
-        why = "that is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more"
-        raise ValueError(why) from None
+        raise ValueError(
+            "that is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more"
+        ) from None
 
 
 # Options that only other engines use and that are declared nowhere else: how their text is checked.
@@ -123,10 +126,10 @@ def check_possible(schema: TableSchema, options: opt.Options) -> None:
     """
     for key, parse in _PASSED_ON.items():
         if key in options:
-            _parse(key, options[key], parse)
+            _check_text(key, options[key], parse)
     for key, text in options.items():
         if key.endswith(".stats-mode"):
-            _parse(key, text, _stats_mode)
+            _check_text(key, text, _stats_mode)
     _check_columns(schema, options)
     _check_types_of_columns(schema, options)
     _check_retention(options)
@@ -135,11 +138,13 @@ def check_possible(schema: TableSchema, options: opt.Options) -> None:
     _check_kind(schema, options)
 
 
-def _parse(key: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _check_text(key: str, text: str, parse: Callable[[str], Any]) -> None:
     try:
-        return parse(text)
-    except ValueError as why:
-        raise InvalidOption(f"Option {key!r} is {text!r}: {why}.", option=key, value=text) from None
+        parse(text)
+    except ValueError as error:
+        raise InvalidOption(
+            f"Option {key!r} is {text!r}: {error}.", option=key, value=text
+        ) from None
 
 
 def _check_columns(schema: TableSchema, options: opt.Options) -> None:
@@ -157,40 +162,46 @@ def _check_columns(schema: TableSchema, options: opt.Options) -> None:
             )
         elif key == opt.SEQUENCE_FIELD.key:
             _require(key, (name.strip() for name in text.split(",")), schema.field_names)
-        elif key in (opt.ROWKIND_FIELD.key, "record-level.time-field"):
+        elif key in (opt.ROWKIND_FIELD.key, _TIME_FIELD):
             _require(key, (text,), schema.field_names)
 
 
 def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
-    types = {one.name: one.type for one in schema.fields}
-    timed = "record-level.time-field"
-    row_kind, time = options.get(opt.ROWKIND_FIELD.key, ""), options.get(timed, "")
-    expires = "record-level.expire-time" in options and schema.primary_keys
-    no_time = time and not (
-        types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT)
-    )
-    for key, name, wrong, why in (
-        (
+    """Checks that the columns that options name have types that fit."""
+    types = {field.name: field.type for field in schema.fields}
+    row_kind = options.get(opt.ROWKIND_FIELD.key, "")
+    if row_kind and not types[row_kind].is_string:
+        raise _wrong(
             opt.ROWKIND_FIELD.key,
             row_kind,
-            row_kind and not types[row_kind].is_string,
-            "is not STRING",
-        ),
-        (timed, time, no_time, "is neither INT, BIGINT nor TIMESTAMP"),
-        (timed, time, expires and not time, "is needed by record-level.expire-time"),
+            "which is not STRING. Name another column, or leave the option out.",
+        )
+    time = options.get(_TIME_FIELD, "")
+    if time and not (
+        types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT)
     ):
-        if wrong:
-            raise _wrong(key, name, f"which {why}. Name another column, or leave the option out.")
+        raise _wrong(
+            _TIME_FIELD,
+            time,
+            "which is neither INT, BIGINT nor TIMESTAMP. Name another column, or leave the option out.",
+        )
+    if not time and "record-level.expire-time" in options and schema.primary_keys:
+        raise _wrong(
+            _TIME_FIELD,
+            time,
+            "which is needed by record-level.expire-time. Name another column, or leave the option out.",
+        )
 
 
 def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
     missing = [name for name in named if name not in known]
     if missing:
-        cure = "Correct the name, or leave the option out."
-        text = (
-            f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. {cure}"
+        raise InvalidOption(
+            f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. "
+            "Correct the name, or leave the option out.",
+            option=key,
+            columns=tuple(missing),
         )
-        raise InvalidOption(text, option=key, columns=tuple(missing))
 
 
 def changelog_outlives(options: opt.Options) -> bool:
@@ -198,28 +209,33 @@ def changelog_outlives(options: opt.Options) -> bool:
     larger.
     """
     return any(
-        options.is_set(one) and options.value(one) > options.value(of)
-        for one, of in _CHANGELOG_RETENTION
+        options.is_set(of_changelogs) and options.value(of_changelogs) > options.value(of_snapshots)
+        for of_changelogs, of_snapshots in _CHANGELOG_RETENTION
     )
 
 
 def of_changelogs(options: opt.Options) -> opt.Options:
-    """The options with those of long-lived changelogs, where they are set, as those of
+    """The options with those of long-lived changelogs, where they are set, in the place of those of
     snapshots.
     """
-    own = {of.key: options[one.key] for one, of in _CHANGELOG_RETENTION if options.is_set(one)}
-    return opt.Options({**options, **own})
+    retention = {
+        of_snapshots.key: options[of_changelogs.key]
+        for of_changelogs, of_snapshots in _CHANGELOG_RETENTION
+        if options.is_set(of_changelogs)
+    }
+    return opt.Options({**options, **retention})
 
 
 def _check_retention(options: opt.Options) -> None:
-    for kind, some in (("snapshot", options), ("changelog", of_changelogs(options))):
-        least, most = (
-            some.value(opt.SNAPSHOT_NUM_RETAINED_MIN),
-            some.value(opt.SNAPSHOT_NUM_RETAINED_MAX),
-        )
+    for kind, of_kind in (("snapshot", options), ("changelog", of_changelogs(options))):
+        least = of_kind.value(opt.SNAPSHOT_NUM_RETAINED_MIN)
+        most = of_kind.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
         if least > most:
-            why = f"more than '{kind}.num-retained.max', which is {most}. Lower one or raise the other."
-            raise _wrong(f"{kind}.num-retained.min", least, why)
+            raise _wrong(
+                f"{kind}.num-retained.min",
+                least,
+                f"more than '{kind}.num-retained.max', which is {most}. Lower one or raise the other.",
+            )
 
 
 def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
@@ -228,95 +244,119 @@ def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
     for key in schema.partition_keys:
         rest = rest.replace(f"${key}", "")
     if "$" in rest:
-        known = ", ".join(f"${key}" for key in schema.partition_keys)
-        why = (
-            f"but only {known or 'nothing'} names a partition column. Correct it, or leave it out."
+        known = ", ".join(f"${key}" for key in schema.partition_keys) or "nothing"
+        raise _wrong(
+            opt.PARTITION_PATTERN.key,
+            pattern,
+            f"but only {known} names a partition column. Correct it, or leave it out.",
         )
-        raise _wrong(opt.PARTITION_PATTERN.key, pattern, why)
 
 
 def tag_period(options: opt.Options) -> dt.timedelta:
     """The period of an automatic tag, which is longer than the delay of its creation. Raises
     `InvalidOption`.
     """
-    period, delay = (
-        _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)],
-        options.value(opt.TAG_CREATION_DELAY),
-    )
+    period = _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)]
+    delay = options.value(opt.TAG_CREATION_DELAY)
     if options.is_set(opt.TAG_PERIOD_DURATION):
         period = options.value(opt.TAG_PERIOD_DURATION)
         if not 0 < period < _HUNDRED_YEARS:
-            why = "but must be above 0 and below 100 years. Set another period, or leave it out."
-            raise _wrong(opt.TAG_PERIOD_DURATION.key, options[opt.TAG_PERIOD_DURATION.key], why)
+            raise _wrong(
+                opt.TAG_PERIOD_DURATION.key,
+                options[opt.TAG_PERIOD_DURATION.key],
+                "but must be above 0 and below 100 years. Set another period, or leave it out.",
+            )
     if delay >= period:
-        why = "but must be shorter than the period of automatic tags. Shorten it, or leave it out."
         raise _wrong(
-            opt.TAG_CREATION_DELAY.key, options.get(opt.TAG_CREATION_DELAY.key, delay), why
+            opt.TAG_CREATION_DELAY.key,
+            options.get(opt.TAG_CREATION_DELAY.key, delay),
+            "but must be shorter than the period of automatic tags. Shorten it, or leave it out.",
         )
     return dt.timedelta(milliseconds=period)
 
 
 def _check_kind(schema: TableSchema, options: opt.Options) -> None:
-    producer, tracked = options.value(opt.CHANGELOG_PRODUCER), options.value(opt.ROW_TRACKING)
-    keyed, first_row = bool(schema.primary_keys), options.value(opt.MERGE_ENGINE) == "first-row"
-    vectors, expires = (
-        options.value(opt.DELETION_VECTORS),
-        options.is_set(opt.PARTITION_EXPIRATION_TIME),
-    )
-    changelog, not_first = opt.CHANGELOG_PRODUCER, "does not work with the merge engine first-row"
-    for option, wrong, why in (
-        (changelog, producer != "none" and not keyed, "needs a primary key"),
-        (changelog, first_row and producer not in ("none", "lookup"), not_first),
+    """Checks options that need, or do not allow, keys and other options."""
+    has_key = bool(schema.primary_keys)
+    producer = options.value(opt.CHANGELOG_PRODUCER)
+    tracks_rows = options.value(opt.ROW_TRACKING)
+    is_first_row = options.value(opt.MERGE_ENGINE) == "first-row"
+    has_vectors = options.value(opt.DELETION_VECTORS)
+    evolves = options.value(opt.DATA_EVOLUTION)
+    misfits = (
+        (opt.CHANGELOG_PRODUCER, producer != "none" and not has_key, "needs a primary key"),
         (
-            changelog,
-            vectors and producer == "full-compaction",
+            opt.CHANGELOG_PRODUCER,
+            is_first_row and producer not in ("none", "lookup"),
+            "does not work with the merge engine first-row",
+        ),
+        (
+            opt.CHANGELOG_PRODUCER,
+            has_vectors and producer == "full-compaction",
             "does not work with deletion-vectors.enabled",
         ),
-        (opt.DELETION_VECTORS, vectors and first_row, not_first),
+        (
+            opt.DELETION_VECTORS,
+            has_vectors and is_first_row,
+            "does not work with the merge engine first-row",
+        ),
         (
             opt.SEQUENCE_FIELD,
-            first_row and options.is_set(opt.SEQUENCE_FIELD),
+            is_first_row and options.is_set(opt.SEQUENCE_FIELD),
             "does not work with first-row",
         ),
         (
             opt.PARTITION_EXPIRATION_TIME,
-            expires and not schema.partition_keys,
+            options.is_set(opt.PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
             "needs a partition key",
         ),
-        (
-            opt.DATA_EVOLUTION,
-            options.value(opt.DATA_EVOLUTION) and not tracked,
-            "needs row-tracking.enabled",
-        ),
-        (opt.ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
-        (opt.ROW_TRACKING, tracked and options.value(opt.BUCKET) != -1, "needs bucket = -1"),
-    ):
-        if wrong:
+        (opt.DATA_EVOLUTION, evolves and not tracks_rows, "needs row-tracking.enabled"),
+        (opt.ROW_TRACKING, tracks_rows and has_key, "does not work with a primary key"),
+        (opt.ROW_TRACKING, tracks_rows and options.value(opt.BUCKET) != -1, "needs bucket = -1"),
+    )
+    for option, is_misfit, problem in misfits:
+        if is_misfit:
             raise _wrong(
-                option.key, options[option.key], f"which {why}. Leave it out, or change the other."
+                option.key,
+                options[option.key],
+                f"which {problem}. Leave it out, or change the other.",
             )
 
 
-def _wrong(key: str, value: object, why: str) -> InvalidOption:
-    return InvalidOption(f"Option {key!r} is {value!r}, {why}", option=key, value=value)
+def _wrong(key: str, value: object, problem: str) -> InvalidOption:
+    return InvalidOption(f"Option {key!r} is {value!r}, {problem}", option=key, value=value)
 
 
 def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, used: bool) -> None:
-    """Raises `InvalidOption` for an option that a table cannot change, as in Java. A `text` of None
-    removes the option. `used` says whether the table has snapshots; without them, most can be
-    changed.
+    """Raises `InvalidOption` for an option that a table cannot change, as in Java.
+
+    Args:
+        stored: the options of the table's newest schema.
+        key: the option that is changed.
+        text: its new value; None removes the option.
+        used: whether the table has snapshots. Without them, most options can be changed.
     """
-    own, default = opt.Options(stored), _DEFAULTS.get(key)
-    old, new = own.get(key, default), default if text is None else text.strip()
-    fixed = key in _NEVER_ALTERED or (used and key in IMMUTABLE - _ALTERABLE)
-    if key == opt.BUCKET.key:
-        fixed = used and (text is None or "-1" in (old, new))
-    elif key == opt.DELETION_VECTORS.key:
-        fixed = used and own.get("deletion-vectors.modifiable", "false").strip().lower() != "true"
+    options = opt.Options(stored)
+    default = _DEFAULTS.get(key)
+    old = options.get(key, default)
+    new = default if text is None else text.strip()
     if key == opt.EXTERNAL_PATHS.key and used and old and not new:
-        why = f"and files may lie there. Keep it, and set {opt.EXTERNAL_STRATEGY.key!r} to 'none' to write none there."
-        raise _wrong(key, old, why)
-    if fixed and old != new:
+        raise _wrong(
+            key,
+            old,
+            f"and files may lie there. Keep it, and set {opt.EXTERNAL_STRATEGY.key!r} to 'none' "
+            "to write none there.",
+        )
+    if old == new:
+        return
+    if key == opt.BUCKET.key:
+        is_fixed = used and (text is None or "-1" in (old, new))
+    elif key == opt.DELETION_VECTORS.key:
+        modifiable = options.get("deletion-vectors.modifiable", "false")
+        is_fixed = used and modifiable.strip().lower() != "true"
+    else:
+        is_fixed = key in _NEVER_ALTERED or (used and key in IMMUTABLE - _ALTERABLE)
+    if is_fixed:
         raise _wrong(
             key,
             old,
@@ -329,25 +369,34 @@ def with_renamed(stored: Mapping[str, str], old: str, new: str) -> dict[str, str
     `InvalidOption` for an option that names the column and that Java would leave as it is.
     """
 
-    def renamed(text: str) -> str:
-        return ",".join(new if name.strip() == old else name for name in text.split(","))
+    def renamed(names: str) -> str:
+        return ",".join(new if name.strip() == old else name for name in names.split(","))
 
-    made = {}
+    options = {}
     for key, text in stored.items():
-        before, named = key, key in _KEPT_NAMES or _is_file_index(key)
         if key == opt.SEQUENCE_FIELD.key:
-            text = renamed(text)
+            options[key] = renamed(text)
         elif key.startswith("fields.") and key.count(".") > 1:
-            columns, _, last = key.removeprefix("fields.").rpartition(".")
-            key = f"fields.{renamed(columns)}.{last}"
-            if last in _RENAMED_IN_BOTH:
-                text = renamed(text)
-            elif last not in _RENAMED_IN_KEY and key != before:
-                raise _kept(before, old)
-        elif named and old in (name.strip().partition("[")[0] for name in text.split(",")):
+            columns, _, suffix = key.removeprefix("fields.").rpartition(".")
+            new_key = f"fields.{renamed(columns)}.{suffix}"
+            if suffix in _RENAMED_IN_BOTH:
+                options[new_key] = renamed(text)
+            elif suffix in _RENAMED_IN_KEY or new_key == key:
+                options[new_key] = text
+            else:
+                raise _kept(key, old)
+        elif _keeps_names(key) and old in (
+            name.strip().partition("[")[0] for name in text.split(",")
+        ):
             raise _kept(key, old)
-        made[key] = text
-    return made
+        else:
+            options[key] = text
+    return options
+
+
+def _keeps_names(key: str) -> bool:
+    """Whether the value of the option names columns, and Java keeps the old names there."""
+    return key in _KEPT_NAMES or _is_file_index(key)
 
 
 def _is_file_index(key: str) -> bool:
@@ -356,21 +405,28 @@ def _is_file_index(key: str) -> bool:
 
 
 def _kept(key: str, column: str) -> InvalidOption:
-    text = (
+    return InvalidOption(
         f"Option {key!r} names the column {column!r}, and Java Paimon keeps the old name there, so the option would "
-        "lose its effect or break the table. Remove the option, rename the column, and set the option again"
+        "lose its effect or break the table. Remove the option, rename the column, and set the option again.",
+        option=key,
+        column=column,
     )
-    return InvalidOption(f"{text}.", option=key, column=column)
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
     """Raises `InvalidOption` if one writer would change an option that applies to all of them. Its
     rows would be where no other writer or reader looks for them. `table` is for the message.
     """
-    own, given = opt.Options(stored), opt.Options(overrides)
-    for key in sorted(IMMUTABLE & set(given)):
-        text, in_force = given[key], own.get(key, _DEFAULTS.get(key))
-        if in_force is None or text.strip() != in_force.strip():
-            why = "and one writer cannot change that. Leave the option out."
-            what = f"Option {key!r} is {text!r}, but {table} has {in_force or 'none'!r}, {why}"
-            raise InvalidOption(what, option=key, value=text, table=table)
+    in_force = opt.Options(stored)
+    wanted = opt.Options(overrides)
+    for key in sorted(IMMUTABLE & set(wanted)):
+        text = wanted[key]
+        stored_text = in_force.get(key, _DEFAULTS.get(key))
+        if stored_text is None or text.strip() != stored_text.strip():
+            raise InvalidOption(
+                f"Option {key!r} is {text!r}, but {table} has {stored_text or 'none'!r}, "
+                "and one writer cannot change that. Leave the option out.",
+                option=key,
+                value=text,
+                table=table,
+            )

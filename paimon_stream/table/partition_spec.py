@@ -2,7 +2,7 @@
 partition row.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,7 @@ from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.partition_path import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold, partition_bounds
 from paimon_stream.format.types import DataField, DataType
-from paimon_stream.table.partition_value import expected_form, partition_value
+from paimon_stream.table.partition_value import expected_form, partition_value, value_in_path
 
 
 class _Anything(Enum):
@@ -35,10 +35,10 @@ class PartitionSpec:
         self, fields: Sequence[DataField], values: Mapping[str, Any], default_name: str
     ) -> None:
         self._default_name = default_name
-        self._names = tuple(one.name for one in fields)
-        self._types = tuple(one.type for one in fields)
+        self._names = tuple(field.name for field in fields)
+        self._types = tuple(field.type for field in fields)
         self._positions = {
-            i: values[one.name] for i, one in enumerate(fields) if one.name in values
+            i: values[field.name] for i, field in enumerate(fields) if field.name in values
         }
 
     @property
@@ -52,14 +52,15 @@ class PartitionSpec:
     @property
     def scalars(self) -> dict[str, pa.Scalar]:
         """The columns with exactly one value, each with its value as an Arrow scalar."""
-        one_value = [
-            (i, one) for i, one in self._positions.items() if one is not _Anything.IN_DEFAULT_FOLDER
-        ]
-        return {self._names[i]: value_scalar(one, self._types[i]) for i, one in one_value}
+        return {
+            self._names[i]: value_scalar(value, self._types[i])
+            for i, value in self._positions.items()
+            if value is not _Anything.IN_DEFAULT_FOLDER
+        }
 
     def matches(self, values: Sequence[Any]) -> bool:
         """Whether a partition with these values (in partition key order) matches."""
-        return all(self._same(i, values[i], wanted) for i, wanted in self._positions.items())
+        return all(self._is_wanted(i, values[i], wanted) for i, wanted in self._positions.items())
 
     def may_be_within(self, bounds: Sequence[ColumnStats]) -> bool:
         """Whether partitions whose columns have these statistics can include one that matches."""
@@ -68,7 +69,7 @@ class PartitionSpec:
             for i, wanted in self._positions.items()
         )
 
-    def _same(self, position: int, value: Any, wanted: Any) -> bool:
+    def _is_wanted(self, position: int, value: Any, wanted: Any) -> bool:
         if wanted is _Anything.IN_DEFAULT_FOLDER:
             return value is None or is_blank(value) or value == self._default_name
         types = [self._types[position]]
@@ -76,70 +77,119 @@ class PartitionSpec:
 
 
 def parse_partition(
-    fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str, *, table: str
+    fields: Sequence[DataField],
+    partition: Mapping[str, Any] | str,
+    default_name: str,
+    *,
+    table: str,
 ) -> PartitionSpec:
-    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names. A value
-    is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in
-    a path also `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have
-    a time zone if the type has one (format.md §1.4). None is NULL. In a path, `default_name`
-    (`partition.default-name`) means its folder, which NULL shares with empty and blank strings. As
-    a value, it is NULL, except in string columns, where it means itself. Columns that are left out
-    may have any value. `table` is the location, for messages. Raises `IncompatibleSchema` for a
-    name that is no partition column or comes twice, `InvalidData` for a value that does not fit its
-    column.
+    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names.
+
+    A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or
+    `"2024-02-29"`, in a path also `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO
+    text, which may have a time zone if the type has one (format.md §1.4). None is NULL. In a path,
+    `default_name` means its folder, which NULL shares with empty and blank strings. As a value, it
+    is NULL, except in string columns, where it means itself.
+
+    Args:
+        fields: the partition columns of the table.
+        partition: the values by column, or the path. Columns that are left out may have any value.
+        default_name: the name of the folder of NULL (`partition.default-name`).
+        table: the location, for messages.
+
+    Raises:
+        IncompatibleSchema: for a name that is no partition column or comes twice.
+        InvalidData: for a value that does not fit its column.
     """
-    if not isinstance(given, str | Mapping):
-        text = f"A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'."
-        raise IncompatibleSchema(text).of_table(table)
-    spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
-    columns = {one.name: one for one in fields}
-    unknown = [name for name in spec if name not in columns]
-    if unknown:
-        known = ", ".join(columns) or "none: it is not partitioned"
-        text = f"{unknown[0]!r} is not a partition column. The partition columns are: {known}."
-        raise IncompatibleSchema(text, column=unknown[0]).of_table(table)
-    in_path = isinstance(given, str)
-    values = {
-        name: _value(columns[name], value, default_name, table, in_path=in_path)
-        for name, value in spec.items()
-    }
+    if isinstance(partition, str):
+        texts = _texts_of_path(partition, default_name, table)
+        columns = _columns_of(fields, texts, table)
+        values = {
+            name: _value(columns[name], text, default_name, table, value_in_path)
+            for name, text in texts.items()
+        }
+    elif isinstance(partition, Mapping):
+        named = dict(partition)
+        columns = _columns_of(fields, named, table)
+        values = {
+            name: _value(columns[name], value, default_name, table, partition_value)
+            for name, value in named.items()
+        }
+    else:
+        raise IncompatibleSchema(
+            f"A partition is {partition!r}. Give it as {{'dt': value}}, or as text like "
+            "'dt=2024-02-29/region=x'."
+        ).of_table(table)
     return PartitionSpec(fields, values, default_name)
 
 
-def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
+def _columns_of(
+    fields: Sequence[DataField], names: Iterable[str], table: str
+) -> dict[str, DataField]:
+    """The partition columns by name. Raises `IncompatibleSchema` if they lack one of the names."""
+    columns = {field.name: field for field in fields}
+    unknown = [name for name in names if name not in columns]
+    if unknown:
+        known = ", ".join(columns) or "none: it is not partitioned"
+        raise IncompatibleSchema(
+            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.",
+            column=unknown[0],
+        ).of_table(table)
+    return columns
+
+
+def _texts_of_path(path: str, default_name: str, table: str) -> dict[str, str | _Anything]:
+    """The values in a path by column. Raises `IncompatibleSchema` if it does not name a
+    partition.
+    """
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
-        text = f"{path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'."
-        raise IncompatibleSchema(text).of_table(table)
-    values: dict[str, Any] = {}
-    for escaped, _, value in parts:
-        name, text = unescape(escaped), unescape(value)
-        if name in values:
-            what = f"{path!r} names the column {name!r} twice. Give each column one value."
-            raise IncompatibleSchema(what, column=name).of_table(table)
-        values[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
-    return values
+        raise IncompatibleSchema(
+            f"{path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'."
+        ).of_table(table)
+    texts: dict[str, str | _Anything] = {}
+    for escaped_name, _, escaped_text in parts:
+        name = unescape(escaped_name)
+        text = unescape(escaped_text)
+        if name in texts:
+            raise IncompatibleSchema(
+                f"{path!r} names the column {name!r} twice. Give each column one value.",
+                column=name,
+            ).of_table(table)
+        texts[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
+    return texts
 
 
-def _value(one: DataField, given: Any, default_name: str, table: str, *, in_path: bool) -> Any:
-    if given is None or (
-        isinstance(given, str) and given == default_name and not one.type.is_string
-    ):
+def _value(
+    column: DataField,
+    value: Any,
+    default_name: str,
+    table: str,
+    parse: Callable[[DataType, Any], Any],
+) -> Any:
+    """The value in internal form; None for NULL. Raises `InvalidData`."""
+    if value is None:
         return None
-    if given is _Anything.IN_DEFAULT_FOLDER:
-        return given if one.type.is_string else None
-    made = partition_value(one.type, given, in_path=in_path)
-    if made is None:
-        cure = f"{expected_form(one.type)}"
-        text = f"partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. {cure}"
-        raise InvalidData(text, column=one.name, value=given).of_table(table)
-    return made
+    if isinstance(value, str) and value == default_name and not column.type.is_string:
+        return None
+    if value is _Anything.IN_DEFAULT_FOLDER:
+        return value if column.type.is_string else None
+    internal = parse(column.type, value)
+    if internal is None:
+        raise InvalidData(
+            f"partition column {column.name!r} is {column.type}, and {value!r} is not a value of it. "
+            f"{expected_form(column.type)}",
+            column=column.name,
+            value=value,
+        ).of_table(table)
+    return internal
 
 
 class PartitionFilter:
-    """A choice of partitions: all, some by their rows, or all that match a spec; `types` are those
-    of their columns. Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places
-    out, and are True in doubt.
+    """A choice of partitions: all, some by their rows, or all that match a spec.
+
+    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True
+    in doubt.
     """
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
@@ -153,11 +203,17 @@ class PartitionFilter:
     ) -> None:
         """All partitions, unless `rows` or `specs` choose some. A table without partition columns
         has one partition, which is always chosen.
+
+        Args:
+            types: the types of the partition columns.
+            rows: the serialized rows of the chosen partitions.
+            specs: the chosen partitions are those that match one of these.
         """
         self._types = tuple(types)
-        whole = [spec.row for spec in specs or ()]
-        if rows is None and specs and None not in whole:
-            rows, specs = [row for row in whole if row is not None], None
+        spec_rows = [spec.row for spec in specs or ()]
+        if rows is None and specs and None not in spec_rows:
+            rows = [row for row in spec_rows if row is not None]
+            specs = None
         chooses = bool(self._types)
         self._rows = None if rows is None or not chooses else frozenset(rows)
         self._specs = None if specs is None or not chooses else tuple(specs)
@@ -175,11 +231,12 @@ class PartitionFilter:
             return partition in self._rows
         if self._specs is None:
             return True
-        found = self._known.get(partition)
-        if found is None:
+        chosen = self._known.get(partition)
+        if chosen is None:
             values = deserialize_partition(self._types, partition)
-            found = self._known[partition] = any(spec.matches(values) for spec in self._specs)
-        return found
+            chosen = any(spec.matches(values) for spec in self._specs)
+            self._known[partition] = chosen
+        return chosen
 
     def may_be_in(self, stats: SimpleStats) -> bool:
         """Whether a manifest with these partition statistics can have entries of a chosen

@@ -1,7 +1,7 @@
-"""The folders of a partition by FLOAT or DOUBLE. Its name is Java's text of the value, and before
-version 19 Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one value
-may have several folders. `SpelledStorage` shows all of them as the one that `Layout` names: what
-reads, lists or deletes there finds the files of each, and what writes uses a folder that is there.
+"""The folders of a partition by FLOAT or DOUBLE. A folder's name is Java's text of the value. Before
+version 19, Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one value
+may have several folders. `SpelledStorage` shows all of them as the folder that `Layout` names:
+reading, listing and deleting finds the files of each, and writing uses a folder that exists.
 """
 
 import math
@@ -41,27 +41,35 @@ def with_spellings(storage: Storage, layout: Layout) -> Storage:
     """The storage of a table or of one of its branches. Where a partition key is FLOAT or DOUBLE,
     it shows all folders of a value as one.
     """
-    if not any(one.is_float for one in layout.partition_types):
+    if not any(type_.is_float for type_ in layout.partition_types):
         return storage
-    whole = whole_of(storage)
+    whole_storage = whole_of(storage)
     keys = tuple(zip(layout.partition_keys, layout.partition_types, strict=True))
-    view = cast(Storage, SpelledStorage(whole, layout.directory, keys))
-    return view if whole is storage else branch_storage(view, branch_of(storage))
+    view = cast(Storage, SpelledStorage(whole_storage, layout.directory, keys))
+    return view if whole_storage is storage else branch_storage(view, branch_of(storage))
 
 
 def without_spellings(storage: Storage) -> Storage:
     """The storage that shows each folder under its own name."""
-    whole = whole_of(storage)
-    if not isinstance(whole, SpelledStorage):
+    whole_storage = whole_of(storage)
+    if not isinstance(whole_storage, SpelledStorage):
         return storage
-    return whole.base if whole is storage else branch_storage(whole.base, branch_of(storage))
+    return (
+        whole_storage.base
+        if whole_storage is storage
+        else branch_storage(whole_storage.base, branch_of(storage))
+    )
 
 
 class SpelledStorage(StorageView):
-    """Callers see it as a `Storage` (`with_spellings`). `directory` is where partitions are, and
-    `keys` are their columns. A path that leads to no such partition costs nothing more. A file that
-    is not where `Layout` says, and each new file, costs a listing for each FLOAT or DOUBLE above
-    it.
+    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no such partition costs
+    nothing more. A file that is not where `Layout` says, and each new file, costs a listing for each
+    FLOAT or DOUBLE above it.
+
+    Attributes:
+        base: the storage that shows each folder under its own name.
+        directory: the folder of the partitions.
+        keys: the names and types of the partition columns.
     """
 
     __slots__ = ("directory", "keys")
@@ -69,40 +77,44 @@ class SpelledStorage(StorageView):
     def __init__(
         self, base: Storage, directory: str, keys: tuple[tuple[str, DataType], ...]
     ) -> None:
-        self.base, self.directory, self.keys = base, directory, keys
+        self.base = base
+        self.directory = directory
+        self.keys = keys
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SpelledStorage, (self.base, self.directory, self.keys)
 
     def __getattr__(self, name: str) -> Any:
-        of_whole = getattr(self.base, name)
+        of_base = getattr(self.base, name)
         if name in _FIRST_FOUND:
-            return partial(self._first_found, of_whole)
+            return partial(self._first_found, of_base)
         if name in _WRITES:
-            return partial(self._written, of_whole)
+            return partial(self._written, of_base)
         if name in BY_PATH or name in ("write_all", "delete_all"):
-            raise AttributeError(name)  # each of the others is below
-        return of_whole
+            raise AttributeError(name)  # the class has a method for each of the others
+        return of_base
 
-    def _written(self, write: Callable[..., T], path: str, *others: Any) -> T:
-        return write(self._places(path)[0], *others)
+    def _written(self, write: Callable[..., T], path: str, *arguments: Any) -> T:
+        return write(self._places(path)[0], *arguments)
 
-    def _first_found(self, find: Callable[..., T], path: str, *others: Any) -> T:
-        """What `find` returns for one of the folders; they share no file."""
+    def _first_found(self, find: Callable[..., T], path: str, *arguments: Any) -> T:
+        """What `find` returns for the first folder that has the file. The folders share no file."""
         try:
-            return find(path, *others)
+            return find(path, *arguments)
         except NotFound:
             for place in self._places(path):
                 if place == path:
                     continue
                 try:
-                    return find(place, *others)
+                    return find(place, *arguments)
                 except NotFound:
                     continue
             raise
 
     def stat(self, path: str) -> FileStat:
-        """That of the file, under the path that is asked for. Raises `NotFound`."""
+        """What the storage says of the file, under the path that is asked for. Raises
+        `NotFound`.
+        """
         return replace(self._first_found(self.base.stat, path), path=path)
 
     def exists(self, path: str) -> bool:
@@ -115,12 +127,12 @@ class SpelledStorage(StorageView):
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files of all folders, as if they were in this one."""
-        found = [
-            replace(one, path=folder + one.path.removeprefix(place))
+        files = [
+            replace(file, path=folder + file.path.removeprefix(place))
             for place in self._places(folder)
-            for one in self.base.list_files(place, prefix)
+            for file in self.base.list_files(place, prefix)
         ]
-        return sorted(found, key=lambda one: one.path)
+        return sorted(files, key=lambda file: file.path)
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files of all folders."""
@@ -143,7 +155,7 @@ class SpelledStorage(StorageView):
         """The files below all folders, under the paths that `Layout` gives them."""
         for place in self._places(folder):
             for page in self.base.list_below(place):
-                yield [replace(one, path=self._shown(one.path)) for one in page]
+                yield [replace(file, path=self._shown(file.path)) for file in page]
 
     def delete(self, path: str) -> None:
         """Deletes the file, or the empty folder, in each of the folders."""
@@ -151,13 +163,14 @@ class SpelledStorage(StorageView):
             self.base.delete(place)
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Does so for each path. The errors have the paths that are asked for."""
+        """Deletes each file in each of its folders. The errors have the paths that are asked for."""
         known = Places()
         shown = {place: path for path in paths for place in self._places(path, known)}
-        return {shown[place]: why for place, why in self.base.delete_all(list(shown)).items()}
+        errors = self.base.delete_all(list(shown))
+        return {shown[place]: error for place, error in errors.items()}
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each file into a folder that is there."""
+        """Writes each file into a folder that exists."""
         known = Places()
         self.base.write_all([(self._places(path, known)[0], data) for path, data in files])
 
@@ -167,7 +180,8 @@ class SpelledStorage(StorageView):
         start = f"{self.directory}/" if self.directory else ""
         if not inner.startswith(start):
             return path, [], ""
-        parts, folders = inner[len(start) :].split("/"), list[str]()
+        parts = inner[len(start) :].split("/")
+        folders: list[str] = []
         for (key, _), part in zip(self.keys, parts, strict=False):
             if not is_partition_folder(part, key):
                 break
@@ -175,37 +189,48 @@ class SpelledStorage(StorageView):
         return root + start, folders, "/".join(parts[len(folders) :])
 
     def _places(self, path: str, known: Places | None = None) -> list[str]:
-        """The path in each of the folders of its partition, those that `Layout` names first. If
-        there is none, where `Layout` says.
+        """The path in each of the folders of its partition, those that `Layout` names first. If no
+        folder exists, the path that `Layout` names.
+
+        Args:
+            path: a path as `Layout` names it.
+            known: what earlier calls have listed, and where this one adds what it lists.
         """
         start, folders, rest = self._split(path)
         known = Places() if known is None else known
-        found = [start]
+        places = [start]
         for level, (name, (_, type_)) in enumerate(zip(folders, self.keys, strict=False)):
             above = "/".join(folders[: level + 1])
             if start + above not in known:
                 known[start + above] = [
                     f"{place}{spelled}/"
-                    for place in found
+                    for place in places
                     for spelled in self._spellings(place, level, name, type_)
                 ]
-            found = known[start + above]
-        return [f"{place}{rest}" if rest else place.removesuffix("/") for place in found]
+            places = known[start + above]
+        return [f"{place}{rest}" if rest else place.removesuffix("/") for place in places]
 
     def _spellings(self, place: str, level: int, name: str, type_: DataType) -> list[str]:
+        """The names of the folders in `place` that have the same value as `name`. `name` itself
+        comes first, if it is there; it is the only one if none is there.
+        """
         if not type_.is_float or self._number(level, name) is None:
             return [name]
-        names = self.base.list_folders(place.removesuffix("/"))
-        same = [one for one in names if self._canonical(level, one) == name]
-        return sorted(same, key=lambda one: (one != name, one)) or [name]
+        listed = self.base.list_folders(place.removesuffix("/"))
+        spellings = sorted(other for other in listed if self._canonical(level, other) == name)
+        if name in spellings:
+            spellings.remove(name)
+            return [name, *spellings]
+        return spellings or [name]
 
     def _shown(self, path: str) -> str:
         """The path with the names that `Layout` gives to partitions."""
         start, folders, rest = self._split(path)
-        names = [self._canonical(level, one) for level, one in enumerate(folders)]
+        names = [self._canonical(level, folder) for level, folder in enumerate(folders)]
         return start + "/".join([*names, rest] if rest else names)
 
     def _canonical(self, level: int, name: str) -> str:
+        """The name that `Layout` gives to the folder with this name."""
         key, type_ = self.keys[level]
         number = self._number(level, name) if type_.is_float else None
         return name if number is None else f"{escape(key)}={escape(value_text(type_, number))}"

@@ -1,6 +1,6 @@
-"""One partition value, a Python object or text, in internal form (the one of `binary_row`), and the
-reverse. Text must be a value to the letter: a lenient parser would take a slip for another value,
-and so select another partition.
+"""Partition values: from a Python object or text to the internal form (that of `binary_row`), and
+back. Text must be a value to the letter. A lenient parser would take a slip for another value, and
+so select another partition.
 """
 
 import re
@@ -27,9 +27,8 @@ _DAY_MILLIS: Final = 86_400_000
 _MICRO: Final = timedelta(microseconds=1)
 _COMPACT_TIMESTAMP: Final = 3
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-_REAL: Final = re.compile(
-    r"[!-^`-~]+"
-)  # ASCII without blanks and without the underscores of Python's numbers
+# ASCII without blanks and without the underscores of Python's numbers.
+_REAL: Final = re.compile(r"[!-^`-~]+")
 _DATE: Final = re.compile(r"(?:[0-9]{4}|\+[0-9]{5,9}|-[0-9]{4,9})-[0-9]{2}-[0-9]{2}")
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 _ZONE: Final = re.compile(r"(.*)(?:Z|([+-])([0-9]{2}):([0-9]{2}))")
@@ -61,71 +60,79 @@ def expected_form(type_: DataType) -> str:
     return _FORMS.get(type_.root, other)
 
 
-def partition_value(type_: DataType, given: Any, *, in_path: bool = False) -> Any:
-    """The value in internal form; None for what is not a value of the type. In the path of a folder
-    (`in_path`), a DATE may be its number of days since 1970-01-01, as `partition.legacy-name`
-    writes it (format.md §1.4). Elsewhere a number is a DATE only if no date from year 1 to year
-    9999 has it: `2024` is more likely a year than a day of 1975, and dates out of Python's range
-    are shown as such numbers.
+def partition_value(type_: DataType, value: Any) -> Any:
+    """The value in internal form; None for what is not a value of the type. A number is a DATE only
+    if no date from year 1 to year 9999 has it: `2024` is more likely a year than a day of 1975, and
+    dates out of Python's range are shown as such numbers.
     """
+    if not isinstance(value, str):
+        return _storable(type_, value, _of_object)
+    return _storable(type_, value, _PARSERS.get(type_.root, _of_object))
+
+
+def value_in_path(type_: DataType, text: str) -> Any:
+    """As `partition_value`, for a text from the path of a folder. There a DATE may be its number of
+    days since 1970-01-01, as `partition.legacy-name` writes it (format.md §1.4).
+    """
+    if type_.root is TypeRoot.DATE and _NUMBER.fullmatch(text):
+        return _storable(type_, text, _integer)
+    return partition_value(type_, text)
+
+
+def _storable(type_: DataType, value: Any, parse: Callable[[DataType, Any], Any]) -> Any:
+    """What `parse` makes of the value; None if that is not a value that the type can store."""
     try:
-        if in_path and type_.root is TypeRoot.DATE and _NUMBER.fullmatch(given):
-            made: Any = int(given)
-        else:
-            parse = _PARSERS.get(type_.root, _of_object) if isinstance(given, str) else _of_object
-            made = parse(type_, given)
+        internal = parse(type_, value)
     except (ValueError, OverflowError, ArithmeticError):
         return None
-    return made if made is not None and _can_be_stored(type_, made) else None
+    return internal if internal is not None and _can_be_stored(type_, internal) else None
 
 
-def _can_be_stored(type_: DataType, made: Any) -> bool:
+def _can_be_stored(type_: DataType, internal: Any) -> bool:
     if type_.root is TypeRoot.TIME:
-        return bool(0 <= made < _DAY_MILLIS)
+        return bool(0 <= internal < _DAY_MILLIS)
     if type_.is_timestamp:
-        millis, finer = divmod(made, _NANOS_OF_MILLI)
+        millis, finer = divmod(internal, _NANOS_OF_MILLI)
         return -(2**63) <= millis < 2**63 and (type_.precision > _COMPACT_TIMESTAMP or not finer)
     bits = _BITS.get(type_.root)
-    return bits is None or -(2 ** (bits - 1)) <= made < 2 ** (bits - 1)
+    return bits is None or -(2 ** (bits - 1)) <= internal < 2 ** (bits - 1)
 
 
-# -- objects
-# --------------------------------------------------------------------------------------------
-def _of_object(type_: DataType, given: Any) -> Any:
-    if isinstance(given, np.generic) and not isinstance(given, np.datetime64):
-        given = given.item()
-    match type_.root, given:
+# -- objects --------------------------------------------------------------------------------------
+def _of_object(type_: DataType, value: Any) -> Any:
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        value = value.item()
+    match type_.root, value:
         case TypeRoot.BOOLEAN, bool():
-            return given
+            return value
         case _, bool():
             return None
         case TypeRoot.TINYINT | TypeRoot.SMALLINT | TypeRoot.INT | TypeRoot.BIGINT, int():
-            return given
+            return value
         case TypeRoot.FLOAT | TypeRoot.DOUBLE, int() | float():
-            return _float(type_, float(given))
+            return _float(type_, float(value))
         case TypeRoot.DECIMAL, int() | Decimal():
-            return _decimal(type_, Decimal(given))
+            return _decimal(type_, Decimal(value))
         case TypeRoot.DATE, datetime():
             return None
         case TypeRoot.DATE, date():
-            return (given - _EPOCH_DATE).days
+            return (value - _EPOCH_DATE).days
         case TypeRoot.TIME, time():
-            seconds = (given.hour * 60 + given.minute) * 60 + given.second
-            return _millis(seconds * _NANOS + given.microsecond * 1000)
-        case TypeRoot.TIMESTAMP, datetime() if given.tzinfo is None:
-            return (given - _EPOCH) // _MICRO * 1000
-        case TypeRoot.TIMESTAMP_LTZ, datetime() if given.tzinfo is not None:
-            return (given.astimezone(timezone.utc).replace(tzinfo=None) - _EPOCH) // _MICRO * 1000
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            return _millis(seconds * _NANOS + value.microsecond * 1000)
+        case TypeRoot.TIMESTAMP, datetime() if value.tzinfo is None:
+            return (value - _EPOCH) // _MICRO * 1000
+        case TypeRoot.TIMESTAMP_LTZ, datetime() if value.tzinfo is not None:
+            return (value.astimezone(timezone.utc).replace(tzinfo=None) - _EPOCH) // _MICRO * 1000
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ, np.datetime64():
-            nanos = given.astype("datetime64[ns]")
+            nanos = value.astype("datetime64[ns]")
             # NaT equals nothing. A time that 64 bits of nanoseconds cannot hold would become
-            # another one.
-            return int(nanos.astype(np.int64)) if nanos.astype(given.dtype) == given else None
+            # another time.
+            return int(nanos.astype(np.int64)) if nanos.astype(value.dtype) == value else None
     return None
 
 
-# -- texts
-# ----------------------------------------------------------------------------------------------
+# -- texts ----------------------------------------------------------------------------------------
 def _integer(_: DataType, text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
@@ -139,9 +146,11 @@ def _float(type_: DataType, value: float) -> float:
 
 
 def _decimal(type_: DataType, value: Decimal) -> Decimal | None:
-    made = value.quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
-    fits = made.is_finite() and len(made.as_tuple().digits) <= max(type_.precision, type_.scale)
-    return made if fits else None
+    quantized = value.quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
+    if not quantized.is_finite():
+        return None
+    digits = len(quantized.as_tuple().digits)
+    return quantized if digits <= max(type_.precision, type_.scale) else None
 
 
 def _date(_: DataType, text: str) -> int | None:
@@ -170,32 +179,34 @@ def _millis(nanos: int) -> int | None:
 
 
 def _nanos_of_day(text: str) -> int:
-    found = _CLOCK.fullmatch(text)
-    if not found:
+    clock = _CLOCK.fullmatch(text)
+    if not clock:
         raise ValueError(text)
-    hours, minutes, seconds = (int(found[part] or 0) for part in (1, 2, 3))
+    hours, minutes, seconds = (int(clock[part] or 0) for part in (1, 2, 3))
     if hours > 23 or minutes > 59 or seconds > 59:
         raise ValueError(text)
-    return ((hours * 60 + minutes) * 60 + seconds) * _NANOS + int((found[4] or "0").ljust(9, "0"))
+    return ((hours * 60 + minutes) * 60 + seconds) * _NANOS + int((clock[4] or "0").ljust(9, "0"))
 
 
 def _timestamp(_: DataType, text: str) -> int:
     day, sign, clock = text.replace(" ", "T", 1).partition("T")
-    return _days(day) * 86_400 * _NANOS + (_nanos_of_day(clock) if sign else 0)
+    nanos = _days(day) * 86_400 * _NANOS
+    return nanos + _nanos_of_day(clock) if sign else nanos
 
 
 def _instant(type_: DataType, text: str) -> int:
     """Nanoseconds since 1970-01-01T00:00Z. A text without a zone, as in a folder's name, is in
     UTC.
     """
-    found = _ZONE.fullmatch(text)
-    if not found:
+    instant = _ZONE.fullmatch(text)
+    if not instant:
         return _timestamp(type_, text)
-    local, sign, hours, minutes = found.groups()
+    local, sign, hours, minutes = instant.groups()
     if ":" not in local:  # a zone belongs to a time of day
         raise ValueError(text)
     offset = _nanos_of_day(f"{hours}:{minutes}") if sign else 0
-    return _timestamp(type_, local) - (-offset if sign == "-" else offset)
+    local_nanos = _timestamp(type_, local)
+    return local_nanos + offset if sign == "-" else local_nanos - offset
 
 
 # The value in internal form; None or `ValueError` for text of another type.
@@ -214,8 +225,7 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
 }
 
 
-# -- values as people use them in Python
-# ------------------------------------------------------------------
+# -- values as people use them in Python ----------------------------------------------------------
 def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
     """The values of a serialized partition row by column, as Python objects. Raises
     `FormatError`.
@@ -238,7 +248,7 @@ def _python_value(type_: DataType, value: Any) -> Any:
         if type_.is_timestamp:
             zone = timezone.utc if type_.root is TypeRoot.TIMESTAMP_LTZ else None
             micros = timedelta(microseconds=value // 1000)
-            return (
-                np.datetime64(value, "ns") if value % 1000 else _EPOCH.replace(tzinfo=zone) + micros
-            )
+            if value % 1000:
+                return np.datetime64(value, "ns")
+            return _EPOCH.replace(tzinfo=zone) + micros
     return value

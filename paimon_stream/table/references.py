@@ -53,7 +53,8 @@ from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
 
 _ROOTS: Final = tuple(
-    (one, f"{one}-") for one in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER)
+    (folder, f"{folder}-")
+    for folder in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER)
 )
 _ROUNDS: Final = 20
 
@@ -80,8 +81,8 @@ class NameSet:
         if self._pending:
             self._settle()
         wanted = name_hash(name)
-        at = int(np.searchsorted(self._sorted, wanted))
-        return at < len(self._sorted) and int(self._sorted[at]) == wanted
+        position = int(np.searchsorted(self._sorted, wanted))
+        return position < len(self._sorted) and int(self._sorted[position]) == wanted
 
     def _settle(self) -> None:
         self._sorted = np.union1d(self._sorted, np.array(self._pending, dtype=np.int64))
@@ -90,11 +91,9 @@ class NameSet:
 
 def histories(storage: Storage) -> list[Storage]:
     """The table and each of its branches, whichever of them the storage shows."""
-    whole = of_branch.whole_of(storage)
-    return [
-        whole,
-        *(of_branch.branch_storage(whole, name) for name in of_branch.branch_names(whole)),
-    ]
+    table = of_branch.whole_of(storage)
+    branch_names = of_branch.branch_names(table)
+    return [table, *(of_branch.branch_storage(table, name) for name in branch_names)]
 
 
 def branches(storage: Storage) -> list[str]:
@@ -115,12 +114,16 @@ class Root(NamedTuple):
 
 
 def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
-    """The snapshots, tags and long-lived changelogs of the table and of all its branches, or of the
-    `others` than the one that the storage shows. Their paths are relative to the table's folder.
+    """The snapshots, tags and long-lived changelogs of the table and of all its branches. Their
+    paths are relative to the table's folder.
+
+    Args:
+        storage: the table or one of its branches.
+        others: whether those of the branch (or of main) that the storage shows are left out.
     """
-    own = storage.folder if isinstance(storage, of_branch.BranchStorage) else ""
+    shown = _branch_folder(storage)
     for branch in branches(storage):
-        if others and branch == own:
+        if others and branch == shown:
             continue
         for folder, prefix in _ROOTS:
             for stat in of_branch.whole_of(storage).list_files(f"{branch}{folder}", prefix):
@@ -128,38 +131,44 @@ def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
                     yield Root(branch, folder, stat)
 
 
+def _branch_folder(storage: Storage) -> str:
+    """The folder of the branch that the storage shows, as in `branches`."""
+    return storage.folder if isinstance(storage, of_branch.BranchStorage) else ""
+
+
 def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
     """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata`
     or `UnknownVersion`, which say how to remove it, and `StorageError`.
     """
-    cure = f"Restore the file, or {removal_of_tag(path)}"
+    advice = f"Restore the file, or {removal_of_tag(path)}"
     try:
-        return decode_snapshot(storage.read(path, MOST_JSON), f"{storage.location}/{path}", cure)
+        return decode_snapshot(storage.read(path, MOST_JSON), f"{storage.location}/{path}", advice)
     except NotFound:
         return None
-    except FormatError as wrong:
-        if cure in wrong.message:
+    except FormatError as error:
+        if advice in error.message:
             raise
-        raise type(wrong)(f"{wrong.message} {cure}", **wrong.context) from None
+        raise type(error)(f"{error.message} {advice}", **error.context) from None
 
 
 def removal_of_tag(path: str) -> str:
     """How to remove a tag or pin that cannot be read, as the end of a sentence."""
     name = path.removeprefix(layout.tag_path(""))
     if name.startswith(layout.PIN_PREFIX):
-        steps = (
-            "make sure that it runs no more, and call rollback_to() with take_over (--take-over)."
+        return (
+            "end the rollback that made it: make sure that it runs no more, and call rollback_to() "
+            "with take_over (--take-over)."
         )
-        return f"end the rollback that made it: {steps}"
-    cure = "The data files that only it kept then stay until remove_orphan_files() removes them."
-    text = f"delete the tag {name!r} with delete_tag(). {cure}"
-    return text
+    return (
+        f"delete the tag {name!r} with delete_tag(). "
+        "The data files that only it kept then stay until remove_orphan_files() removes them."
+    )
 
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
-    for one in histories(storage):
-        for folder in one.list_folders(layout.OWN_FOLDER):
-            journal = Journal(one, "", f"{layout.OWN_FOLDER}/{folder}")
+    for history in histories(storage):
+        for folder in history.list_folders(layout.OWN_FOLDER):
+            journal = Journal(history, "", f"{layout.OWN_FOLDER}/{folder}")
             for batch in journal.batches():
                 entry = journal.read(batch)
                 if entry is not None:  # else its batch was published since the listing
@@ -182,8 +191,8 @@ def _named_by(entry: JournalEntry) -> Iterator[str]:
 
 
 def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
-    """The given names that something refers to. Reads every manifest of the table once, so use it
-    rarely. Raises what `References.read` raises; then no name is known to be unused.
+    """Those of the names that something refers to. Reads every manifest of the table once, so use
+    it rarely. Raises what `References.read` raises; then no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     used = NameSet(References(storage, runtime, Mentions(wanted)).read())
@@ -193,10 +202,10 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
 def names_kept_beside_history(
     storage: Storage, runtime: Runtime, names: Collection[str]
 ) -> frozenset[str]:
-    """The given names that a tag, a long-lived changelog or another branch refers to. The snapshots
-    of the history that the storage shows are not read, nor the journals: the caller has judged
-    them. Costs one listing of each folder where there is none of these; else their manifests are
-    read. Raises what `References.read` raises; then no name is known to be unused.
+    """Those of the names that a tag, a long-lived changelog or another branch refers to. The
+    snapshots of the history that the storage shows are not read, nor the journals: the caller has
+    judged them. Costs one listing of each folder where there is none of these; else their manifests
+    are read. Raises what `References.read` raises; then no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))
@@ -205,9 +214,15 @@ def names_kept_beside_history(
 
 @dataclass(slots=True)
 class References:
-    """The names in use in one table with all its branches, read once by `read`. `mentions` finds
-    the data file names in question. `protected` has the uuids of metadata that journalled attempts
-    may still publish.
+    """The names in use in one table with all its branches, read once by `read` or `read_beside`.
+
+    Attributes:
+        storage: the table.
+        runtime: the clock for reading half-written files again.
+        mentions: finds the data file names in question.
+        progress: called with what is being read, how much of it was read, and how much there is.
+        protected: the uuids of metadata that journalled attempts may still publish.
+        roots: how many roots were read.
     """
 
     storage: Storage
@@ -216,11 +231,15 @@ class References:
     progress: Progress = silent
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
+    # The hashes of the names in use, as often as they were found.
     _names: "array[int]" = field(default_factory=lambda: array("q"), init=False)
+    # The names of the lists and manifests that were read completely.
     _read: set[str] = field(default_factory=set, init=False)
-    _blocks: set[bytes] = field(default_factory=set, init=False)  # digests
+    # The digests of the blocks of manifests that were searched.
+    _blocks: set[bytes] = field(default_factory=set, init=False)
     _ahead: ReadAhead = field(init=False)
-    _tagged: set[str] = field(default_factory=set, init=False)  # nonces
+    # The nonces of the snapshots that a tag has.
+    _tagged: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.storage = of_branch.whole_of(self.storage)
@@ -235,13 +254,11 @@ class References:
         return self._read_roots(lambda root: True)
 
     def read_beside(self, history: Storage) -> npt.NDArray[np.int64]:
-        """The hashes of all names that roots refer to, but for the snapshots of `history`, which is
-        the table or one of its branches. Raises what `read` raises.
+        """The hashes of all names that roots refer to, apart from the snapshots of `history`, which
+        is the table or one of its branches. Raises what `read` raises.
         """
-        own = history.folder if isinstance(history, of_branch.BranchStorage) else ""
-        return self._read_roots(
-            lambda root: (root.branch, root.folder) != (own, layout.SNAPSHOT_FOLDER)
-        )
+        left_out = (_branch_folder(history), layout.SNAPSHOT_FOLDER)
+        return self._read_roots(lambda root: (root.branch, root.folder) != left_out)
 
     def _read_roots(self, wanted: Callable[[Root], bool]) -> npt.NDArray[np.int64]:
         known: set[FileStat] = set()
@@ -258,9 +275,11 @@ class References:
                 if self._read_root(root):
                     known.add(root.stat)
                     self.roots += 1
-        cure = "Try again when fewer writers are at work."
-        text = f"snapshots came and went while they were read, {_ROUNDS} times. Nothing was deleted. {cure}"
-        raise CommitContended(text, attempts=_ROUNDS).of_table(self.storage.location)
+        raise CommitContended(
+            f"snapshots came and went while they were read, {_ROUNDS} times. Nothing was deleted. "
+            "Try again when fewer writers are at work.",
+            attempts=_ROUNDS,
+        ).of_table(self.storage.location)
 
     def _add(self, *names: str | None) -> None:
         self._names.extend([name_hash(name) for name in names if name is not None])
@@ -279,60 +298,68 @@ class References:
             schemas = self.storage.list_files(
                 f"{of_branch.branch_folder(name)}{layout.SCHEMA_FOLDER}", "schema-"
             )
-            is_whole = any(layout.id_in_name(one.name, "schema-") is not None for one in schemas)
-            if not is_whole and not of_branch.is_noted(self.storage, name):
-                cure = "Delete it with delete_branch(), or restore its schema."
-                text = f"{folder} is a branch without a schema, so what it refers to is not known. {cure}"
-                raise CorruptMetadata(text, path=folder)
+            has_schema = any(
+                layout.id_in_name(schema.name, "schema-") is not None for schema in schemas
+            )
+            if not has_schema and not of_branch.is_noted(self.storage, name):
+                raise CorruptMetadata(
+                    f"{folder} is a branch without a schema, so what it refers to is not known. "
+                    "Delete it with delete_branch(), or restore its schema.",
+                    path=folder,
+                )
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:
-        """Has the files of some roots read ahead. They are read after the roots were listed, as
-        they would be one by one, and what expires in the meantime stays among the names.
+        """Starts to read the files of some roots ahead. They are read after the roots were listed,
+        as they would be without reading ahead. What expires in the meantime stays among the names.
         """
         if not self._ahead.helps:
             return
         self._ahead.forget()
-        paths = [root.stat.path for root in roots]
         self._ahead.expect([(root.stat.path, root.stat.size) for root in roots])
-        found = []
-        for path in paths:
+        snapshots = []
+        for root in roots:
             with suppress(FormatError):  # the reader reports it
-                data = self._ahead.peek(path)
-                found += [] if data is None else [decode_snapshot(data, path)]
-        expect_manifests(self._ahead, found, self._read)
+                data = self._ahead.peek(root.stat.path)
+                if data is not None:
+                    snapshots.append(decode_snapshot(data, root.stat.path))
+        expect_manifests(self._ahead, snapshots, self._read)
 
     def _read_root(self, root: Root) -> bool:
         """Records what the root refers to; False if the root has vanished in the meantime."""
-        snapshot = self._decoded(root.stat)
+        snapshot = self._snapshot_in(root.stat, self._ahead)
         if snapshot is None:
             return False
         if root.folder == layout.TAG_FOLDER:
             self._tagged.add(snapshot.nonce)  # tags are listed before snapshots
-        kept = (
+        has_changelog = (
             not root.branch
             and root.folder == layout.SNAPSHOT_FOLDER
             and snapshot.nonce not in self._tagged
         )
         try:
             self._read_snapshot(
-                snapshot, whole=root.folder != layout.CHANGELOG_FOLDER, changelog=kept
+                snapshot,
+                has_data=root.folder != layout.CHANGELOG_FOLDER,
+                has_changelog=has_changelog,
             )
-        except CorruptMetadata as wrong:
-            if self._decoded(root.stat, again=True) != snapshot:
+        except CorruptMetadata as error:
+            if self._snapshot_in(root.stat, self.storage) != snapshot:
                 return False
             if not root.stat.path.startswith(layout.tag_path("")):
                 raise
-            name, removal = root.stat.name.removeprefix("tag-"), removal_of_tag(root.stat.path)
-            text = f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, {removal}"
-            raise CorruptMetadata(text, **wrong.context) from None
+            tag = root.stat.name.removeprefix("tag-")
+            raise CorruptMetadata(
+                f"{error.message} The tag {tag!r} needs it. If verify() names no snapshot that needs it, "
+                f"{removal_of_tag(root.stat.path)}",
+                **error.context,
+            ) from None
         return True
 
-    def _decoded(self, root: FileStat, *, again: bool = False) -> Snapshot | None:
-        """The root's content, `again`: as it is now. A half-written file is read again for a
-        while.
+    def _snapshot_in(self, root: FileStat, source: Storage | ReadAhead) -> Snapshot | None:
+        """The snapshot in the file of a root, as `source` has it; None if the file is gone. A
+        half-written file is read again for a while.
         """
-        source = self.storage if again else self._ahead
         path = f"{self.storage.location}/{root.path}"
 
         def look() -> Snapshot | None:
@@ -345,16 +372,24 @@ class References:
         except NotFound:
             return None
 
-    def _read_snapshot(self, snapshot: Snapshot, *, whole: bool, changelog: bool) -> None:
-        """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and
-        with `changelog` its changelog list; a long-lived changelog keeps only the lists that it
+    def _read_snapshot(self, snapshot: Snapshot, *, has_data: bool, has_changelog: bool) -> None:
+        """Records what a snapshot refers to. A long-lived changelog keeps only the lists that it
         needs.
+
+        Args:
+            snapshot: the snapshot in the root.
+            has_data: whether its base and delta lists must exist.
+            has_changelog: whether its changelog list must exist.
         """
         store = ManifestStore(self._ahead)
         lists = (
-            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, whole),
-            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, whole),
-            (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, changelog),
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, has_data),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, has_data),
+            (
+                snapshot.changelog_manifest_list,
+                snapshot.changelog_manifest_list_size,
+                has_changelog,
+            ),
         )
         self._add(snapshot.index_manifest, snapshot.statistics, *(name for name, _, _ in lists))
         for name, size, needed in lists:
@@ -367,15 +402,21 @@ class References:
             else:
                 self._read_what_is_left(store, name, size)
         index = snapshot.index_manifest
-        if index is not None and index not in self._read and (whole or self._has_manifest(index)):
+        if index is None or index in self._read:
+            return
+        if has_data or self._has_manifest(index):
             self._add(*(entry.file.file_name for entry in store.index_entries(index)))
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:
-        """Records what a list refers to that may have expired, or expires while it is read."""
+        """Records what a list refers to. The list and its manifests may have expired, or may expire
+        while they are read.
+        """
+        if not self._has_manifest(list_name):
+            return
         name = list_name
         try:
-            for meta in store.read_list(name, size) if self._has_manifest(name) else ():
+            for meta in store.read_list(list_name, size):
                 name = meta.file_name
                 if self._has_manifest(name):
                     self._read_manifest(meta)
@@ -395,13 +436,11 @@ class References:
                 f"{path} is missing, although a snapshot names it. {_CURE}", path=path
             ) from None
         blocks = list(blocks_of(data, path)[1])
-        held, said = (
-            sum(block.records for block in blocks),
-            meta.num_added_files + meta.num_deleted_files,
-        )
-        if held != said:
+        held = sum(block.records for block in blocks)
+        listed = meta.num_added_files + meta.num_deleted_files
+        if held != listed:
             raise CorruptMetadata(
-                f"{path} holds {held} entries; its manifest list says {said}. {_CURE}", path=path
+                f"{path} holds {held} entries; its manifest list says {listed}. {_CURE}", path=path
             )
         for block in blocks:  # merging manifests copies most of their blocks
             digest = blake2b(block.data, digest_size=16).digest()

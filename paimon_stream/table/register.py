@@ -1,7 +1,7 @@
-"""The register: the streams that were judged and admitted to a table, a file
-`_paimon_stream/<commit user>/writer` for each (exactly-once.md §1, §4). It is written only after a
+"""The register: the streams that were judged and admitted to a table. Each has a file
+`_paimon_stream/<commit user>/writer` (exactly-once.md §1, §4). The file is written only after a
 run's first batch was judged, so an identity that was refused is not registered. A stream writes it,
-and a fast forward takes it along.
+and a fast forward copies it.
 """
 
 from collections.abc import Callable, Collection
@@ -24,20 +24,30 @@ _CURE: Final = "Move the file away. The stream is then judged only by the table'
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWriter:
     """A stream that was admitted to this table, with its identity at its newest start.
-    `schema_digest`, the digest of the first schema, distinguishes the table from a later one of the
-    same name. From batch `journal_since` on, every commit was journalled, so a missing entry proves
-    that a batch never reached its commit; None while the journal is off. `run` names the run that
-    wrote the register, None in those of older releases. `given_up` are the batches over which an
-    operator let the stream go on although they are not in the table, as pairs of the first and the
-    last one, ascending: what was noted of them is not asked about again. `asks_notes`: a fast
-    forward has taken batches of this stream, and put those of the same query in a branch in their
-    place, so the next judgement asks the notes of removals. `earlier_runs` are the runs before, the
-    newest first, as far back as they are kept. `forwarded_runs` are those of them that have not
-    written here, but in a branch to which the table was forwarded since the stream last began here.
-    `asked_notes` are the names of the notes because of which `asks_notes` was so, also before.
-    `passed_over`: an operator let a checkpoint that had been rewound continue from this batch on,
-    and write again what this snapshot of the stream and those before it have; None if there was no
-    such decision.
+
+    Attributes:
+        user: the commit user.
+        query_id: the id of the query; None if it has none.
+        checkpoint: the location of its checkpoint; None if it is not known.
+        query_name: the name of the query; None if it has none.
+        schema_digest: the digest of the first schema. It distinguishes the table from a later one
+            of the same name.
+        journal_since: from this batch on, every commit was journalled, so a missing entry proves
+            that a batch never reached its commit. None while the journal is off.
+        run: the run that wrote the register; None in registers of older releases.
+        given_up: the batches over which an operator let the stream go on although they are not in
+            the table, as pairs of the first and the last batch, ascending. What was noted of them
+            is not asked about again.
+        asks_notes: whether the next judgement asks the notes of removals, because a fast forward
+            has taken batches of this stream, and put those of the same query in a branch in their
+            place.
+        earlier_runs: the runs before, the newest first, as far back as they are kept.
+        forwarded_runs: those of them that have not written here, but in a branch to which the table
+            was forwarded since the stream last began here.
+        asked_notes: the names of the notes because of which `asks_notes` is or was true.
+        passed_over: a batch and a snapshot: an operator let a checkpoint that had been rewound
+            continue from this batch on, and write again what this snapshot of the stream and those
+            before it have. None if there was no such decision.
     """
 
     user: str
@@ -63,8 +73,9 @@ class RegisteredWriter:
 
     def with_run(self, run: str) -> "RegisteredWriter":
         """The register as that of a later run."""
-        before = [one for one in (self.run, *self.earlier_runs) if one not in (None, run)]
-        return replace(self, run=run, earlier_runs=tuple(filter(None, before[:_RUNS_KEPT])))
+        before = [name for name in (self.run, *self.earlier_runs) if name is not None]
+        earlier = [name for name in before if name != run][:_RUNS_KEPT]
+        return replace(self, run=run, earlier_runs=tuple(name for name in earlier if name))
 
 
 def _passed_over(batch_id: object, snapshot_id: object, nonce: object) -> tuple[int, SnapshotRef]:
@@ -118,11 +129,11 @@ def register_path(folder: str) -> str:
 
 def encode_register(registered: RegisteredWriter) -> bytes:
     """The content of the file."""
-    body = {
-        key: value
-        for attribute, key, _ in _FIELDS
-        if (value := getattr(registered, attribute)) or key not in _LEFT_OUT_IF_EMPTY
-    }
+    body = {}
+    for attribute, key, _ in _FIELDS:
+        value = getattr(registered, attribute)
+        if value or key not in _LEFT_OUT_IF_EMPTY:
+            body[key] = value
     if registered.passed_over is not None:
         batch_id, snapshot = registered.passed_over
         body["passedOver"] = [batch_id, snapshot.id, snapshot.nonce]
@@ -150,8 +161,8 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
     file for each.
     """
     folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
-    wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
-    return tuple(one for one in storage.together(wanted) if one is not None)
+    reads = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
+    return tuple(writer for writer in storage.together(reads) if writer is not None)
 
 
 def registered_writer(storage: Storage, user: str) -> RegisteredWriter | None:
@@ -170,13 +181,13 @@ def standing_runs(storage: Storage, folder: str) -> frozenset[str]:
     user.
     """
     claims = storage.list_files(folder, CLAIM)
-    return frozenset(one.name.removeprefix(CLAIM) for one in claims)
+    return frozenset(claim.name.removeprefix(CLAIM) for claim in claims)
 
 
 def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
-    """The first batch from which on the journal has each one that reached its commit; None if that
-    is not known. `runs` are those whose claims stand: a register that a run wrote late says nothing
-    of the runs after it, which may have had no journal.
+    """The first batch from which on the journal has each batch that reached its commit; None if
+    that is not known. `runs` are those whose claims stand. A register that a run wrote late says
+    nothing of the runs after it, which may have had no journal.
     """
     if registered is None or not is_newest_register(registered, runs):
         return None

@@ -5,8 +5,8 @@ and completes them when all that they name is gone. Each run writes files of its
 loses what another one has noted, and nothing in a note is ever dropped: whoever remembers a
 snapshot may come back after years. A note that cannot be read is a doubt, never "nothing".
 
-Where a fast forward or a rollback makes what was removed part of the table again, what names it
-moves from `removed` to `restored` in the notes, which is only for who reads them.
+A fast forward or a rollback may make removed snapshots part of the table again. Their entries then
+move from `removed` to `restored` in the notes. `restored` is only for people who read the notes.
 
 Older releases read only `_paimon_stream/rolled-back.json`, with the nonces of the newest thousand.
 It is still written for them, and what they have noted there is still read.
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, NotFound, StorageError
@@ -59,15 +60,22 @@ _CURE: Final = (
 class Removed:
     """A snapshot that was removed, or an attempt at a batch whose snapshot may have gone before.
 
-    `snapshot` is None for an attempt, which `uuids` name: each is part of the nonce that a snapshot
-    of it has. `identifier` is the batch of the commit `user`, and `query` the id of the query that
-    wrote it, None if that left none. All three are None in notes of older releases, which also have
-    no `millis`: the epoch milliseconds at which the removal was announced. Unless `ended`, the run
-    may have stopped before it removed this. Unless `certain`, the table that remained may have been
-    built on it. `target` is the snapshot that was to be the newest one, and `by` what removed
-    this, for messages. `took_expired`: the run also took snapshots that had expired; of their
-    batches, it could note only what journals have. `note` is the name of the file that says so,
-    empty for that of older releases.
+    Attributes:
+        snapshot: the snapshot; None for an attempt, which `uuids` name.
+        uuids: the uuids of the attempt. Each is part of the nonce that a snapshot of it has.
+        user: the commit user; None in notes of older releases.
+        identifier: the batch of that user; None in notes of older releases.
+        query: the id of the query that wrote the batch; None if that left none, and in notes of
+            older releases.
+        millis: when the removal was announced, in epoch milliseconds; None in notes of older
+            releases.
+        ended: False if the run may have stopped before it removed this.
+        certain: False if the table that remained may have been built on this.
+        target: the snapshot that was to be the newest one.
+        by: what removed this, for messages.
+        took_expired: whether the run also took snapshots that had expired. Of their batches, it
+            could note only what journals have.
+        note: the name of the file that says so; empty for the file of older releases.
     """
 
     snapshot: SnapshotRef | None
@@ -121,7 +129,7 @@ class Removed:
 
     @property
     def is_of_stream(self) -> bool:
-        """Whether it has a user and a batch. Batch commits share one identifier."""
+        """Whether it has a user and a batch. Batch commits share the same identifier."""
         return self.user is not None and self.identifier not in (None, BATCH_IDENTIFIER)
 
     @property
@@ -132,8 +140,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removals:
-    """What the notes of one table say. `restored` are the nonces of removed snapshots that are part
-    of the table again. `doubts` says of each note that cannot be read why.
+    """What the notes of one table say.
+
+    Attributes:
+        removed: what was removed.
+        restored: the nonces of removed snapshots that are part of the table again.
+        doubts: for each note that cannot be read, the reason.
     """
 
     removed: tuple[Removed, ...] = ()
@@ -145,10 +157,10 @@ class Removals:
         there is none.
         """
         return _best(
-            one
-            for one in self.removed
-            if (one.snapshot is not None and one.snapshot.nonce == nonce)
-            or any(uuid in nonce for uuid in one.uuids)
+            removed
+            for removed in self.removed
+            if (removed.snapshot is not None and removed.snapshot.nonce == nonce)
+            or any(uuid in nonce for uuid in removed.uuids)
         )
 
     def of_uuid(self, uuid: str) -> Removed | None:
@@ -156,20 +168,23 @@ class Removals:
         if there are several; None if there is none.
         """
         return _best(
-            one
-            for one in self.removed
-            if uuid in one.uuids or (one.snapshot is not None and uuid in one.snapshot.nonce)
+            removed
+            for removed in self.removed
+            if uuid in removed.uuids
+            or (removed.snapshot is not None and uuid in removed.snapshot.nonce)
         )
 
     def unfinished(self, target: SnapshotRef) -> tuple[Removed, ...]:
         """What runs to this target have announced that did not end."""
-        return tuple(one for one in self.removed if not one.ended and one.target == target)
+        return tuple(
+            removed for removed in self.removed if not removed.ended and removed.target == target
+        )
 
 
-def _best(found: Iterable[Removed]) -> Removed | None:
+def _best(candidates: Iterable[Removed]) -> Removed | None:
     """A proven note if there is one, else any."""
-    notes = list(found)
-    return next((one for one in notes if one.is_proven), notes[0] if notes else None)
+    notes = list(candidates)
+    return next((removed for removed in notes if removed.is_proven), notes[0] if notes else None)
 
 
 def read_removals(storage: Storage) -> Removals:
@@ -179,9 +194,9 @@ def read_removals(storage: Storage) -> Removals:
     old, paths = storage.together([partial(_read_old, storage), partial(_note_paths, storage)])
     notes = storage.together([partial(_read, storage, path) for path in paths])
     return Removals(
-        removed=tuple(removed for note in (*notes, old) for removed in note.removed),
+        removed=tuple(chain.from_iterable(note.removed for note in (*notes, old))),
         restored=frozenset().union(*(note.restored for note in notes)),
-        doubts=tuple(doubt for note in (*notes, old) for doubt in note.doubts),
+        doubts=tuple(chain.from_iterable(note.doubts for note in (*notes, old))),
     )
 
 
@@ -191,9 +206,7 @@ def _note_paths(storage: Storage) -> list[str]:
 
 
 class RemovalNotes:
-    """The notes of one run that removes snapshots of a table; `what` it is, for messages.
-    `takes_expired` is as `took_expired` in `Removed`.
-    """
+    """The notes of one run that removes snapshots of a table."""
 
     def __init__(
         self,
@@ -204,12 +217,23 @@ class RemovalNotes:
         *,
         takes_expired: bool = False,
     ) -> None:
+        """Begins without a note.
+
+        Args:
+            storage: the table, or the branch, whose snapshots are removed.
+            runtime: the clock and the source of ids for the names of the notes.
+            what: what the run is, for messages: `ROLLBACK` or `FAST_FORWARD`.
+            target: the snapshot that will be the newest one.
+            takes_expired: whether the run also takes snapshots that have expired.
+        """
         self._storage = storage
         self._runtime = runtime
         self._what = what
         self._target = target
         self._takes_expired = takes_expired
+        # By path of the note, when it was announced (epoch milliseconds) and what it names.
         self._written: dict[str, tuple[int, tuple[Removed, ...]]] = {}
+        # The snapshots and the uuids of attempts that the notes name.
         self._announced: set[SnapshotRef | tuple[str, ...]] = set()
 
     def announce(self, removed: Sequence[Removed]) -> bool:
@@ -217,42 +241,43 @@ class RemovalNotes:
         it is noted. If not, the failure is logged with the streams that will not be stopped: a
         removal has to work on a full disk.
         """
-        once = {one.snapshot or one.uuids: one for one in reversed(removed)}
-        news = [one for key, one in reversed(once.items()) if key not in self._announced]
-        for start in range(0, len(news), _MOST_IN_ONE):
-            some = tuple(news[start : start + _MOST_IN_ONE])
+        # Of several entries for the same thing, the first counts.
+        by_key = {entry.snapshot or entry.uuids: entry for entry in reversed(removed)}
+        unnoted = [entry for key, entry in reversed(by_key.items()) if key not in self._announced]
+        for start in range(0, len(unnoted), _MOST_IN_ONE):
+            noted = tuple(unnoted[start : start + _MOST_IN_ONE])
             millis = self._runtime.clock.now_millis()
             letters = self._runtime.ids.uuid()[:8]
             path = f"{OWN_FOLDER}/{_PREFIX}{millis}-{letters}{_SUFFIX}"
             try:
-                self._storage.put_if_absent(path, self._encoded(millis, some, ended=False))
-            except StorageError as why:
+                self._storage.put_if_absent(path, self._encoded(millis, noted, ended=False))
+            except StorageError as error:
                 _LOG.warning(
                     "%s: could not note which snapshots the %s removes, so these streams will not be stopped once "
                     "their snapshots have expired: %s. %s",
                     self._storage.location,
                     self._what,
-                    _in_words(news[start:]),
-                    why,
+                    _in_words(unnoted[start:]),
+                    error,
                 )
                 return False
-            self._written[path] = (millis, some)
-            self._announced.update(one.snapshot or one.uuids for one in some)
+            self._written[path] = (millis, noted)
+            self._announced.update(entry.snapshot or entry.uuids for entry in noted)
         return True
 
     def withdraw(self) -> None:
-        """Takes the notes of this run back, which has removed nothing. A failure is logged."""
+        """Takes back the notes of this run, because it has removed nothing. A failure is logged."""
         for path in list(self._written):
             try:
                 self._storage.delete(path)
-            except StorageError as why:
+            except StorageError as error:
                 _LOG.warning(
                     "%s: the note %s of a %s that removed nothing could not be removed, so what has expired may later "
                     "be reported as unknown: %s",
                     self._storage.location,
                     path,
                     self._what,
-                    why,
+                    error,
                 )
                 return
             del self._written[path]
@@ -261,16 +286,16 @@ class RemovalNotes:
         """Notes that all that this run has announced is gone. A failure is logged: what became of
         the snapshots is then unknown.
         """
-        for path, (millis, some) in self._written.items():
+        for path, (millis, noted) in self._written.items():
             try:
-                self._storage.write(path, self._encoded(millis, some, ended=True))
-            except StorageError as why:
+                self._storage.write(path, self._encoded(millis, noted, ended=True))
+            except StorageError as error:
                 _LOG.warning(
                     "%s: could not note that the %s has ended, so what became of the snapshots that it removed "
                     "cannot be known: %s",
                     self._storage.location,
                     self._what,
-                    why,
+                    error,
                 )
                 return
         self._write_old()
@@ -279,26 +304,25 @@ class RemovalNotes:
         """Adds the nonces to the file that older releases read, the newest first."""
         gone = [
             removed.snapshot.nonce
-            for _, some in self._written.values()
-            for removed in some
+            for _, noted in self._written.values()
+            for removed in noted
             if removed.snapshot is not None and removed.certain
         ]
         if not gone:
             return
         try:
-            before: list[str] = []
-            with suppress(FormatError):  # a damaged one stays for whoever judges it
-                before = _old_nonces(self._storage)
-                content = encode_checksummed(_OLD_KIND, {"nonces": [*gone, *before][:_MOST_OF_OLD]})
+            with suppress(FormatError):  # a damaged file stays for whoever judges it
+                nonces = [*gone, *_old_nonces(self._storage)][:_MOST_OF_OLD]
+                content = encode_checksummed(_OLD_KIND, {"nonces": nonces})
                 self._storage.write(_OLD_PATH, content)
-        except StorageError as why:
+        except StorageError as error:
             _LOG.warning(
                 "%s: could not note for older releases which snapshots were removed: %s",
                 self._storage.location,
-                why,
+                error,
             )
 
-    def _encoded(self, millis: int, some: Sequence[Removed], *, ended: bool) -> bytes:
+    def _encoded(self, millis: int, removed: Sequence[Removed], *, ended: bool) -> bytes:
         return encode_checksummed(
             _KIND,
             {
@@ -309,38 +333,39 @@ class RemovalNotes:
                 **({"tookExpired": True} if self._takes_expired else {}),
                 "removed": [
                     {
-                        "snapshot": one.snapshot and _node(one.snapshot),
-                        "uuids": list(one.uuids),
-                        "user": one.user,
-                        "identifier": one.identifier,
-                        "query": one.query,
-                        "certain": one.certain,
+                        "snapshot": entry.snapshot and _node(entry.snapshot),
+                        "uuids": list(entry.uuids),
+                        "user": entry.user,
+                        "identifier": entry.identifier,
+                        "query": entry.query,
+                        "certain": entry.certain,
                     }
-                    for one in some
+                    for entry in removed
                 ],
             },
         )
 
 
 def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
-    """Notes that these snapshots are part of the table's history again, whatever removed them, and
-    with each what the same run has removed below it. In the notes they move from `removed` to
-    `restored`. A failure is logged: streams that have lost nothing may then be stopped.
+    """Notes that these snapshots are part of the table's history again, whatever removed them. With
+    each of them comes back what the same run has removed below it. In the notes they move from
+    `removed` to `restored`. A failure is logged: streams that have lost nothing may then be stopped.
     """
-    nonces = {one.nonce for one in present}
+    nonces = {snapshot.nonce for snapshot in present}
     try:
-        paths, known = _note_paths(storage), -1
+        paths = _note_paths(storage)
+        known = -1
         while known < len(nonces):  # another run may have removed what these were built on
             known = len(nonces)
             for path in paths:
                 nonces |= _restore_in(storage, path, nonces)
         _forget_old(storage, nonces)
-    except StorageError as why:
+    except StorageError as error:
         _LOG.warning(
             "%s: could not note which removed snapshots are part of the table again, so streams that have lost "
             "nothing may be stopped: %s",
             storage.location,
-            why,
+            error,
         )
 
 
@@ -355,62 +380,63 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
         note = decode_checksummed(_KIND, data, path)
         with understanding(path, len(data), "a note of a removal", _CURE):
             removed = [(node, _decoded(node)) for node in note["removed"]]
-            before = list(note.get("restored", ()))
+            restored = list(note.get("restored", ()))
             base = {_reference(note["target"]).nonce} if note["by"] == ROLLBACK else set()
     except FormatError:
         return set()
-    back = _is_back([one for _, one in removed], nonces)
-    if not any(back):
+    is_back = _is_back([entry for _, entry in removed], nonces)
+    if not any(is_back):
         return set()
-    moved = [node for (node, _), moves in zip(removed, back, strict=True) if moves]
-    left = [node for (node, _), moves in zip(removed, back, strict=True) if not moves]
-    news = {**note, "removed": left, "restored": [*before, *moved]}
-    storage.write(path, encode_checksummed(_KIND, news))
+    moved = [node for (node, _), moves in zip(removed, is_back, strict=True) if moves]
+    left = [node for (node, _), moves in zip(removed, is_back, strict=True) if not moves]
+    moved_note = {**note, "removed": left, "restored": [*restored, *moved]}
+    storage.write(path, encode_checksummed(_KIND, moved_note))
     return base | {node["snapshot"]["nonce"] for node in moved if node["snapshot"] is not None}
 
 
 def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
-    """Of each thing that one run has removed, whether it is back with the snapshots of these nonces.
-    A run removes one history from the newest snapshot down, so what it took below one of them is
-    what that was built on. A batch without a snapshot had expired, which is below all. Where a
-    writer has used an id again while the run worked, only the snapshots themselves are back.
+    """For each entry of one run's note, whether it is back with the snapshots of these nonces.
+
+    A run removes one history from the newest snapshot down. So a snapshot that is back was built on
+    what the run took below it. A batch without a snapshot had expired, so it is below all others.
+    If a writer has used an id again while the run worked, only the snapshots themselves are back.
     """
-    named = [one.snapshot for one in removed if one.snapshot is not None]
-    newest = max((one.id for one in named if one.nonce in nonces), default=None)
+    named = [entry.snapshot for entry in removed if entry.snapshot is not None]
+    newest = max((snapshot.id for snapshot in named if snapshot.nonce in nonces), default=None)
     if newest is None:
         return [False] * len(removed)
-    ids = Counter(one.id for one in set(named))
+    ids = Counter(snapshot.id for snapshot in set(named))
     is_one_history = max(ids.values()) == 1
 
-    def is_back(one: Removed) -> bool:
-        if one.snapshot is None:
+    def is_back(entry: Removed) -> bool:
+        if entry.snapshot is None:
             return is_one_history
-        below = one.snapshot.id <= newest and ids[one.snapshot.id] == 1
-        return below or one.snapshot.nonce in nonces
+        below = entry.snapshot.id <= newest and ids[entry.snapshot.id] == 1
+        return below or entry.snapshot.nonce in nonces
 
-    return [is_back(one) for one in removed]
+    return [is_back(entry) for entry in removed]
 
 
 def copy_removals(branch: Storage, main: Storage) -> None:
-    """Gives main the notes of a branch whose history it gets. Their names are unique. Notes of older
-    releases are added to main's; a list of theirs that cannot be read becomes a note that cannot be
-    read. Raises `StorageError`.
+    """Copies the notes of a branch to main, which gets the branch's history. Names of notes are
+    unique. The nonces that older releases have noted are added to main's. A list of theirs that
+    cannot be read becomes a note that cannot be read. Raises `StorageError`.
     """
     for path in _note_paths(branch):
         data = read_if_there(branch.read, path)
         if data is not None:
             main.put_if_absent(path, data)
     try:
-        theirs = _old_nonces(branch)
-        mine = _old_nonces(main) if theirs else []
+        branch_nonces = _old_nonces(branch)
+        main_nonces = _old_nonces(main) if branch_nonces else []
     except FormatError:
         data = read_if_there(branch.read, _OLD_PATH)
         if data is not None:
             main.put_if_absent(f"{OWN_FOLDER}/{_PREFIX}rolled-back-of-a-branch{_SUFFIX}", data)
         return
-    news = [one for one in theirs if one not in mine]
-    if news:
-        content = {"nonces": [*mine, *news][:_MOST_OF_OLD]}
+    missing = [nonce for nonce in branch_nonces if nonce not in main_nonces]
+    if missing:
+        content = {"nonces": [*main_nonces, *missing][:_MOST_OF_OLD]}
         main.write(_OLD_PATH, encode_checksummed(_OLD_KIND, content))
 
 
@@ -425,9 +451,10 @@ def _reference(node: Mapping[str, Any]) -> SnapshotRef:
 def streams_of(removed: Iterable[Removed]) -> dict[str, int]:
     """The commit users that lose batches, each with the smallest identifier."""
     smallest: dict[str, int] = {}
-    for one in removed:
-        if one.is_of_stream:
-            user, batch = str(one.user), integer(one.identifier)
+    for entry in removed:
+        if entry.is_of_stream:
+            user = str(entry.user)
+            batch = integer(entry.identifier)
             smallest[user] = min(batch, smallest.get(user, batch))
     return smallest
 
@@ -444,20 +471,22 @@ def _read(storage: Storage, path: str) -> Removals:
     try:
         body = decode_checksummed(_KIND, data, path)
         with understanding(path, len(data), "a note of a removal", _CURE):
-            millis, ended = integer(body["millis"]), bool(body["ended"])
-            target, by = _reference(body["target"]), str(body["by"])
+            millis = integer(body["millis"])
+            ended = bool(body["ended"])
+            target = _reference(body["target"])
+            by = str(body["by"])
             took_expired = bool(body.get("tookExpired", False))
             removed = tuple([_decoded(node) for node in body["removed"]])
-            back = [node["snapshot"] for node in body.get("restored", ())]
-            restored = frozenset(_reference(node).nonce for node in back if node is not None)
-    except FormatError as why:
-        return Removals(doubts=(why.message,))
+            snapshots = [node["snapshot"] for node in body.get("restored", ())]
+            restored = frozenset(_reference(node).nonce for node in snapshots if node is not None)
+    except FormatError as error:
+        return Removals(doubts=(error.message,))
     name = path.rpartition("/")[2]
     return Removals(
         removed=tuple(
             [
                 replace(
-                    one,
+                    entry,
                     millis=millis,
                     ended=ended,
                     target=target,
@@ -465,7 +494,7 @@ def _read(storage: Storage, path: str) -> Removals:
                     took_expired=took_expired,
                     note=name,
                 )
-                for one in removed
+                for entry in removed
             ]
         ),
         restored=restored,
@@ -488,16 +517,18 @@ def _read_old(storage: Storage) -> Removals:
     """What older releases have noted: nonces alone."""
     try:
         nonces = _old_nonces(storage)
-    except FormatError as why:
-        return Removals(doubts=(why.message,))
-    return Removals(removed=tuple(Removed(snapshot=SnapshotRef(id=0, nonce=one)) for one in nonces))
+    except FormatError as error:
+        return Removals(doubts=(error.message,))
+    return Removals(
+        removed=tuple(Removed(snapshot=SnapshotRef(id=0, nonce=nonce)) for nonce in nonces)
+    )
 
 
 def _forget_old(storage: Storage, nonces: set[str]) -> None:
     """Removes nonces from the list of older releases. One that cannot be read stays."""
     with suppress(FormatError):
         before = _old_nonces(storage)
-        left = [one for one in before if one not in nonces]
+        left = [nonce for nonce in before if nonce not in nonces]
         if left != before:
             storage.write(_OLD_PATH, encode_checksummed(_OLD_KIND, {"nonces": left}))
 

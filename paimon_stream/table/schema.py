@@ -1,5 +1,5 @@
-"""The schemas of a table: reading them and creating new ones. The first one creates the table. Ids
-have no gaps. So a schema is the newest if it exists and the next one does not.
+"""The schemas of a table: reading them and creating new ones. Schema 0 creates the table. Ids have
+no gaps. So a schema is the newest if it exists and the next one does not.
 """
 
 import hashlib
@@ -27,19 +27,28 @@ def no_such_table(storage: Storage) -> NotFound:
     """The error for a location without a table, including what to do. Raises `StorageError`."""
     if isinstance(storage, BranchStorage):
         return no_such_branch(storage)
-    location, below = storage.location, tuple(_tables_below(storage))
+    location = storage.location
+    below = tuple(_tables_below(storage))
     if below:
-        found = ", ".join(f"{location}/{one}" for one in below[:_SHOWN])
+        shown = ", ".join(f"{location}/{table}" for table in below[:_SHOWN])
         more = f" and {len(below) - _SHOWN:,} more" if len(below) > _SHOWN else ""
-        cure = f"It is a folder of tables: {found}{more}. Give the folder of one table."
+        message = (
+            f"There is no Paimon table at {location}: it has no file {schema_path(0)}. "
+            f"It is a folder of tables: {shown}{more}. Give the folder of one table."
+        )
     elif storage.list_names(SNAPSHOT_FOLDER):
-        first = "Restore them from a backup; do not create a table here."
-        cure = f"But it holds snapshots, so it was a table: its schema files were deleted. {first}"
+        message = (
+            f"There is no Paimon table at {location}: it has no file {schema_path(0)}. "
+            "But it holds snapshots, so it was a table: its schema files were deleted. "
+            "Restore them from a backup; do not create a table here."
+        )
     else:
-        folder = "it is the table's own folder, <warehouse>/<database>.db/<table>."
-        cure = f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; {folder}"
-    text = f"There is no Paimon table at {location}: it has no file {schema_path(0)}. {cure}"
-    return NotFound(text, path=location, table=location, tables=below)
+        message = (
+            f"There is no Paimon table at {location}: it has no file {schema_path(0)}. "
+            f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; "
+            "it is the table's own folder, <warehouse>/<database>.db/<table>."
+        )
+    return NotFound(message, path=location, table=location, tables=below)
 
 
 def no_such_branch(storage: BranchStorage) -> NotFound:
@@ -69,7 +78,7 @@ def _tables_below(storage: Storage) -> Iterator[str]:
 
 
 class SchemaStore:
-    """The schema files of one table. What was read is never believed without looking."""
+    """The schema files of one table. Nothing that was read is believed later without looking."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -81,7 +90,8 @@ class SchemaStore:
     def ids(self) -> list[int]:
         """The ids of all schemas, ascending; [] if there is no table."""
         names = (stat.name for stat in self._storage.list_files(SCHEMA_FOLDER, _PREFIX))
-        return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
+        ids = [id_in_name(name, _PREFIX) for name in names]
+        return sorted(schema_id for schema_id in ids if schema_id is not None)
 
     def latest(self) -> TableSchema:
         """The newest schema. Raises `NotFound` if there is no table, `CorruptMetadata`,
@@ -94,15 +104,15 @@ class SchemaStore:
 
     def newest(self, known: TableSchema) -> TableSchema:
         """As `latest`, without a listing while that is still `known`."""
-        looks = partial(self.exists, known.id + 1), partial(self._if_readable, known.id)
-        follows, still = self._storage.together(looks)
-        return known if not follows and still == known else self.latest()
+        looks = (partial(self.exists, known.id + 1), partial(self._if_readable, known.id))
+        follows, stored = self._storage.together(looks)
+        return known if not follows and stored == known else self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
         """As `latest_id`, without a listing while that is still `known_id`."""
-        both = (known_id + 1, known_id)
-        follows, still = self._storage.together([partial(self.exists, one) for one in both])
-        return known_id if still and not follows else self.latest_id()
+        looks = (partial(self.exists, known_id + 1), partial(self.exists, known_id))
+        follows, exists = self._storage.together(looks)
+        return known_id if exists and not follows else self.latest_id()
 
     def exists(self, schema_id: int) -> bool:
         """Whether there is a schema with that id."""
@@ -127,8 +137,10 @@ class SchemaStore:
                 raise
             raise type(error)(f"{path}: {error.message}", **error.context, path=path) from None
         if schema.id != schema_id:
-            text = f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup."
-            raise CorruptMetadata(text, path=path)
+            raise CorruptMetadata(
+                f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.",
+                path=path,
+            )
         return schema
 
     def create(self, schema: TableSchema) -> bool:
@@ -136,27 +148,29 @@ class SchemaStore:
         exists. Raises `IncompatibleSchema`, and creates nothing, if the file could not be read
         again; `StorageError`.
         """
-        return (
-            self._storage.put_if_absent(schema_path(schema.id), self._readable(schema))
-            is PutResult.CREATED
-        )
+        content = self._readable(schema)
+        return self._storage.put_if_absent(schema_path(schema.id), content) is PutResult.CREATED
 
     def _readable(self, schema: TableSchema) -> bytes:
-        """The file's content, after it has been read back."""
+        """The file's content, after it has been read back. Raises `IncompatibleSchema` if that
+        failed.
+        """
         path = self._full(schema_path(schema.id))
         try:
             data = encode_schema(schema)
-            same = len(data) <= MOST_JSON and decode_schema(data, path).fields == schema.fields
-            why = None if same else f"{path} would have {len(data):,} bytes."
-        except CorruptMetadata as wrong:
-            why = wrong.message.removesuffix(" Restore it from a backup.")
-        except UnicodeEncodeError as wrong:
-            why = f"{path} would hold a name or an option that is not UTF-8 ({wrong.reason})."
-        if why is None:
-            return data
-        cure = f"{why} Rename the columns, nest them less deeply, or have fewer."
-        text = f"The schema was not created, because it could not be read again: {cure}"
-        raise IncompatibleSchema(text, path=path, table=self._storage.location)
+            if len(data) <= MOST_JSON and decode_schema(data, path).fields == schema.fields:
+                return data
+            problem = f"{path} would have {len(data):,} bytes."
+        except CorruptMetadata as error:
+            problem = error.message.removesuffix(" Restore it from a backup.")
+        except UnicodeEncodeError as error:
+            problem = f"{path} would hold a name or an option that is not UTF-8 ({error.reason})."
+        raise IncompatibleSchema(
+            f"The schema was not created, because it could not be read again: {problem} "
+            "Rename the columns, nest them less deeply, or have fewer.",
+            path=path,
+            table=self._storage.location,
+        )
 
     def first_digest(self) -> str:
         """The SHA-256 of schema 0's bytes, in hex. Another digest means another table
@@ -175,9 +189,12 @@ class SchemaStore:
             return self._storage.read(schema_path(schema_id), MOST_JSON)
         except NotFound:
             path = self._full(schema_path(schema_id))
-            cure = "Restore the file from a backup."
-            text = f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. {cure}"
-            raise CorruptMetadata(text, path=path, schema=schema_id) from None
+            raise CorruptMetadata(
+                f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. "
+                "Restore the file from a backup.",
+                path=path,
+                schema=schema_id,
+            ) from None
 
     def _full(self, path: str) -> str:
         return f"{self._storage.location}/{path}"

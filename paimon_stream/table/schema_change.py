@@ -10,10 +10,10 @@ its own result (TIME, keys of a MAP, MULTISET), the merge is refused.
 Invariant: a merge drops nothing, narrows nothing and makes nothing NOT NULL.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema
@@ -43,15 +43,12 @@ _GROWING: Final = {
 }
 
 
-def wider(
-    old: DataType,
-    new: DataType,
-) -> DataType | None:
+def wider(old: DataType, new: DataType) -> DataType | None:
     """The atomic type that holds the values of both, as nullable as `old`; None if `new` is the
     same or not wider.
     """
-    made = new.with_nullable(old.nullable)
-    return made if made != old and _is_wider(old, new) else None
+    widened = new.with_nullable(old.nullable)
+    return widened if widened != old and _is_wider(old, new) else None
 
 
 def _is_wider(old: DataType, new: DataType) -> bool:
@@ -68,16 +65,19 @@ def _is_wider(old: DataType, new: DataType) -> bool:
 
 def fixed_columns(schema: TableSchema) -> dict[str, str]:
     """The columns whose type cannot change, and their use: rows are found or ordered by them."""
-    kinds = (
+    uses = (
         (schema.options.get(opt.ROWKIND_FIELD.key, ""), "the row kind"),
         (schema.options.get(opt.SEQUENCE_FIELD.key, ""), _SEQUENCE_FIELD),
         (",".join(schema.bucket_keys), "a bucket key"),
         (",".join(schema.partition_keys), "a partition key"),
         (",".join(schema.primary_keys), "a primary key"),
     )
-    return {
-        name.strip(): what for names, what in kinds for name in names.split(",") if name.strip()
-    }
+    fixed = {}
+    for names, use in uses:
+        for name in names.split(","):
+            if name.strip():
+                fixed[name.strip()] = use
+    return fixed
 
 
 def merge_columns(
@@ -89,10 +89,17 @@ def merge_columns(
     time_millis: int = 0,
 ) -> TableSchema:
     """The schema with the next id that also has these columns; `schema` itself if nothing is new.
-    `add` adds columns and members; `widen` also widens types. `time_millis` is the time of the new
-    schema in epoch milliseconds. Ids of `columns` do not matter. Raises `IncompatibleSchema`, with
-    all reasons in one message: a type that is not wider, a key of another type, a name that no
-    column may have.
+
+    Args:
+        schema: the newest schema of the table.
+        columns: the columns of the rows. Their ids do not matter.
+        mode: `add` adds columns and members; `widen` also widens types.
+        location: the table, for the message of an error.
+        time_millis: the time of the new schema, in epoch milliseconds.
+
+    Raises:
+        IncompatibleSchema: with all reasons in one message: a type that is not wider, a key of
+            another type, a name that no column may have.
     """
     merger = _Merger(mode=mode, highest=schema.highest_field_id, fixed=fixed_columns(schema))
     fields = merger.merged(schema.fields, columns, "")
@@ -117,7 +124,14 @@ def merge_columns(
 
 @dataclass(slots=True, kw_only=True)
 class _Merger:
-    """One merge: the highest id given out so far, and the problems by path of column."""
+    """One merge.
+
+    Attributes:
+        mode: whether types are widened, too.
+        highest: the highest field id that was given out so far.
+        fixed: the columns whose type cannot change, each with its use.
+        problems: what cannot be merged, by the path of the column.
+    """
 
     mode: Mode
     highest: int
@@ -130,51 +144,54 @@ class _Merger:
         """The old columns, changed as the new ones require, then the new columns that do not exist
         yet.
         """
-        asked: dict[str, DataField] = {}
-        for one in new:
-            if one.name in asked:
-                self._refuse(inside + one.name, "appears more than once")
-            asked.setdefault(one.name, one)
+        new_by_name: dict[str, DataField] = {}
+        for column in new:
+            if column.name in new_by_name:
+                self._refuse(inside + column.name, "appears more than once")
+            new_by_name.setdefault(column.name, column)
         kept = []
-        for one in old:
-            other = asked.pop(one.name, None)
-            made = (
-                one.type if other is None else self._type(one.type, other.type, inside + one.name)
-            )
-            kept.append(replace(one, type=made))
-        return (*kept, *(self._added(one, inside) for one in asked.values()))
+        for column in old:
+            new_column = new_by_name.pop(column.name, None)
+            if new_column is None:
+                kept.append(column)
+            else:
+                merged_type = self._type(column.type, new_column.type, inside + column.name)
+                kept.append(replace(column, type=merged_type))
+        return (*kept, *(self._added(column, inside) for column in new_by_name.values()))
 
-    def _added(self, one: DataField, inside: str) -> DataField:
-        why = None if inside else why_no_name(one.name)
-        if why is not None:
-            self._refuse(inside + one.name, why)
+    def _added(self, column: DataField, inside: str) -> DataField:
+        if not inside:
+            problem = why_no_name(column.name)
+            if problem is not None:
+                self._refuse(column.name, problem)
         # Java numbers what is inside a new column before the column itself, as it does for members
         # of a ROW.
-        wrapped = DataField(id=0, name="", type=DataType(root=TypeRoot.ROW, fields=(one,)))
-        (made,), self.highest = reassign_ids((wrapped,), self.highest)
-        (added,) = made.type.fields
+        wrapped = DataField(id=0, name="", type=DataType(root=TypeRoot.ROW, fields=(column,)))
+        (numbered,), self.highest = reassign_ids((wrapped,), self.highest)
+        (added,) = numbered.type.fields
         return replace(added, type=added.type.with_nullable(True))
 
     def _type(self, old: DataType, new: DataType, path: str) -> DataType:
         if old.root is not new.root or not old.is_nested:
             return self._leaf(old, new, path)
-        key = element = None
+        key = None
         if old.key is not None and new.key is not None:
             key = self._unchanged(old.key, new.key, f"{path}.key")
+        element = None
         if old.element is not None and new.element is not None:
             inner = "value" if old.root is TypeRoot.MAP else "element"
-            make = self._unchanged if old.root is TypeRoot.MULTISET else self._type
-            element = make(old.element, new.element, f"{path}.{inner}")
+            merge = self._unchanged if old.root is TypeRoot.MULTISET else self._type
+            element = merge(old.element, new.element, f"{path}.{inner}")
         fields = self.merged(old.fields, new.fields, f"{path}.")
         return replace(old, key=key, element=element, fields=fields)
 
     def _unchanged(self, old: DataType, new: DataType, path: str) -> DataType:
         """Merges what no reader can convert: the key of a MAP, the element of a MULTISET."""
         if self._type(old, new, path) != old:
-            why = (
-                f"is {old} in the table and {new} in the rows; keys of maps never change their type"
+            self._refuse(
+                path,
+                f"is {old} in the table and {new} in the rows; keys of maps never change their type",
             )
-            self._refuse(path, why)
         return old
 
     def _leaf(self, old: DataType, new: DataType, path: str) -> DataType:
@@ -182,24 +199,38 @@ class _Merger:
         narrower = decimals and old.scale == new.scale and old.precision >= new.precision
         if narrower or old.with_nullable(True) == new.with_nullable(True):
             return old
-        made = None if old.is_nested or new.is_nested else wider(old, new)
-        differ = f"is {old} in the table and {new} in the rows"
-        if made is None:
-            self._refuse(path, f"{differ}, which is not a wider type")
+        widened = None if old.is_nested or new.is_nested else wider(old, new)
+        if widened is None:
+            self._refuse(
+                path, f"is {old} in the table and {new} in the rows, which is not a wider type"
+            )
         elif path in self.fixed:
-            self._refuse(path, f"{differ}; it is {self.fixed[path]}, whose type never changes")
+            self._refuse(
+                path,
+                f"is {old} in the table and {new} in the rows; "
+                f"it is {self.fixed[path]}, whose type never changes",
+            )
         elif self.mode != "widen":
-            self._refuse(path, f"{differ}; {opt.MERGE_SCHEMA.key} = widen would widen it to {made}")
-        return old if made is None else made
+            self._refuse(
+                path,
+                f"is {old} in the table and {new} in the rows; "
+                f"{opt.MERGE_SCHEMA.key} = widen would widen it to {widened}",
+            )
+        return old if widened is None else widened
 
-    def _refuse(self, path: str, why: str) -> None:
-        self.problems.setdefault(path, f"column {path!r} {why}")
+    def _refuse(self, path: str, problem: str) -> None:
+        self.problems.setdefault(path, f"column {path!r} {problem}")
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema, made by one of its methods, which are PyPaimon's. `action` is
-    its name in Paimon's REST API, and `target` the column or the option.
+    """One change of a table's schema. Users make it by one of its methods, which are PyPaimon's.
+
+    Attributes:
+        action: its name in Paimon's REST API.
+        target: the column or the option.
+        value: the new value: of an option, a comment or a column's name, type or nullability.
+        comment: the comment of a new column.
     """
 
     action: str
@@ -208,10 +239,7 @@ class SchemaChange:
     comment: str | None = None
 
     @staticmethod
-    def set_option(
-        key: str,
-        value: str,
-    ) -> "SchemaChange":
+    def set_option(key: str, value: str) -> "SchemaChange":
         """Sets an option of the table."""
         return SchemaChange("setOption", key, value)
 
@@ -226,21 +254,14 @@ class SchemaChange:
         return SchemaChange("updateComment", "comment", comment)
 
     @staticmethod
-    def add_column(
-        field_name: str,
-        data_type: str,
-        comment: str | None = None,
-    ) -> "SchemaChange":
+    def add_column(field_name: str, data_type: str, comment: str | None = None) -> "SchemaChange":
         """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. It may
         be NULL.
         """
         return SchemaChange("addColumn", field_name, data_type, comment)
 
     @staticmethod
-    def rename_column(
-        field_name: str,
-        new_name: str,
-    ) -> "SchemaChange":
+    def rename_column(field_name: str, new_name: str) -> "SchemaChange":
         """Renames a column that is no key. Options that name it get the new name, as in Java."""
         return SchemaChange("renameColumn", field_name, new_name)
 
@@ -250,30 +271,21 @@ class SchemaChange:
         return SchemaChange("dropColumn", field_name)
 
     @staticmethod
-    def update_column_type(
-        field_name: str,
-        data_type: str,
-    ) -> "SchemaChange":
+    def update_column_type(field_name: str, data_type: str) -> "SchemaChange":
         """Widens the type of a column that is no key, so that no value changes. It may be NULL as
         before.
         """
         return SchemaChange("updateColumnType", field_name, data_type)
 
     @staticmethod
-    def update_column_nullability(
-        field_name: str,
-        nullable: bool,
-    ) -> "SchemaChange":
+    def update_column_nullability(field_name: str, nullable: bool) -> "SchemaChange":
         """Lets a column be NULL, or, with `alter-column-null-to-not-null.disabled` = `false`,
         forbids it.
         """
         return SchemaChange("updateColumnNullability", field_name, nullable)
 
     @staticmethod
-    def update_column_comment(
-        field_name: str,
-        comment: str | None,
-    ) -> "SchemaChange":
+    def update_column_comment(field_name: str, comment: str | None) -> "SchemaChange":
         """Sets the comment of a column, or removes it with None."""
         return SchemaChange("updateColumnComment", field_name, comment)
 
@@ -286,106 +298,147 @@ def altered(
     time_millis: int,
 ) -> TableSchema:
     """The schema with the next id after these changes, in their order; `schema` itself if nothing
-    is new. `used` says whether the table has snapshots, to which some options must fit. Raises
-    `IncompatibleSchema`, `InvalidOption`.
+    is new.
+
+    Args:
+        schema: the newest schema of the table.
+        changes: the changes.
+        used: whether the table has snapshots, to which some options must fit.
+        time_millis: the time of the new schema, in epoch milliseconds.
+
+    Raises:
+        IncompatibleSchema: if a column cannot be changed so.
+        InvalidOption: if an option cannot be set or removed.
     """
-    made = schema
+    changed = schema
     for change in changes:
-        if change.action in ("setOption", "removeOption"):
-            made = _with_option(made, change, used)
+        if change.action == "setOption":
+            changed = _with_option(changed, change, used=used)
+        elif change.action == "removeOption":
+            changed = _without_option(changed, change, used=used)
         elif change.action == "updateComment":
-            made = replace(made, comment=change.value or None)
+            changed = replace(changed, comment=change.value or None)
         elif change.action == "addColumn":
-            made = _with_column(made, change)
+            changed = _with_column(changed, change)
         else:
-            made = _with_changed_column(made, change)
-    return schema if made == schema else replace(made, id=schema.id + 1, time_millis=time_millis)
+            changed = _with_changed_column(changed, change)
+    if changed == schema:
+        return schema
+    return replace(changed, id=schema.id + 1, time_millis=time_millis)
 
 
-def _with_option(schema: TableSchema, change: SchemaChange, used: bool) -> TableSchema:
-    removed = change.action == "removeOption"
-    ((key, value),) = stored_options({change.target: "" if removed else change.value}).items()
-    check_alteration(schema.options, key, None if removed else value, used=used)
-    options = {
-        name: one for name, one in schema.options.items() if opt.folded(name) != opt.folded(key)
-    }
-    if not removed:
-        opt.check_table_options({key: value})
-        options[key] = value
+def _with_option(schema: TableSchema, change: SchemaChange, *, used: bool) -> TableSchema:
+    ((key, value),) = stored_options({change.target: change.value}).items()
+    check_alteration(schema.options, key, value, used=used)
+    options = _other_options(schema, key)
+    opt.check_table_options({key: value})
+    options[key] = value
     return replace(schema, options=MappingProxyType(options))
 
 
+def _without_option(schema: TableSchema, change: SchemaChange, *, used: bool) -> TableSchema:
+    (key,) = stored_options({change.target: ""})
+    check_alteration(schema.options, key, None, used=used)
+    return replace(schema, options=MappingProxyType(_other_options(schema, key)))
+
+
+def _other_options(schema: TableSchema, key: str) -> dict[str, str]:
+    """The options of the schema without this one, however its key is spelled."""
+    return {
+        name: value for name, value in schema.options.items() if opt.folded(name) != opt.folded(key)
+    }
+
+
 def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    field = DataField(
-        id=0, name=str(change.target), type=type_of(change), description=change.comment
-    )
-    why = (
-        "exists already" if change.target in schema.field_names else why_no_name(str(change.target))
-    )
-    if why is not None or not field.type.nullable:
-        raise _wrong(change, why or "is NOT NULL, but older rows have no value for it")
-    added, highest = reassign_ids((field,), schema.highest_field_id + 1)
+    name = str(change.target)
+    column = DataField(id=0, name=name, type=type_of(change), description=change.comment)
+    problem = "exists already" if change.target in schema.field_names else why_no_name(name)
+    if problem is None and not column.type.nullable:
+        problem = "is NOT NULL, but older rows have no value for it"
+    if problem is not None:
+        raise _refused(change, problem)
+    added, highest = reassign_ids((column,), schema.highest_field_id + 1)
     return replace(schema, fields=schema.fields + added, highest_field_id=highest)
 
 
 def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    name, new, use = change.target, change.value, fixed_columns(schema).get(change.target)
+    name = change.target
     if name not in schema.field_names:
-        raise _wrong(change, f"is not one of {', '.join(schema.field_names)}")
-    old, why = schema.field(name), None
-    changed: DataField | None = None
-    if change.action == "dropColumn":
-        why = use or ("the only column" if len(schema.fields) == 1 else None)
-    elif change.action == "renameColumn":
-        if use == _SEQUENCE_FIELD:
-            use = None  # the option gets the new name
-        why = use or _why_not_renamed(schema, new)
-        changed = replace(old, name=str(new))
-    elif change.action == "updateColumnType":
-        wanted = type_of(change)
-        made = (
-            old.type
-            if old.type == wanted.with_nullable(old.type.nullable)
-            else wider(old.type, wanted)
-        )
-        why = (
-            f"{old.type} is not narrower than {wanted}"
-            if made is None
-            else use
-            if made != old.type
-            else None
-        )
-        changed = replace(old, type=made or old.type)
-    elif change.action == "updateColumnNullability":
-        may = (
-            schema.options.get("alter-column-null-to-not-null.disabled", "true").strip().lower()
-            == "false"
-        )
-        why = None if new or may or not old.type.nullable else "it may hold NULL"
-        why = use if new and name in schema.primary_keys else why
-        changed = replace(old, type=old.type.with_nullable(new))
-    elif change.action == "updateColumnComment":
-        changed = replace(old, description=new or None)
-    else:
-        why = "there is no such change"
-    if why is not None:
-        raise _wrong(change, f"stays as it is: {why}")
-    fields = (changed if one is old else one for one in schema.fields)
-    after = replace(schema, fields=tuple(one for one in fields if one is not None))
+        raise _refused(change, f"is not one of {', '.join(schema.field_names)}")
+    old = schema.field(name)
+    new = _CHANGED_COLUMN.get(change.action, _no_such_change)(schema, change, old)
+    columns = (new if column is old else column for column in schema.fields)
+    changed = replace(schema, fields=tuple(column for column in columns if column is not None))
     if change.action != "renameColumn":
-        return after
-    options = with_renamed(schema.options, name, str(new))
-    return replace(after, options=MappingProxyType(options))
+        return changed
+    options = with_renamed(schema.options, name, str(change.value))
+    return replace(changed, options=MappingProxyType(options))
 
 
-def _why_not_renamed(schema: TableSchema, new: Any) -> str | None:
-    if new in schema.field_names:
-        return f"{shown_name(str(new))} exists already"
-    if not str(new).strip():
-        return "the new name is blank"
-    if why_no_name(str(new)) is not None:
-        return f"the new name {shown_name(str(new))} is one of Paimon's own"
-    return None
+def _dropped(schema: TableSchema, change: SchemaChange, old: DataField) -> None:
+    use = fixed_columns(schema).get(old.name)
+    if use:
+        raise _stays(change, use)
+    if len(schema.fields) == 1:
+        raise _stays(change, "the only column")
+
+
+def _renamed(schema: TableSchema, change: SchemaChange, old: DataField) -> DataField:
+    new_name = str(change.value)
+    use = fixed_columns(schema).get(old.name)
+    if use and use != _SEQUENCE_FIELD:  # the option of a sequence field gets the new name
+        raise _stays(change, use)
+    if change.value in schema.field_names:
+        raise _stays(change, f"{shown_name(new_name)} exists already")
+    if not new_name.strip():
+        raise _stays(change, "the new name is blank")
+    if why_no_name(new_name) is not None:
+        raise _stays(change, f"the new name {shown_name(new_name)} is one of Paimon's own")
+    return replace(old, name=new_name)
+
+
+def _retyped(schema: TableSchema, change: SchemaChange, old: DataField) -> DataField:
+    wanted = type_of(change)
+    if old.type == wanted.with_nullable(old.type.nullable):
+        return old
+    widened = wider(old.type, wanted)
+    if widened is None:
+        raise _stays(change, f"{old.type} is not narrower than {wanted}")
+    use = fixed_columns(schema).get(old.name)
+    if use is not None:
+        raise _stays(change, use)
+    return replace(old, type=widened)
+
+
+def _with_nullability(schema: TableSchema, change: SchemaChange, old: DataField) -> DataField:
+    nullable = change.value
+    use = fixed_columns(schema).get(old.name)
+    if nullable and old.name in schema.primary_keys and use is not None:
+        raise _stays(change, use)
+    disabled = schema.options.get("alter-column-null-to-not-null.disabled", "true")
+    if not nullable and old.type.nullable and disabled.strip().lower() != "false":
+        raise _stays(change, "it may hold NULL")
+    return replace(old, type=old.type.with_nullable(nullable))
+
+
+def _with_comment(schema: TableSchema, change: SchemaChange, old: DataField) -> DataField:
+    return replace(old, description=change.value or None)
+
+
+def _no_such_change(schema: TableSchema, change: SchemaChange, old: DataField) -> NoReturn:
+    raise _stays(change, "there is no such change")
+
+
+# By action, what becomes of the column; None if it goes. Raises `IncompatibleSchema`.
+_CHANGED_COLUMN: Final[
+    dict[str, Callable[[TableSchema, SchemaChange, DataField], DataField | None]]
+] = {
+    "dropColumn": _dropped,
+    "renameColumn": _renamed,
+    "updateColumnType": _retyped,
+    "updateColumnNullability": _with_nullability,
+    "updateColumnComment": _with_comment,
+}
 
 
 def type_of(change: SchemaChange) -> DataType:
@@ -395,15 +448,20 @@ def type_of(change: SchemaChange) -> DataType:
     try:
         return parse_type(change.value)
     except (CorruptMetadata, TypeError, AttributeError):
-        raise _wrong(
+        raise _refused(
             change,
             f"has no type {shown_name(str(change.value))}. Types are as in SQL: DECIMAL(10, 2)",
         ) from None
 
 
-def _wrong(change: SchemaChange, why: str) -> IncompatibleSchema:
+def _stays(change: SchemaChange, reason: str) -> IncompatibleSchema:
+    return _refused(change, f"stays as it is: {reason}")
+
+
+def _refused(change: SchemaChange, problem: str) -> IncompatibleSchema:
     column = shown_name(str(change.target))
-    text = (
-        f"{change.action}: column {column} {why}. Nothing was changed. Give another name or type."
+    return IncompatibleSchema(
+        f"{change.action}: column {column} {problem}. Nothing was changed. "
+        "Give another name or type.",
+        column=change.target,
     )
-    return IncompatibleSchema(text, column=change.target)

@@ -1,7 +1,7 @@
-"""The folders of a table in which every file must be referred to: only those with exactly the names
-that Paimon gives to buckets and partitions (`format/names.py`), unlike in Java, which also searches
-folders that are named almost so. Symbolic links are not followed: what is behind them may belong to
-others. stores.md §8 has the listing in stores.
+"""The folders of a table in which every file must be referred to. These are only folders with
+exactly the names that Paimon gives to buckets and partitions (`format/names.py`). Java also
+searches folders that are named almost so. Symbolic links are not followed: what is behind them may
+belong to others. stores.md §8 has the listing in stores.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,21 @@ _OF_METADATA: Final = (
 
 @dataclass(slots=True)
 class SearchedFolders:
-    """The folders of one table. `skipped` are the paths, at most `most` of them, that were met and
-    not looked into: symbolic links, and folders that are named almost like a bucket or partition.
+    """The folders of one table.
+
+    Attributes:
+        storage: the table.
+        layout: where its files are.
+        most: how many paths `skipped` holds at most.
+        skipped: the paths that were met and not looked into: symbolic links, and folders that are
+            named almost like a bucket or partition.
     """
 
     storage: Storage
     layout: Layout
     most: int = 0
     skipped: dict[str, None] = field(default_factory=dict, init=False)
+    # By folder, whether its files are searched.
     _known: dict[str, bool] = field(default_factory=dict, init=False)
 
     def all(self) -> Iterator[tuple[str, str]]:
@@ -60,27 +67,35 @@ class SearchedFolders:
             return
         for page in self.storage.list_below(folder):
             yield [
-                one for one in page if self._is_searched(kind, folder, one.path.rpartition("/")[0])
+                file
+                for file in page
+                if self._is_searched(kind, folder, file.path.rpartition("/")[0])
             ]
 
     def _is_searched(self, kind: str, listed: str, folder: str) -> bool:
-        """Whether the files of a folder without folders of its own are searched."""
-        found = self._known.get(folder)
-        if found is None:
-            found = self.layout.holds(f"{folder}/file") if kind == "data" else folder == listed
-            if kind == "data" and not found:
-                self._note(folder[len(self.layout.directory) :].lstrip("/").split("/"), folder)
+        """Whether the files of a folder are searched. The folder was met below the `listed` one, in
+        a storage without folders.
+        """
+        is_searched = self._known.get(folder)
+        if is_searched is None:
+            if kind == "data":
+                is_searched = self.layout.holds(f"{folder}/file")
+                if not is_searched:
+                    self._note_if_almost(folder)
+            else:
+                is_searched = folder == listed
             if len(self._known) < _MOST_KNOWN:
-                self._known[folder] = found
-        return found
+                self._known[folder] = is_searched
+        return is_searched
 
-    def _note(self, parts: Sequence[str], folder: str) -> None:
-        *partitions, bucket = parts
+    def _note_if_almost(self, folder: str) -> None:
+        """Notes a folder as skipped if it is named almost like a bucket or partition."""
+        *partitions, name = folder[len(self.layout.directory) :].lstrip("/").split("/")
         keys = self.layout.partition_keys
-        is_partition = len(parts) <= len(keys) and is_partition_folder(
-            bucket, keys[len(partitions)]
+        is_partition = len(partitions) < len(keys) and is_partition_folder(
+            name, keys[len(partitions)]
         )
-        if not is_partition and ("=" in bucket or bucket.startswith("bucket-")):
+        if not is_partition and ("=" in name or name.startswith("bucket-")):
             self._skip(folder)
 
     def skips_link(self, path: str) -> bool:
@@ -91,11 +106,20 @@ class SearchedFolders:
         return is_link
 
     def _below(self, folder: str, keys: Sequence[str]) -> Iterator[str]:
+        """The folders of buckets below a folder of partitions of these keys, or of buckets. In a
+        storage without folders, the first partition folders.
+        """
         for name in self.storage.list_folders(folder):
-            if not ("=" in name if keys else name.startswith("bucket-")):
+            if keys:
+                is_almost = "=" in name
+                is_named_so = is_partition_folder(name, keys[0])
+            else:
+                is_almost = name.startswith("bucket-")
+                is_named_so = is_bucket_folder(name)
+            if not is_almost:
                 continue
             path = f"{folder}/{name}" if folder else name
-            if not (is_partition_folder(name, keys[0]) if keys else is_bucket_folder(name)):
+            if not is_named_so:
                 self._skip(path)
             elif self.skips_link(path):
                 continue

@@ -44,8 +44,11 @@ _REMEMBERED: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The snapshots after one id up to another, ascending. `complete` means that none of them is
-    missing; otherwise `snapshots` has those above the newest gap. None if that is open.
+    """The snapshots after one id up to another.
+
+    Attributes:
+        snapshots: ascending; those above the newest gap, if some are missing.
+        complete: whether none of them is missing; None if that is open.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -65,25 +68,28 @@ class SnapshotStore:
         self.location = storage.location
         self._clock = (runtime or system()).clock
         self._reads_in_turn = tally_of(storage) is None
+        # The bytes of the last file that was read, and what they say.
         self._parsed: tuple[bytes, Snapshot] | None = None
+        # The newest known snapshot, how often it was believed since the last listing, and whether
+        # the hint must be looked at before it is believed again.
         self._newest: Snapshot | None = None
         self._beliefs = 0
         self._doubted = False
+        # The stale hint that a warning has named.
         self._reported: int | None = None
-        self._line: range | None = None  # the ids without a gap, as of the last listing
+        # The ids without a gap, as of the last listing, and those of the last survey.
+        self._line: range | None = None
         self._surveyed: range | None = None
-        self._known: dict[
-            int, SnapshotRef
-        ] = {}  # by id, of snapshots that were part of the table's lineage
+        # By id, snapshots that were part of the table's lineage.
+        self._known: dict[int, SnapshotRef] = {}
 
     # -- which there are --------------------------------------------------------------------------
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
         prefix = f"{self.folder}-"
         names = self.storage.list_names(self.folder, prefix)
-        return sorted(
-            found for name in names if (found := layout.id_in_name(name, prefix)) is not None
-        )
+        ids = [layout.id_in_name(name, prefix) for name in names]
+        return sorted(snapshot_id for snapshot_id in ids if snapshot_id is not None)
 
     def path(self, snapshot_id: int) -> str:
         """The snapshot's file."""
@@ -124,57 +130,64 @@ class SnapshotStore:
         line = self._line
         if line is None or line is self._surveyed:
             return
-        sampled = line[:: -(-len(line) // _SAMPLES)]
-        for found in self.storage.together([partial(self._whole, one) for one in sampled]):
-            if found is not None:
-                self._remember(found)
+        step = -(-len(line) // _SAMPLES)
+        reads = [partial(self._if_readable, snapshot_id) for snapshot_id in line[::step]]
+        for snapshot in self.storage.together(reads):
+            if snapshot is not None:
+                self._remember(snapshot)
         self._surveyed = line
 
-    def _whole(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot, None if it is missing or broken: such a one proves nothing."""
+    def _if_readable(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot; None if it is missing or broken, because such a snapshot proves nothing."""
         try:
             return self.find(snapshot_id)
         except FormatError:
             return None
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
-        """Whether the snapshots `left`, listed after one above them was found missing, prove that
-        it was rolled back. Expiry removes the oldest first, so one of the lineage that still exists
-        would have expired before it. It is identified by its nonce, known from an earlier read or
-        from a tag; an id alone proves nothing, because a paused writer may have created it again.
+        """Whether the snapshots that are left prove that a missing one above them was rolled back.
+
+        Expiry removes the oldest first, so a snapshot of the lineage that still exists would have
+        expired before the missing one. It is identified by its nonce, known from an earlier read or
+        from a tag. An id alone proves nothing, because a paused writer may have created it again.
         Raises `FormatError`, `StorageError`.
+
+        Args:
+            left: the ids of snapshots, listed after the one above them was found missing.
         """
         present = set(left)
         known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
-        return any(self.stands(one) for one in known if one.id in present)
+        return any(self.stands(snapshot) for snapshot in known if snapshot.id in present)
 
     def _believed(self) -> Snapshot | None:
         """The newest known snapshot, or else the one that LATEST names, if it is proven to be the
-        newest; None if a listing must decide. The proof: expiry removes the oldest snapshot first.
-        So while a snapshot that is known to be part of the table exists, all later ones exist, too,
-        and above a missing id there are none.
+        newest; None if a listing must decide.
+
+        The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be
+        part of the table exists, all later ones exist, too, and above a missing id there are none.
         """
         known = self._newest
         if known is None or self._beliefs >= _LISTED_EVERY:
             return None
         newest = None if self._doubted else self._proven(known.id, known)
-        if newest is None:
-            hint = self._hint(layout.LATEST_HINT)
-            newest = None if hint is None or hint < known.id else self._proven(hint, known)
-        return newest
+        if newest is not None:
+            return newest
+        hint = self._hint(layout.LATEST_HINT)
+        return None if hint is None or hint < known.id else self._proven(hint, known)
 
     def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
         """The snapshot with that id if none follows, and the known one, which is not above it,
         still exists. Whether one follows is looked at first, where requests run in turn.
         """
-        wanted = dict.fromkeys((newest_id, known.id))
-        follows, *found = self.storage.together(
-            [partial(self.exists, newest_id + 1), *(partial(self.find, one) for one in wanted)]
-        )
-        newest, still = found[0], found[-1]
-        if follows or newest is None or still is None or still.nonce != known.nonce:
+        ids = dict.fromkeys((newest_id, known.id))
+        reads = [partial(self.find, snapshot_id) for snapshot_id in ids]
+        follows, *snapshots = self.storage.together([partial(self.exists, newest_id + 1), *reads])
+        newest = snapshots[0]
+        still_known = snapshots[-1]
+        if follows or newest is None or still_known is None or still_known.nonce != known.nonce:
             return None
-        self._newest, self._doubted = newest, False
+        self._newest = newest
+        self._doubted = False
         self._beliefs += 1
         self._remember(newest)
         return cast("Snapshot", newest)
@@ -187,15 +200,16 @@ class SnapshotStore:
             if hint is not None and not ids:
                 self._require_no_hint()
             newest = self.find(ids[-1]) if ids else None
-            if (
-                newest is not None or not ids
-            ):  # else it has expired or was rolled back since the listing
-                self._newest, self._beliefs, self._doubted = newest, 0, False
-                self._line = _unbroken(ids) if ids else None
-                if newest is not None:
-                    self._remember(newest)
-                self._report_stale(hint, ids)
-                return newest
+            if newest is None and ids:
+                continue  # it has expired or was rolled back since the listing
+            self._newest = newest
+            self._beliefs = 0
+            self._doubted = False
+            self._line = _unbroken(ids) if ids else None
+            if newest is not None:
+                self._remember(newest)
+            self._report_stale(hint, ids)
+            return newest
         raise CorruptMetadata(
             f"{self._full(layout.SNAPSHOT_FOLDER)} lists {layout.snapshot_path(ids[-1])}, but it cannot be read: the "
             "storage's listing and its files disagree. Check whether something keeps deleting snapshots.",
@@ -209,17 +223,18 @@ class SnapshotStore:
         hint = self._hint(layout.LATEST_HINT)
         if hint is not None:
             path = self._full(layout.snapshot_path(hint))
-            text = (
+            raise CorruptMetadata(
                 f"{self._full(layout.LATEST_HINT)} names snapshot {hint}, but the table has no snapshot: something "
                 f"deleted {path}, and the table's rows cannot be read. Nothing was written. Restore that "
                 "file from a backup, or roll the table back to a tag. If the table is to begin again without "
-                "rows, remove the hint with 'paimon-stream repair-hints --yes'."
+                "rows, remove the hint with 'paimon-stream repair-hints --yes'.",
+                path=path,
+                snapshot=hint,
             )
-            raise CorruptMetadata(text, path=path, snapshot=hint)
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
         """Warns once if LATEST names an old snapshot, because other engines trust it. A listing is
-        not made in one moment: beside many writers, the next snapshot may be there and not in it.
+        not made in one moment: beside many writers, it may lack the next snapshot.
         """
         if (
             hint is None
@@ -231,12 +246,14 @@ class SnapshotStore:
         ):
             return
         self._reported = hint
-        text = (
+        _LOG.warning(
             "%s names snapshot %d, but snapshot %d is the newest: a writer that was paused created an "
             "expired snapshot again, or a rollback was killed. Other engines may read and write the old one. "
-            "The next commit here corrects it, and so does 'paimon-stream repair-hints --yes'."
+            "The next commit here corrects it, and so does 'paimon-stream repair-hints --yes'.",
+            self._full(layout.LATEST_HINT),
+            hint,
+            ids[-1],
         )
-        _LOG.warning(text, self._full(layout.LATEST_HINT), hint, ids[-1])
 
     def earliest_id(self) -> int | None:
         """The id of the oldest snapshot that exists, None in an empty table."""
@@ -249,15 +266,16 @@ class SnapshotStore:
     # -- reading ----------------------------------------------------------------------------------
     def get(self, snapshot_id: int) -> Snapshot:
         """The snapshot with that id. Raises `CorruptMetadata` if it is missing or broken."""
-        found = self.find(snapshot_id)
-        if found is None:
+        snapshot = self.find(snapshot_id)
+        if snapshot is None:
             path = self._full(layout.snapshot_path(snapshot_id))
-            text = (
+            raise CorruptMetadata(
                 f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never existed. Take "
-                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed."
+                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed.",
+                path=path,
+                snapshot=snapshot_id,
             )
-            raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
-        return found
+        return snapshot
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it
@@ -269,11 +287,12 @@ class SnapshotStore:
             data = self.raw(snapshot_id)
             snapshot = None if data is None else self._decoded(data, path)
             if snapshot is not None and snapshot.id != snapshot_id:
-                cure = "Restore the right one, or roll the table back to a snapshot below it."
-                text = (
-                    f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. {cure}"
+                raise CorruptMetadata(
+                    f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. "
+                    "Restore the right one, or roll the table back to a snapshot below it.",
+                    path=path,
+                    snapshot=snapshot_id,
                 )
-                raise CorruptMetadata(text, path=path, snapshot=snapshot_id)
             return snapshot
 
         return when_whole(look, self._clock)
@@ -287,11 +306,11 @@ class SnapshotStore:
         return self.storage.exists(self.path(snapshot_id))
 
     def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
-        """Whether this snapshot's file exists, and not another one's with its id. Raises what
-        `find` raises.
+        """Whether this snapshot exists, and not another one with its id. Raises what `find`
+        raises.
         """
-        found = self.find(snapshot.id)
-        return found is not None and found.nonce == snapshot.nonce
+        stored = self.find(snapshot.id)
+        return stored is not None and stored.nonce == snapshot.nonce
 
     def walk_down(self, newest: int | Snapshot) -> Iterator[Snapshot]:
         """The snapshots from this one, or this id, downwards, until the first that is missing. It
@@ -301,31 +320,35 @@ class SnapshotStore:
         """
         if isinstance(newest, Snapshot):
             yield newest
-        from_id = newest.id - 1 if isinstance(newest, Snapshot) else newest
-        asked = 1
+            from_id = newest.id - 1
+        else:
+            from_id = newest
+        count = 1
         while from_id > 0:
-            ids = range(from_id, max(0, from_id - asked), -1)
-            for found in self.storage.together([partial(self.find, one) for one in ids]):
-                if found is None:
+            ids = range(from_id, max(0, from_id - count), -1)
+            reads = [partial(self.find, snapshot_id) for snapshot_id in ids]
+            for snapshot in self.storage.together(reads):
+                if snapshot is None:
                     return
-                self._remember(found)
-                yield found
-            from_id -= asked
-            asked = 1 if self._reads_in_turn else min(2 * asked, AT_ONCE)
+                self._remember(snapshot)
+                yield snapshot
+            from_id -= count
+            count = 1 if self._reads_in_turn else min(2 * count, AT_ONCE)
 
     def window(self, after: int, upto: int | Snapshot) -> Window:
         """The snapshots with ids in (after, upto], read from the newest down, because expiry takes
         the oldest first. As in `walk_down`, a snapshot that the caller holds is not read again.
         """
-        last = upto.id if isinstance(upto, Snapshot) else upto
-        found: list[Snapshot] = []
+        last_id = upto.id if isinstance(upto, Snapshot) else upto
+        snapshots: list[Snapshot] = []
         for snapshot in self.walk_down(upto):
             if snapshot.id <= after:
                 break
-            found.append(snapshot)
+            snapshots.append(snapshot)
             if snapshot.id == after + 1:
                 break
-        return Window(snapshots=tuple(reversed(found)), complete=len(found) == max(0, last - after))
+        complete = len(snapshots) == max(0, last_id - after)
+        return Window(snapshots=tuple(reversed(snapshots)), complete=complete)
 
     # -- writing ----------------------------------------------------------------------------------
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
@@ -349,9 +372,12 @@ class SnapshotStore:
         self.storage.delete(layout.LATEST_HINT)
 
     def correct_latest(self, pointed_to: int, same_table: Callable[[], bool]) -> None:
-        """Points LATEST to the newest snapshot of a listing, after it was pointed to `pointed_to`.
-        A table that was created anew meanwhile may have none, and then LATEST goes. Raises
-        `StorageError`.
+        """Points LATEST to the newest snapshot of a listing. A table that was created anew
+        meanwhile may have none, and then LATEST goes. Raises `StorageError`.
+
+        Args:
+            pointed_to: the id to which LATEST was pointed before.
+            same_table: whether the table is still the one that the caller writes to.
         """
         ids = self.ids()
         if ids:
@@ -405,7 +431,9 @@ class SnapshotStore:
         """
         self._known[snapshot.id] = SnapshotRef.of(snapshot)
         if len(self._known) > _REMEMBERED:
-            self._known = {one: self._known[one] for one in sorted(self._known)[::2]}
+            self._known = {
+                snapshot_id: self._known[snapshot_id] for snapshot_id in sorted(self._known)[::2]
+            }
 
     def tags(self) -> Iterator[Snapshot]:
         """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,
@@ -418,10 +446,8 @@ class SnapshotStore:
     def _decoded(self, data: bytes, path: str) -> Snapshot:
         parsed = self._parsed
         if parsed is None or parsed[0] != data:
-            self._parsed = parsed = (
-                data,
-                decode_snapshot(data, path),
-            )  # one value, for several threads
+            parsed = (data, decode_snapshot(data, path))
+            self._parsed = parsed  # bytes and snapshot at once, for several threads
         return parsed[1]
 
     def _full(self, path: str) -> str:
@@ -442,7 +468,8 @@ def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | 
 
 def _unbroken(ids: list[int]) -> range:
     """The longest run of ids without a gap that ends with the highest."""
-    present, lowest = set(ids), ids[-1]
+    present = set(ids)
+    lowest = ids[-1]
     while lowest - 1 in present:
         lowest -= 1
     return range(lowest, ids[-1] + 1)

@@ -40,8 +40,13 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment, immutable: its newest schema then, and its options with the writer's
-    overrides.
+    """A table at one moment, immutable.
+
+    Attributes:
+        storage: the table's folder, or that of the branch.
+        schema: the newest schema at that moment.
+        options: the options of the schema with the writer's overrides.
+        layout: where the files are.
     """
 
     storage: Storage
@@ -124,15 +129,20 @@ def create_table(
     is already a table, whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`,
     `StorageError`. Nothing is created then, because Java could not write such a table either.
     """
-    keys, now = (
-        {"partition_keys": partition_keys, "primary_keys": primary_keys},
-        (runtime or system()).clock.now_millis(),
+    schema = first_schema(
+        fields,
+        partition_keys=partition_keys,
+        primary_keys=primary_keys,
+        options=options,
+        comment=comment,
+        time_millis=(runtime or system()).clock.now_millis(),
     )
-    schema = first_schema(fields, **keys, options=options, comment=comment, time_millis=now)
     table = table_of(storage, schema, None)
     check_definition(table)
     schemas = SchemaStore(storage)
-    return table if schemas.latest_id() is None and schemas.create(schema) else None
+    if schemas.latest_id() is None and schemas.create(schema):
+        return table
+    return None
 
 
 def table_of(
@@ -168,13 +178,13 @@ def layout_of(storage: Storage, schema: TableSchema, options: opt.Options) -> La
 
 def _external_roots(storage: Storage) -> frozenset[str]:
     """The external paths that any schema of the table or of one of its branches has."""
-    found: set[str] = set()
+    roots: set[str] = set()
     for schemas in map(SchemaStore, histories(storage)):
         for schema_id in schemas.ids():
             # Whoever needs a schema that cannot be read reports it.
             with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
-                found.update(external_roots(opt.Options(schemas.get(schema_id).options)))
-    return frozenset(found)
+                roots.update(external_roots(opt.Options(schemas.get(schema_id).options)))
+    return frozenset(roots)
 
 
 # -- what can be written --------------------------------------------------------------------------
@@ -189,8 +199,11 @@ def check_committable(table: Table) -> None:
     """
     _check_type(table)
     if table.options.value(opt.DATA_EVOLUTION):
-        what = f"uses {_NOT_BUILT[opt.DATA_EVOLUTION]}, for which this release does not commit"
-        raise _unsupported(table, opt.DATA_EVOLUTION, what)
+        raise _unsupported(
+            table,
+            opt.DATA_EVOLUTION,
+            f"uses {_NOT_BUILT[opt.DATA_EVOLUTION]}, for which this release does not commit",
+        )
     _check_places(table)
     _check_partition_columns(table)
 
@@ -202,9 +215,8 @@ def check_definition(table: Table) -> None:
     """
     check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
-    with suppress(
-        errors.UnsupportedFeature
-    ):  # other engines may have what this release does not have
+    # Other engines may have what this release does not have.
+    with suppress(errors.UnsupportedFeature):
         _check_merging(table)
 
 
@@ -232,32 +244,41 @@ def _check_merging(table: Table) -> None:
 def _check_type(table: Table) -> None:
     kind = table.options.value(opt.TABLE_TYPE)
     if kind != "table":
-        what = f"is of type {kind!r}; only ordinary tables can be written. Write to a table without the option 'type'."
-        raise _refusal(table, opt.TABLE_TYPE, what, kind)
+        raise _refusal(
+            table,
+            opt.TABLE_TYPE,
+            f"is of type {kind!r}; only ordinary tables can be written. "
+            "Write to a table without the option 'type'.",
+            kind,
+        )
 
 
 def _check_kind(table: Table) -> None:
     _check_type(table)
-    schema, buckets = table.schema, table.options.value(opt.BUCKET)
+    schema = table.schema
+    buckets = table.options.value(opt.BUCKET)
     if (
         not schema.primary_keys
         or buckets > 0
         or set(schema.partition_keys) <= set(schema.primary_keys)
     ):
         return
-    what = (
+    raise _refusal(
+        table,
+        opt.BUCKET,
         f"has a primary key ({', '.join(schema.primary_keys)}) without all partition keys, and bucket = {buckets}: a "
         "key may move to another partition (cross-partition). A writer would need a map of all keys of the table, so "
         "this package does not write such tables. Create the table with all partition keys in its primary key, or "
-        "without partitions."
+        "without partitions.",
+        buckets,
+        primary_keys=schema.primary_keys,
     )
-    raise _refusal(table, opt.BUCKET, what, buckets, primary_keys=schema.primary_keys)
 
 
 def _check_options(table: Table) -> None:
-    for option, what in _NOT_BUILT.items():
+    for option, feature in _NOT_BUILT.items():
         if table.options.value(option):
-            raise _unsupported(table, option, f"uses {what}, which this release does not write")
+            raise _unsupported(table, option, f"uses {feature}, which this release does not write")
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
@@ -271,15 +292,20 @@ def _check_places(table: Table) -> None:
     """Checks where data and history are, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
-        table.storage.exists(
-            f"{root}{SCHEMA_FOLDER}"
-        )  # a store that cannot be opened or asked is an error
+        # A store that cannot be opened or asked is an error.
+        table.storage.exists(f"{root}{SCHEMA_FOLDER}")
         if table.layout.index_beside_data:
-            what = "keeps index files beside data files outside the table, which this release does not write"
-            raise _unsupported(table, opt.INDEX_IN_DATA_DIR, what)
+            raise _unsupported(
+                table,
+                opt.INDEX_IN_DATA_DIR,
+                "keeps index files beside data files outside the table, which this release does not write",
+            )
     if table.options.get(opt.MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
-        what = "is of a file format that this release does not write"
-        raise _unsupported(table, opt.MANIFEST_FORMAT, what)
+        raise _unsupported(
+            table,
+            opt.MANIFEST_FORMAT,
+            "is of a file format that this release does not write",
+        )
     compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
 
 
@@ -287,34 +313,49 @@ def check_branch_option(table: Table) -> None:
     """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is
     open: other engines would read and write that one.
     """
-    named, opened = table.options.value(opt.BRANCH), branch_of(table.storage)
+    named = table.options.value(opt.BRANCH)
+    opened = branch_of(table.storage)
     if table.options.is_set(opt.BRANCH) and named != opened:
-        cure = "Remove the option, or open the branch that is meant."
-        what = f"has the option branch = {named!r}, and branch {opened!r} is open. Nothing was changed. {cure}"
-        raise _refusal(table, opt.BRANCH, what, named)
+        raise _refusal(
+            table,
+            opt.BRANCH,
+            f"has the option branch = {named!r}, and branch {opened!r} is open. Nothing was changed. "
+            "Remove the option, or open the branch that is meant.",
+            named,
+        )
 
 
-def _unsupported(table: Table, option: opt.Option[Any], what: str) -> errors.UnsupportedFeature:
-    key, cure, value = option.key, option.default, table.options.get(option.key)
-    how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
-    how = (
-        "Write it on the JVM" if option is opt.DATA_EVOLUTION else f"{how} if the table may change"
+def _unsupported(table: Table, option: opt.Option[Any], problem: str) -> errors.UnsupportedFeature:
+    """The error for an option that this release does not support. The table is the subject of the
+    `problem`.
+    """
+    key = option.key
+    value = table.options.get(key)
+    if option is opt.DATA_EVOLUTION:
+        remedy = "Write it on the JVM"
+    elif option.default:
+        remedy = f"Set {key!r} to {option.default!r} if the table may change"
+    else:
+        remedy = f"Remove the option {key!r} if the table may change"
+    return _refusal(
+        table,
+        option,
+        f"{problem} ({key} = {value!r}). {remedy}, or write to another table.",
+        value,
     )
-    why = f"{what} ({key} = {value!r}). {how}, or write to another table."
-    return _refusal(table, option, why, value)
 
 
 def _refusal(
-    table: Table, option: opt.Option[Any], what: str, value: Any, **context: Any
+    table: Table, option: opt.Option[Any], message: str, value: Any, **context: Any
 ) -> errors.UnsupportedFeature:
-    error = errors.UnsupportedFeature(what, option=option.key, value=value, **context)
+    error = errors.UnsupportedFeature(message, option=option.key, value=value, **context)
     return error.of_table(table.location, subject=True)
 
 
 def _check_partition_columns(table: Table) -> None:
     legacy = table.options.value(opt.PARTITION_LEGACY_NAME)
-    for one in table.schema.partition_fields:
-        check_partition_key(one.name, one.type, legacy, table.location)
+    for field in table.schema.partition_fields:
+        check_partition_key(field.name, field.type, legacy, table.location)
 
 
 # -- new schemas ----------------------------------------------------------------------------------
@@ -345,20 +386,18 @@ def alter_table(
     now = (runtime or system()).clock.now_millis()
 
     def merge(schema: TableSchema) -> TableSchema:
-        made = altered(
-            schema, changes, used=SnapshotStore(storage).latest_id() is not None, time_millis=now
-        )
-        after = table_of(storage, made)
-        check_definition(after)
-        check_possible(made, opt.Options(made.options))
+        has_snapshots = SnapshotStore(storage).latest_id() is not None
+        changed = altered(schema, changes, used=has_snapshots, time_millis=now)
+        changed_table = table_of(storage, changed)
+        check_definition(changed_table)
+        check_possible(changed, opt.Options(changed.options))
         try:
             check_table_kind(table_of(storage, schema))
         except errors.ConfigError:
-            return made
-        check_table_kind(
-            after
-        )  # what Java refuses, too, or at least nobody could write from here any more
-        return made
+            return changed
+        # Java refuses this, too, or at least nobody could write the table from here any more.
+        check_table_kind(changed_table)
+        return changed
 
     with errors.naming(storage.location):
         table = load_table(storage)
@@ -376,13 +415,24 @@ def evolve(
     merge: Merge,
     overrides: Mapping[str, str] | None = None,
     digest: str | None = None,
+    *,
     rows: bool = True,
 ) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next
     schema file if anything is new. If another writer is first, `merge` runs again on its schema.
-    `overrides` are this writer's options, as for `load_table`; `digest` is that of the first schema
-    of the table that is meant. Raises, with nothing published, what `merge` raises, where `rows`
-    need it the errors of `check_grown`, and `TableReplaced`; `CommitContended`, `StorageError`.
+
+    Args:
+        table: the table, as the caller knows it.
+        merge: makes the wanted schema.
+        overrides: the options of this writer, as for `load_table`.
+        digest: the digest of the first schema of the table that is meant; None for any table.
+        rows: whether rows are to be written to the result, which `check_grown` then checks.
+
+    Raises:
+        TableReplaced: if the first schema has another digest. Nothing was published.
+        CommitContended: if others keep changing the schema.
+        StorageError: if the storage fails.
+        PaimonStreamError: what `merge` and `check_grown` raise. Nothing was published.
     """
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
@@ -391,12 +441,8 @@ def evolve(
             return table
         if rows:
             check_grown(table, merged)
-        if digest is not None and schemas.first_digest() != digest:
-            raise errors.TableReplaced(
-                f"{table.location}: the table was dropped and created again while columns of the rows were being "
-                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
-                table=table.location,
-            )
+        if digest is not None:
+            _require_same_table(table, schemas, digest)
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):
@@ -406,22 +452,35 @@ def evolve(
             if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
                 return wanted
             if schemas.latest_id() == table.schema.id:
-                # the schema was not created, but still may be: the next attempt at the batch will
-                # see
+                # The schema was not created, but it still may be. The next attempt at the batch
+                # will see.
                 raise
         table = table_of(table.storage, schemas.latest(), overrides)
-    cure = "Try again when they are done."
-    text = f"others changed the schema {_ATTEMPTS} times while it was being changed here. Nothing was written. {cure}"
-    raise errors.CommitContended(text, attempts=_ATTEMPTS).of_table(table.location)
+    raise errors.CommitContended(
+        f"others changed the schema {_ATTEMPTS} times while it was being changed here. "
+        "Nothing was written. Try again when they are done.",
+        attempts=_ATTEMPTS,
+    ).of_table(table.location)
+
+
+def _require_same_table(table: Table, schemas: SchemaStore, digest: str) -> None:
+    if schemas.first_digest() != digest:
+        raise errors.TableReplaced(
+            f"{table.location}: the table was dropped and created again while columns of the rows were being "
+            "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
+            table=table.location,
+        )
 
 
 def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
     """Says which columns hold nanoseconds from now on, in which Arrow reaches from 1677 to 2262."""
-    coarse = {one.id for one in before.fields if one.type.is_timestamp and one.type.precision <= 6}
-    finer = [one for one in after.fields if one.id in coarse and one.type.precision > 6]
-    for one in finer:
+    coarse = {
+        field.id for field in before.fields if field.type.is_timestamp and field.type.precision <= 6
+    }
+    finer = [field for field in after.fields if field.id in coarse and field.type.precision > 6]
+    for field in finer:
         warnings.warn(
-            f"Column {one.name!r} is {one.type} now. If older rows hold moments before 1677-09-21 or after 2262-04-11, "
+            f"Column {field.name!r} is {field.type} now. If older rows hold moments before 1677-09-21 or after 2262-04-11, "
             "such as 9999-12-31 for no end, this package can no longer read the column, because Arrow cannot hold them "
             "in nanoseconds. Java Paimon reads them, and can change the type back to TIMESTAMP(6).",
             stacklevel=3,
@@ -430,8 +489,8 @@ def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
 
 def check_grown(table: Table, merged: TableSchema) -> None:
     """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the
-    merged schema could not be written as its definition requires: that of this writer, and, if
-    others can write the table as it is, the one that they find, without this writer's options.
+    merged schema could not be written as its definition requires. This is checked with this
+    writer's options. If others can write the table as it is, it is also checked without them.
     """
     check_table_kind(replace(table, schema=merged))
     stored = table_of(table.storage, table.schema)

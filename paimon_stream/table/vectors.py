@@ -17,7 +17,13 @@ Vector: TypeAlias = tuple[IndexManifestEntry, DeletionRange]
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """The index files with deletion vectors of a snapshot."""
+    """The index files with deletion vectors of a snapshot.
+
+    Attributes:
+        table: the table.
+        snapshot: the snapshot; None for an empty table.
+        entries: the entries of these index files in the snapshot's index manifest.
+    """
 
     table: Table
     snapshot: Snapshot | None
@@ -30,48 +36,51 @@ class VectorIndex:
         """
         if snapshot is None:
             return cls(table, snapshot, ())
-        entries = ManifestStore(table.storage).index_entries(snapshot.index_manifest)
-        found = cls(
-            table,
-            snapshot,
-            tuple(one for one in entries if one.file.index_type == DELETION_VECTORS),
+        entries = tuple(
+            entry
+            for entry in ManifestStore(table.storage).index_entries(snapshot.index_manifest)
+            if entry.file.index_type == DELETION_VECTORS
         )
-        for one in found.entries:
-            if one.file.deletions is None:
-                text = (
-                    f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {one.file.file_name} "
-                    "does not say where its deletion vectors are. Roll the table back to before it."
+        for entry in entries:
+            if entry.file.deletions is None:
+                raise CorruptMetadata(
+                    f"Snapshot {snapshot.id} of {table.location}: the entry of the index file "
+                    f"{entry.file.file_name} does not say where its deletion vectors are. "
+                    "Roll the table back to before it.",
+                    table=table.location,
+                    file=entry.file.file_name,
                 )
-                raise CorruptMetadata(text, table=table.location, file=one.file.file_name)
-        return found
+        return cls(table, snapshot, entries)
 
     def vectors(self, names: Collection[str]) -> dict[str, Vector]:
         """The deletion vectors of the data files of these names. Index files may also have those of
         files that were replaced. Raises `UnsupportedFeature` for a second vector of a file.
         """
-        found: dict[str, Vector] = {}
+        vectors: dict[str, Vector] = {}
         for entry in self.entries:
-            for one in entry.file.deletions or ():
-                if one.data_file in names:
-                    if one.data_file in found:
-                        snapshot, file = self.snapshot and self.snapshot.id, entry.file.file_name
-                        raise UnsupportedFeature(
-                            f"the deletion vectors in {file} of snapshot {snapshot} hold a second one for "
-                            f"{one.data_file}. Read the table with the engine that wrote it.",
-                            file=file,
-                        ).of_table(self.table.location)
-                    found[one.data_file] = entry, one
-        return found
+            for place in entry.file.deletions or ():
+                if place.data_file not in names:
+                    continue
+                if place.data_file in vectors:
+                    snapshot_id = None if self.snapshot is None else self.snapshot.id
+                    raise UnsupportedFeature(
+                        f"the deletion vectors in {entry.file.file_name} of snapshot {snapshot_id} "
+                        f"hold a second one for {place.data_file}. "
+                        "Read the table with the engine that wrote it.",
+                        file=entry.file.file_name,
+                    ).of_table(self.table.location)
+                vectors[place.data_file] = entry, place
+        return vectors
 
 
 class IndexFiles:
-    """Reads a table's index files, and keeps the last: vectors needed one after the other are
-    mostly in one.
+    """Reads a table's index files, and keeps the last one: vectors that are needed one after the
+    other are mostly in the same file.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._last = ("", b"")
+        self._last = ("", b"")  # its path and its bytes
 
     def path(self, entry: IndexManifestEntry) -> str:
         """The full path, for messages."""
