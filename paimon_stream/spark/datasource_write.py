@@ -1,9 +1,10 @@
 """Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
 draws the processes.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to
-know is found out then, and travels along. Spark commits in another process, for a stream with a
-writer made anew. Both are in datasource_commit.py, which no worker loads.
+Spark asks for a writer in a process on the driver and pickles it for the tasks. The writer finds
+out then what these need to know, and takes it along. Spark commits in another process. For a
+stream, it makes a new writer for that. Both steps are in datasource_commit.py, which no worker
+loads.
 
 The plan is made before the judgement, so it may be wrong: an earlier number, or a batch that is in
 the table only since. The judgement finds out. Numbers that others have used since the plan are a
@@ -46,10 +47,14 @@ _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 class Plan:
     """What is known of a batch before its tasks begin.
 
-    `columns` are the names of the table's columns, each with the column of the rows, or None if
-    they lack it. In `user`, the commit user, `{}` stands for the query id. `recent` has the newest
-    batch of each stream among the last snapshots, by commit user and query id. `basis` is for the
-    commit, in the driver's own form.
+    Attributes:
+        task: writes the rows of a task.
+        columns: the names of the table's columns, each with the name of the rows' column, or None
+            if the rows lack it.
+        user: the commit user. In it, `{}` stands for the query id.
+        recent: the newest batch of each stream among the last snapshots, by commit user and query
+            id.
+        basis: what the commit needs to know of the plan, in the driver's own form.
     """
 
     task: WriteTask
@@ -64,18 +69,24 @@ class Plan:
         """
         names = [name for name, _ in self.columns]
         for batch in batches:
-            made = [
-                pa.nulls(batch.num_rows) if one is None else batch.column(one)
-                for _, one in self.columns
+            arrays = [
+                pa.nulls(batch.num_rows) if source is None else batch.column(source)
+                for _, source in self.columns
             ]
-            yield pa.RecordBatch.from_arrays(made, names=names)
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 @dataclass(frozen=True)
 class Answer(WriterCommitMessage):  # type: ignore[misc]
-    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis,
-    and in a stream the ids of query and run, and the session's folder of checkpoints, if it has
-    one. The result is None if the batch is in the table already, so that no file was written.
+    """What a task sends to the driver.
+
+    Attributes:
+        result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
+            so that no file was written.
+        basis: that of the plan.
+        query_id: in a stream, Spark's id of the query.
+        run_id: in a stream, Spark's id of this run of the query.
+        checkpoints: in a stream, the session's folder of checkpoints, if it has one.
     """
 
     result: bytes | None
@@ -91,10 +102,10 @@ class _RowWriter:
     is_stream = False
 
     def __init__(self, options: dict[str, str], columns: st.StructType, overwrite: bool) -> None:
-        self._given = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
+        self._arguments = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
         self._columns = columns
         self._plan: Plan | None = None
-        _driver().settings_of(**self._given)
+        _driver().settings_of(**self._arguments)
         if _PLANS in sys.modules:
             # here Spark shows an error whole, but where it pickles a writer only in one line
             self._planned()
@@ -105,7 +116,7 @@ class _RowWriter:
 
     def _planned(self) -> Plan:
         if self._plan is None:
-            self._plan = _driver().plan(self._columns, **self._given)
+            self._plan = _driver().plan(self._columns, **self._arguments)
         return self._plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -113,28 +124,31 @@ class _RowWriter:
         so that `commit` removes what the other tasks have written. Raises `Unavailable`,
         `IdentityUnknown`.
         """
-        context, plan = settle(), self._planned()
-        task, ids = plan.task, ["", ""]
+        context = settle()
+        plan = self._planned()
+        task = plan.task
+        answer = Answer(None, plan.basis)
         if self.is_stream:
-            *ids, batch = map(context.getLocalProperty, _IDS)
-            if not (batch and all(ids)):
+            query_id, run_id, batch = map(context.getLocalProperty, _IDS)
+            if not (query_id and run_id and batch):
                 raise IdentityUnknown(
-                    "Spark does not tell its tasks which batch they write, so a replay could not be recognised. "
-                    "Nothing was published. Use PaimonSink with foreachBatch."
+                    "Spark does not tell its tasks which batch they write, so a replay could not "
+                    "be recognised. Nothing was published. Use PaimonSink with foreachBatch."
                 ).of_table(task.spec.storage.location)
-            user = plan.user.replace("{}", ids[0])
-            if plan.recent.get((user, ids[0])) == int(batch):
+            checkpoints = context.getLocalProperty(_CHECKPOINTS)
+            answer = Answer(None, plan.basis, query_id, run_id, checkpoints)
+            user = plan.user.replace("{}", query_id)
+            if plan.recent.get((user, query_id)) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
                     pass
-                return Answer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
+                return answer
             task = replace(task, spec=replace(task.spec, user=user))
-        made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
-        checkpoints = context.getLocalProperty(_CHECKPOINTS) if self.is_stream else None
-        return Answer(encode_result(made), plan.basis, *ids, checkpoints)
+        result = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
+        return replace(answer, result=encode_result(result))
 
     def abort(self, messages: Sequence[Answer | None], *batch: int) -> None:
         """Removes the files of a write that was never committed."""
-        _driver().abort(messages, **self._given)
+        _driver().abort(messages, **self._arguments)
 
 
 def _driver() -> Any:
@@ -146,7 +160,7 @@ class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[Answer | None]) -> None:
         """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
-        _driver().commit_rows(self._planned(), messages, **self._given)
+        _driver().commit_rows(self._planned(), messages, **self._arguments)
 
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
@@ -158,4 +172,4 @@ class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWrite
 
     def commit(self, messages: Sequence[Answer | None], batchId: int) -> None:
         """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
-        _driver().commit_batch(messages, batchId, **self._given)
+        _driver().commit_batch(messages, batchId, **self._arguments)
