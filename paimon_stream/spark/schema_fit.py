@@ -49,13 +49,14 @@ def fit_rows(
         UnsupportedFeature: Paimon does not have a type.
         PaimonStreamError: what `evolve` raises.
     """
-    rows, operation = _set_apart(frame, table)
-    case_sensitive = is_case_sensitive(rows)
-    merge = _merge_of(rows.schema, table, runtime or system(), case_sensitive)
+    rest, operation = _set_apart(frame, table)
+    case_sensitive = is_case_sensitive(frame)
+    merge = _merge_of(rest.schema, table, runtime or system(), case_sensitive)
     if merge is not None:
         table = evolve(merge)
-    alignment = _aligned(rows.schema, table, table.schema, case_sensitive)
-    return table, project(rows, alignment, *operation)
+    alignment = _aligned(rest.schema, table, table.schema, case_sensitive)
+    # The column that is set apart comes from the frame that still has it.
+    return table, project(frame, alignment, *operation)
 
 
 def check_rows(frame: DataFrame, table: Table) -> None:
