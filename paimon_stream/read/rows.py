@@ -533,9 +533,7 @@ def file_chunks(
 
 
 def _format(name: str) -> str:
-    """The format according to the file's name, never according to the table's options (format.md
-    §1.2).
-    """
+    """The format, by the file's name, never by the table's options (format.md §1.2)."""
     parts = name.lower().split(".")
     return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
 
@@ -570,7 +568,8 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
     except MemoryError:
         raise FormatError(
             f"{path} cannot be read: it needs more memory than this process has. Read fewer "
-            f"columns, or give the process more memory. If the file should be small: {_RESTORE_OR_ROLL_BACK}",
+            "columns, or give the process more memory. If the file should be small: "
+            f"{_RESTORE_OR_ROLL_BACK}",
             path=path,
         ) from None
     except BROKEN_FILE as failed:
