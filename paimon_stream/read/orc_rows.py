@@ -47,7 +47,7 @@ _MODELS: Final = range(2009, 2037)
 
 
 def read_orc(
-    source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool
+    source: Any, path: str, fields: Sequence[DataField], *, legacy_ltz: bool
 ) -> Iterator[Chunk]:
     """The columns of `fields` that the file has, by name. One stripe is in memory at a time.
 
@@ -68,11 +68,9 @@ def read_orc(
     columns = {field.name: numbers[field.name] for field in fields if field.name in numbers}
     by_hand = [name for name, column in columns.items() if _beyond_nanoseconds(footer, column)]
     types = {field.name: field.type for field in fields}
-    nested = [name for name in by_hand if not footer.is_timestamp(columns[name])]
-    if nested:
-        raise out_of_range(
-            f"Column {nested[0]!r} ({types[nested[0]]}) of {path}", path, column=nested[0]
-        )
+    for name in by_hand:
+        if not footer.is_timestamp(columns[name]):  # the timestamp is nested in the column
+            raise _beyond_arrow(path, name, types[name])
     by_arrow = [name for name in columns if name not in by_hand]
     chosen: list[str] | None = by_arrow
     if not by_hand and any("." in name for name in by_arrow):
@@ -99,10 +97,13 @@ def read_orc(
                         source, footer, stripe, stripe_footer, columns[name], unit
                     )
                 except OverflowError:
-                    raise out_of_range(
-                        f"Column {name!r} ({types[name]}) of {path}", path, column=name
-                    ) from None
+                    raise _beyond_arrow(path, name, types[name]) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
+
+
+def _beyond_arrow(path: str, name: str, type_: DataType) -> UnsupportedFeature:
+    """The error for a timestamp that neither Arrow nor this module can read."""
+    return out_of_range(f"Column {name!r} ({type_}) of {path}", path, column=name)
 
 
 def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
@@ -156,8 +157,11 @@ def _timestamps(
     packed = _decode_run_lengths(secondary, count, signed=False)
     zeros = packed & 7  # the number of zeros that were cut off, minus one
     nanos = (packed >> 3) * np.where(zeros == 0, 1, 10 ** (zeros + 1))
-    is_instant = footer.types[column].kind == TIMESTAMP_INSTANT
-    zone = "UTC" if is_instant else stripe_footer.time_zone
+    arrow_type = pa.timestamp(unit)
+    zone = stripe_footer.time_zone
+    if footer.types[column].kind == TIMESTAMP_INSTANT:
+        arrow_type = pa.timestamp(unit, "UTC")
+        zone = "UTC"
     seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
     # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too
     # large.
@@ -165,12 +169,11 @@ def _timestamps(
     if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
     values = moments(seconds, nanos, unit)
-    type_ = pa.timestamp(unit, "UTC" if is_instant else None)
     if valid is None:
-        return pa.array(values).view(type_)
+        return pa.array(values).view(arrow_type)
     of_rows = np.zeros(stripe.rows, np.int64)
     of_rows[valid] = values
-    return pa.array(of_rows, mask=~valid).view(type_)
+    return pa.array(of_rows, mask=~valid).view(arrow_type)
 
 
 def _base(zone: str) -> int:

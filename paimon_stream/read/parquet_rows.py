@@ -157,7 +157,8 @@ def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataTyp
             if type_.root is TypeRoot.DECIMAL:
                 raw = [Decimal(bound).scaleb(-stored.scale) for bound in raw]
             lower, upper = column_values(normalize(pa.array(raw, stored), type_), type_)
-    return ColumnStats(lower, upper, statistics.null_count if statistics.has_null_count else None)
+    nulls = statistics.null_count if statistics.has_null_count else None
+    return ColumnStats(lower, upper, nulls)
 
 
 def _has_bounds(statistics: pq.Statistics, type_: DataType, stored: pa.DataType) -> bool:
@@ -226,7 +227,8 @@ def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
     nanos = np.where(missing, 0, parts["nanos"])
     seconds, nanos = np.divmod(nanos, PER_SECOND["ns"])
     values = moments(days * 86_400 + seconds, nanos, unit)
-    return pa.array(values, mask=missing if array.null_count else None).view(pa.timestamp(unit))
+    mask = missing if array.null_count else None
+    return pa.array(values, mask=mask).view(pa.timestamp(unit))
 
 
 def _with_twelve_bytes(source: Any) -> pq.FileMetaData:

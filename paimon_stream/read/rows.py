@@ -87,12 +87,14 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
 def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if scan.merge is None:
         in_parts = scan.table.options.value(DATA_EVOLUTION)
-        reader = _Reader(scan, scan.columns, None if in_parts else scan.where)
-        reader.expect(scan.files)
         if in_parts:
+            reader = _Reader(scan, scan.columns)
+            reader.expect(scan.files)
             for _, files in groupby(scan.files, row_range):
                 yield from reader.joined(list(files), batch_rows)
             return
+        reader = _Reader(scan, scan.columns, scan.where)
+        reader.expect(scan.files)
         for entry in scan.files:
             yield from reader.file(entry, batch_rows)
         return
@@ -239,7 +241,8 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
     plain = _Reader(scan, scan.columns, scan.where)
     with_kind = _Reader(scan, (*scan.columns, KIND_COLUMN), scan.where)
     for_merging = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-    for group in in_groups(merging.buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
+    buckets_at_once = AT_ONCE if plain.ahead.helps else 1
+    for group in in_groups(merging.buckets(scan.files), buckets_at_once):
         planned: list[tuple[merging.Section, _Reader]] = []
         for section in [section for files in group for section in sections_of(scan, files)]:
             entry = section.single
@@ -343,7 +346,8 @@ class _Reader:
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
             raise FormatError(
-                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_RESTORE_OR_ROLL_BACK}",
+                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. "
+                f"{_RESTORE_OR_ROLL_BACK}",
                 path=path,
             )
 
@@ -521,7 +525,7 @@ def file_chunks(
             yield from read_parquet(source, path, fields, most, chosen)
         case "orc":
             legacy_ltz = Options(written.options).value(ORC_LTZ_LEGACY)
-            yield from read_orc(source, path, fields, legacy_ltz)
+            yield from read_orc(source, path, fields, legacy_ltz=legacy_ltz)
         case "avro":
             yield from read_avro(source, path, fields, most)
         case unknown:

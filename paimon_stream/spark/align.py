@@ -32,7 +32,7 @@ Fold = Callable[[str], str]
 """Maps names that count as the same name to one text."""
 
 
-def fold_of(case_sensitive: bool) -> Fold:
+def fold_of(*, case_sensitive: bool) -> Fold:
     """The folding of names for that value of `spark.sql.caseSensitive`."""
     return str if case_sensitive else str.lower
 
@@ -84,7 +84,8 @@ def align(
         IncompatibleSchema: with all reasons in one message: a missing column, a column that the
             table does not have, an ambiguous name, or a type whose conversion could lose values.
     """
-    judge = _Judge(fold_of(case_sensitive), missing_are_null)
+    fold = fold_of(case_sensitive=case_sensitive)
+    judge = _Judge(fold, missing_are_null=missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     sources = judge.sources(frame, schema.fields, "", keys)
     if judge.problems:
@@ -134,7 +135,7 @@ class _Judge:
         unknown: paths of the DataFrame's columns that the table does not have.
     """
 
-    def __init__(self, fold: Fold, missing_are_null: bool) -> None:
+    def __init__(self, fold: Fold, *, missing_are_null: bool) -> None:
         self._fold = fold
         self._missing_are_null = missing_are_null
         self.problems: dict[str, str] = {}
@@ -238,10 +239,9 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
     """
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
-    fold = fold_of(alignment.case_sensitive)
-    return frame.select(
-        *(_expression(*column, named, fold) for column in alignment.columns), *others
-    )
+    fold = fold_of(case_sensitive=alignment.case_sensitive)
+    columns = [_expression(field, source, named, fold) for field, source in alignment.columns]
+    return frame.select(*columns, *others)
 
 
 def _expression(

@@ -199,13 +199,14 @@ class Runs:
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> Run:
         """A new run."""
+        checkpoint = None if facts.checkpoint is None else facts.checkpoint.root
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=WriterIdentity(
                 user=user,
                 query_id=facts.query_id,
                 run_id=facts.run_id,
-                checkpoint=None if facts.checkpoint is None else facts.checkpoint.root,
+                checkpoint=checkpoint,
                 query_name=facts.name,
                 token=settings.token,
             ),

@@ -36,8 +36,9 @@ try:
     from pyspark.sql.types import StructType
 except ImportError:
     raise UnsupportedFeature(
-        'format("paimon_stream") needs pyspark 4.0 or later: earlier versions have no data sources in Python. Use '
-        "PaimonSink with foreachBatch for streams, and PaimonTable.append and overwrite for other DataFrames."
+        'format("paimon_stream") needs pyspark 4.0 or later: earlier versions have no data sources '
+        "in Python. Use PaimonSink with foreachBatch for streams, and PaimonTable.append and "
+        "overwrite for other DataFrames."
     ) from None
 
 NAME: Final = "paimon_stream"
@@ -141,10 +142,10 @@ def divided(
     path = rest.get("path", "")
     if not path.strip() or "paths" in rest:
         raise InvalidOption(
-            f"paimon_stream was given {rest.get('paths', 'no path')}. Name the folder of one table: "
-            ".start(location), .save(location) or .load(location). In SQL, use CREATE TEMPORARY "
-            "VIEW … USING paimon_stream OPTIONS (path '…'): tables of Spark's catalog, saveAsTable "
-            "and writeTo do not pass on their options.",
+            f"paimon_stream was given {rest.get('paths', 'no path')}. Name the folder of one "
+            "table: .start(location), .save(location) or .load(location). In SQL, use CREATE "
+            "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of Spark's catalog, "
+            "saveAsTable and writeTo do not pass on their options.",
             option="path",
         )
     own = {key: rest.pop(key) for key in (*known, *_OF_SPARK) if key in rest}

@@ -191,7 +191,7 @@ def _columns(
     """
     of_operations: list[tuple[str, str]] = []
     if operations is not None:
-        fold = fold_of(False)
+        fold = fold_of(case_sensitive=False)
         operations.check(table.schema, table.options, table.location, fold)
         of_operations = [
             (operations.column, name)

@@ -49,7 +49,8 @@ try:
 
     _Base: Any = limits.SupportsTriggerAvailableNow
 except ImportError:  # before Spark 4.2
-    limits, _Base = None, object
+    limits = None
+    _Base = object
 
 
 class _OffsetWithoutRows(TypedDict):

@@ -11,7 +11,7 @@ the table only since. The judgement finds out. Numbers that others have used sin
 `SequenceConflict`.
 
 Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first
-number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but never
+number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but not
 in numbers, and among rows of a key the later one of the DataFrame wins.
 """
 
@@ -37,7 +37,7 @@ _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batc
 """Local properties of Spark that name query, run and batch of a task."""
 
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
-"""The session's folder of checkpoints, which Spark's SQL passes to tasks as it does its settings."""
+"""The session's folder of checkpoints. Spark's SQL passes it to tasks, like its other settings."""
 
 _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 """A module of the processes in which Spark plans a write."""

@@ -191,20 +191,22 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
 
 
-def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
+def commit_user(
+    facts: QueryFacts, of_sink: str | None, name: str | None, prefix: str | None
+) -> str:
     """The commit user of a stream.
 
     Args:
         facts: what is known of the query.
-        given: the commit user that the sink was given; None to name it after the query.
+        of_sink: the commit user that the sink was given; None to name it after the query.
         name: the sink's name, which tells the sinks of a query apart.
         prefix: what the name begins with; None for `paimon-stream`.
 
     Raises:
         IdentityUnknown: neither a commit user nor the query is known.
     """
-    if given is not None:
-        return given
+    if of_sink is not None:
+        return of_sink
     if facts.query_id is None:
         raise IdentityUnknown(
             "The streaming query of this batch is not known, so a replay could not be recognised. "
@@ -227,7 +229,7 @@ def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
     in_checkpoint = None if facts.checkpoint is None else facts.checkpoint.has_state()
     if in_plan or in_checkpoint:
         return True
-    return in_checkpoint if in_plan is None else False
+    return in_checkpoint if in_plan is None else in_plan
 
 
 def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:

@@ -51,10 +51,10 @@ def fit_rows(
     """
     rest, operation = _set_apart(frame, table)
     case_sensitive = is_case_sensitive(frame)
-    merge = _merge_of(rest.schema, table, runtime or system(), case_sensitive)
+    merge = _merge_of(rest.schema, table, runtime or system(), case_sensitive=case_sensitive)
     if merge is not None:
         table = evolve(merge)
-    alignment = _aligned(rest.schema, table, table.schema, case_sensitive)
+    alignment = _aligned(rest.schema, table, table.schema, case_sensitive=case_sensitive)
     # The column that is set apart comes from the frame that still has it.
     return table, project(frame, alignment, *operation)
 
@@ -71,11 +71,11 @@ def check_columns(
     """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and
     changes nothing.
     """
-    merge = _merge_of(columns, table, system(), case_sensitive)
+    merge = _merge_of(columns, table, system(), case_sensitive=case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
         check_grown(table, schema)
-    _aligned(columns, table, schema, case_sensitive)
+    _aligned(columns, table, schema, case_sensitive=case_sensitive)
     return schema
 
 
@@ -85,7 +85,8 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
     """
     operations = Operations.of(table.options)
     if operations is not None:
-        operations.check(table.schema, table.options, table.location, fold_of(False))
+        fold = fold_of(case_sensitive=False)
+        operations.check(table.schema, table.options, table.location, fold)
     columns = st.StructType(
         [st.StructField(field.name, spark_type(field.type)) for field in schema.fields]
     )
@@ -93,7 +94,7 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
 
 
 def _aligned(
-    columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool
+    columns: st.StructType, table: Table, schema: TableSchema, *, case_sensitive: bool
 ) -> Alignment:
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
     return align(
@@ -112,7 +113,7 @@ def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column,
     operations = Operations.of(table.options)
     if operations is None:
         return frame, ()
-    fold = fold_of(is_case_sensitive(frame))
+    fold = fold_of(case_sensitive=is_case_sensitive(frame))
     operations.check(table.schema, table.options, table.location, fold)
     names = [name for name in frame.columns if fold(name) == fold(operations.column)]
     operations.only(len(names), table.location)
@@ -126,7 +127,7 @@ def is_case_sensitive(frame: DataFrame) -> bool:
 
 
 def _merge_of(
-    columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool
+    columns: st.StructType, table: Table, runtime: Runtime, *, case_sensitive: bool
 ) -> Merge | None:
     """The function that extends the table's schema for these columns; None if schemas must not
     change.
@@ -134,7 +135,7 @@ def _merge_of(
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None
-    fold = fold_of(case_sensitive)
+    fold = fold_of(case_sensitive=case_sensitive)
     kind: Mode = "widen" if mode == "widen" else "add"
 
     def merge(schema: TableSchema) -> TableSchema:
@@ -144,7 +145,7 @@ def _merge_of(
         )
         now = runtime.clock.now_millis()
         merged = merge_columns(schema, members, kind, location=table.location, time_millis=now)
-        _aligned(columns, table, merged, case_sensitive)
+        _aligned(columns, table, merged, case_sensitive=case_sensitive)
         return merged
 
     return merge

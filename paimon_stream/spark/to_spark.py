@@ -192,8 +192,8 @@ def _obstacle_of_schema(scan: Scan, written: TableSchema) -> str | None:
     sources = _sources(scan, written)
     if all(source is None for _, source in sources):
         return "files have none of the columns"
-    names = [fold_of(False)(field.name) for field in written.fields]
-    if len(set(names)) < len(names):
+    fold = fold_of(case_sensitive=False)
+    if len({fold(field.name) for field in written.fields}) < len(written.fields):
         return "names of columns differ in case only"
     for field, source in sources:
         if source is not None and source.type.with_nullable(field.type.nullable) != field.type:

@@ -120,8 +120,10 @@ def run_write_job(
         operations=operations,
         numbers=_numbers_of_task(tasks) if is_spread else None,
     )
-    size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
-    with arrow_batches_of(size, frame):
+    row_bytes = None
+    if operations is None:
+        row_bytes = fixed_row_bytes(table.schema)
+    with arrow_batches_of(plan.arrow_batches(row_bytes), frame):
         answers = map_arrow(placed, task, f"{ANSWER} binary")
         written = answers_of(answers, table, gathered=not is_spread)
     plan.learn(way, written, table)
@@ -217,8 +219,8 @@ def task_attempts(session: SparkSession) -> int:
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
-    """How often Spark tries a task. A master such as `local[2,3]` says so itself. For clusters, even
-    local ones, `failures` says so.
+    """How often Spark tries a task. A master such as `local[2,3]` says so itself. For clusters,
+    even local ones, `failures` says so.
     """
     local = _LOCAL.fullmatch(master or "")
     if local is not None:
@@ -334,7 +336,7 @@ def write_frame(
 def _with_fixed_columns(
     frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]
 ) -> DataFrame:
-    fold = fold_of(is_case_sensitive(frame))
+    fold = fold_of(case_sensitive=is_case_sensitive(frame))
     names = set(map(fold, frame.columns))
     for name, value in fixed.items():
         if fold(name) not in names:

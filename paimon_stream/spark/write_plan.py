@@ -154,14 +154,14 @@ class WritePlan:
         largest = self._largest()
         if largest is None:
             return None
-        most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
-        return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), most)
+        return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), _row_limit(table))
 
     def share(self, table: Table, partitions: int) -> Share | None:
         """What each partition of the batch may pass to the driver, which must be able to hold all
         shares. None if that would be fewer rows than one of the newest batches had.
         """
-        largest, most = self._largest(), self.most_rows(table)
+        largest = self._largest()
+        most = self.most_rows(table)
         if largest is None or most is None:
             return None
         budget = _MOST_COLLECTED // max(1, partitions)
@@ -230,8 +230,8 @@ class WritePlan:
         if written.messages:
             self._row_bytes = written.row_bytes
         self._bytes = size
-        most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
-        self._rows.append(rows if rows <= most and size <= _MOST_BYTES else None)
+        is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
+        self._rows.append(rows if is_small else None)
         if files > len(messages) and (self._too_large is None or size < self._too_large):
             # A bucket with several files did not fit, or was large in any case.
             self._too_large = size
@@ -263,6 +263,11 @@ def _rows_of(message: CommitMessage) -> int:
     first = min(file.min_sequence_number for file in message.new_files)
     last = max(file.max_sequence_number for file in message.new_files)
     return max(sum(file.row_count for file in message.new_files), last - first + 1)
+
+
+def _row_limit(table: Table) -> int:
+    """The most rows of any batch of the table that the driver writes."""
+    return _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
 
 
 def is_grouped(table: Table) -> bool:
