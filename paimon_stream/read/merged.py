@@ -205,8 +205,8 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for
-    `keep_deletes`. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
+    """The rows of a section, one per key, sorted by key. Deleted rows are left out, unless
+    `keep_deletes` is set. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
     """
     for pieces in windows(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None

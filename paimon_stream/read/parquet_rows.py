@@ -18,9 +18,9 @@ leaves out files. Why no row is lost:
   milliseconds, a timestamp in 64 bits in any unit, text, or a decimal in 32 or 64 bits. Bounds go
   through the same conversion as values, which keeps the order for these types and for no others: a
   number read as text does not keep it.
-- An upper bound of text that is empty may be one that was too long to be written. Of everything
-  else, also INT96, only the number of NULLs counts. Of a nested column nothing does: a footer has
-  its members only, and a path like its name is another's.
+- An upper bound of text that is empty may be one that was too long to be written. For all other
+  types, INT96 among them, only the number of NULLs counts. For a nested column nothing counts: a
+  footer has only its members, and a path that equals its name belongs to another column.
 """
 
 import re
@@ -60,17 +60,17 @@ _BUFFER: Final = 64 << 10
 _RANGE: Final = 1 << 20
 """Bytes of a column that are read at a time: of a local file, and of one in a store."""
 _ALONE: Final = 65_536
-"""Who asks for batches of fewer rows has many files open."""
+"""A caller that asks for batches of fewer rows has many files open."""
 _FEW: Final = 10_000
 """Up to so many rows are decoded before other threads have begun to."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 _TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.[1-9]\d")
-"""Who writes a footer with bounds that hold."""
+"""The writers whose footers have bounds that hold."""
 
 Chosen = tuple[Mapping[str, DataField], Callable[[Iterable[Known]], list[bool]]] | None
-"""Columns of a file, by today's names, and what says by their statistics which row groups are read.
-None: all.
+"""The columns of a file that a condition reads, by today's names, and the function that says by
+their statistics which row groups are read. None if all are read.
 """
 
 

@@ -273,8 +273,8 @@ def _may_have_rows(scan: Scan, entry: ManifestEntry) -> bool:
 
 
 def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Section]:
-    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` for keys
-    in the manifest.
+    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` if keys
+    in the manifest cannot be read.
     """
     assert scan.merge is not None
     try:
@@ -437,8 +437,8 @@ class _Reader:
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
-        """Chooses row groups that may have wanted rows, by the columns that have today's type in
-        the file.
+        """What chooses the row groups that may have wanted rows, by the columns that have today's
+        type in the file.
         """
         where = self._where
         if where is None:

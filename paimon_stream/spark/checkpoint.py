@@ -58,8 +58,8 @@ class Checkpoint:
     storage: Storage | None
 
     def kind(self) -> tuple[Kind, str]:
-        """What exists at the location, and its path: of the damaged file if there is one, else the
-        root.
+        """What exists at the location, and where: the path of the damaged file if there is one,
+        else the root.
         """
         if self.storage is None:
             return Kind.UNREADABLE, self.root

@@ -2,8 +2,8 @@
 readers and writers. docs/spark-format.md says how it is used. Needs Spark 4.0.
 
 `PaimonSink` is a function that Spark calls in the driver. A data source has no place there: Spark
-asks Python processes of its own, on the driver and beside executors. They live on over batches and
-queries, and one in which anything was raised is replaced.
+asks Python processes of its own, on the driver and beside executors. These processes outlive
+batches and queries. Spark replaces a process in which anything was raised.
 
     planning process (driver)     tasks                          commit process (driver)
     writer made, plan, pickle ──▶ query, run and batch id from

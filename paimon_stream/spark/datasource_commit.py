@@ -161,8 +161,8 @@ def plan(
 
 
 def _check_door(table: Table) -> None:
-    """Raises for what needs more than tasks that write the rows that they have, before a batch is
-    judged.
+    """Raises `UnsupportedFeature`, before a batch is judged, for a table or an option that needs
+    more than tasks that write the rows that they have.
     """
     options = table.options
     option: opt.Option[Any] | None = None
@@ -231,8 +231,8 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
 
 
 def _may_be_written_again(table: Table) -> bool:
-    """Whether an operator may let a batch go on that is in the table: its tasks have to write it,
-    then.
+    """Whether an operator's decision may let a batch go on although it is in the table. In that
+    case its tasks have to write it.
     """
     decisions = (opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY)
     return any(table.options.value(decision) == "continue" for decision in decisions)
@@ -347,7 +347,9 @@ class TaskRows:
         return written
 
     def _tell_compaction(self, written: WrittenBatch) -> None:
-        """Tells the compaction of a run that begins here when the batch before was committed."""
+        """Tells the compaction when the batch before was committed. It does not know that if the
+        run begins with this batch.
+        """
         compaction = self.run.compaction
         last_of_stream = written.verdict.own
         if self.run.newest_batch is not None or last_of_stream is None or compaction is None:
@@ -430,8 +432,8 @@ def commit_rows(
 def abort(
     answers: Answers, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
-    """Removes what tasks have written if others did not answer. If all have, `commit` was called,
-    and has removed what may be removed.
+    """Removes what tasks have written, if some tasks did not answer. If all tasks answered,
+    `commit` was called, and has removed what may be removed.
     """
     if None in answers:
         sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)

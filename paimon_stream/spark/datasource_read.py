@@ -141,7 +141,8 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:
-            # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
+            # There are no splits. Spark 4.0 then passes None, and later versions a partition of
+            # None.
             return
         version, data = partition.value
         yield from rows_of_split(self.scan, self.arrow, data, version)

@@ -3,9 +3,9 @@ One process on the driver plans each batch, and tasks get splits as those of a b
 are those of streaming-reads.md.
 
 Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
-in, with its nonce. The start of the first batch is a mark, because Spark writes down no start: what
-that batch reads follows from the mode and from its end, whenever it is asked. Spark below 4.2 asks
-for the newest offset without saying where it is.
+in, with its nonce. The start of the first batch is a mark, because Spark does not write down a
+start. What that batch reads follows from the mode and from its end, whenever Spark asks. Spark
+below 4.2 asks for the newest offset without saying how far it has read.
 """
 
 from bisect import bisect_left
@@ -246,7 +246,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return [ds.InputPartition((CommitMessage.VERSION, *split)) for split in splits]
 
     def _all_rows(self, snapshot_id: int) -> Scan:
-        """A scan of all rows of a snapshot that readers of the changelog know."""
+        """A scan of all rows of a snapshot. Files without a changelog yet are left out: a later
+        batch reads their rows as changes.
+        """
         table = self._table
         lowest = 0
         if self._producer == "lookup":
@@ -265,8 +267,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return replace(self._scan, snapshot=planned.snapshot, files=files, vectors=planned.vectors)
 
     def _changes(self, after: int, last: int) -> Scan:
-        """A scan of the files that say what the snapshots after one, up to another, have changed:
-        files of the changelog if the table has one, else added files.
+        """A scan of what the snapshots after one, up to another, have changed: the files of their
+        changelogs if the table has these, else the files that they added.
         """
         table = self._table
         specs = None

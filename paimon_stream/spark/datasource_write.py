@@ -6,9 +6,9 @@ out then what these need to know, and takes it along. Spark commits in another p
 stream, it makes a new writer for that. Both steps are in datasource_commit.py, which no worker
 loads.
 
-The plan is made before the judgement, so it may be wrong: an earlier number, or a batch that is in
-the table only since. The judgement finds out. Numbers that others have used since the plan are a
-`SequenceConflict`.
+The plan is made before the judgement, so it may be wrong: its first number may be too low, or the
+batch may be in the table only since then. The judgement finds out. If others have used the plan's
+numbers, that is a `SequenceConflict`.
 
 Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first
 number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but not
@@ -107,7 +107,7 @@ class _RowWriter:
         self._plan: Plan | None = None
         _driver().settings_of(**self._arguments)
         if _PLANS in sys.modules:
-            # here Spark shows an error whole, but where it pickles a writer only in one line
+            # Here Spark shows all lines of an error. Where it pickles a writer, it shows only one.
             self._planned()
 
     def __getstate__(self) -> dict[str, Any]:

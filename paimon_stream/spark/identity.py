@@ -246,8 +246,8 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _has_state(frame: DataFrame, plan: Any) -> bool:
-    """Whether the plan has an operator with state at any depth. Its text does not tell: Spark
-    truncates it.
+    """Whether the plan has an operator with state at any depth. The plan's text would not tell,
+    because Spark truncates it.
     """
     session: Any = frame.sparkSession
     loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -131,7 +131,9 @@ def run_write_job(
 
 
 def _numbers_of_task(tasks: int | None) -> int:
-    """How many sequence numbers each of so many tasks has; None if their number is not known."""
+    """How many sequence numbers each task has. `tasks` is the number of tasks; None if it is not
+    known.
+    """
     return max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW))
 
 
