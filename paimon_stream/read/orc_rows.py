@@ -66,11 +66,14 @@ def read_orc(
     footer = OrcFooter.read(source)
     numbers = footer.columns()
     columns = {field.name: numbers[field.name] for field in fields if field.name in numbers}
-    by_hand = [name for name, column in columns.items() if _beyond_nanoseconds(footer, column)]
-    types = {field.name: field.type for field in fields}
-    for name in by_hand:
-        if not footer.is_timestamp(columns[name]):  # the timestamp is nested in the column
-            raise _beyond_arrow(path, name, types[name])
+    by_hand = {
+        field.name: field
+        for field in fields
+        if field.name in columns and _beyond_nanoseconds(footer, columns[field.name])
+    }
+    for field in by_hand.values():
+        if not footer.is_timestamp(columns[field.name]):  # the timestamp is nested in the column
+            raise _beyond_arrow(path, field)
     by_arrow = [name for name in columns if name not in by_hand]
     chosen: list[str] | None = by_arrow
     if not by_hand and any("." in name for name in by_arrow):
@@ -90,20 +93,20 @@ def read_orc(
         if has_timestamps:
             stripe_footer = footer.stripe_footer(source, stripe)
             zone = stripe_footer.time_zone if legacy_ltz else ""
-            for name in by_hand:
-                unit = "ns" if types[name].precision > 6 else "us"
+            for name, field in by_hand.items():
+                unit = "ns" if field.type.precision > 6 else "us"
                 try:
                     arrays[name] = _timestamps(
                         source, footer, stripe, stripe_footer, columns[name], unit
                     )
                 except OverflowError:
-                    raise _beyond_arrow(path, name, types[name]) from None
+                    raise _beyond_arrow(path, field) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
 
 
-def _beyond_arrow(path: str, name: str, type_: DataType) -> UnsupportedFeature:
+def _beyond_arrow(path: str, field: DataField) -> UnsupportedFeature:
     """The error for a timestamp that neither Arrow nor this module can read."""
-    return out_of_range(f"Column {name!r} ({type_}) of {path}", path, column=name)
+    return out_of_range(f"Column {field.name!r} ({field.type}) of {path}", path, column=field.name)
 
 
 def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:

@@ -114,9 +114,8 @@ def plan_scan(
     wanted = _columns(table, schema, columns)
     if partition is not None:
         default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
-        specs = [
-            parse_partition(schema.partition_fields, partition, default_name, table=table.location)
-        ]
+        fields = schema.partition_fields
+        specs = [parse_partition(fields, partition, default_name, table=table.location)]
     merge = _merge_of(table, schema) if schema.primary_keys else None
     where = None if filter is None else Predicate.of(filter, schema, table.location, "filter")
     scan = Scan(
@@ -128,12 +127,17 @@ def plan_scan(
         merge=merge,
         where=where,
     )
-    if snapshot is None:
-        return scan
+    return scan if snapshot is None else _with_files(scan, snapshot, specs, hidden=hidden)
+
+
+def _with_files(
+    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
+) -> Scan:
+    """The scan with its files and their deletion vectors."""
     files = _files(scan, snapshot, specs, hidden=hidden)
-    if table.options.value(opt.DATA_EVOLUTION):
-        files = _by_rows(table, files)
-    return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
+    if scan.table.options.value(opt.DATA_EVOLUTION):
+        files = _by_rows(scan.table, files)
+    return replace(scan, files=tuple(files), vectors=_vectors(scan.table, snapshot, files))
 
 
 def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:

@@ -106,13 +106,22 @@ class Run:
 class Runs:
     """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
     pickled.
+
+    Attributes:
+        last_report: the newest report; None before the first batch.
+        last_error: the error of the newest batch; None if it did not fail.
+        metrics: counts what the runs do.
     """
 
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
+
+    # The ids of the reporters that failed at the last batch.
     _failing: set[int] = field(default_factory=set)
+    # The newest run of each commit user.
     _by_user: dict[str, Run] = field(default_factory=dict)
+    # The facts about the last batch, by the location that the sink was given for the checkpoint.
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 

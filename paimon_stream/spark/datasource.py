@@ -139,15 +139,7 @@ def divided(
     """
     rest = opt.lowered(options)
     known = [*door, "branch", "warehouse"]
-    path = rest.get("path", "")
-    if not path.strip() or "paths" in rest:
-        raise InvalidOption(
-            f"paimon_stream was given {rest.get('paths', 'no path')}. Name the folder of one "
-            "table: .start(location), .save(location) or .load(location). In SQL, use CREATE "
-            "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of Spark's catalog, "
-            "saveAsTable and writeTo do not pass on their options.",
-            option="path",
-        )
+    path = _path_in(rest)
     own = {key: rest.pop(key) for key in (*known, *_OF_SPARK) if key in rest}
     storage: dict[str, str] = {}
     if "warehouse" in own and "/" not in path:
@@ -175,3 +167,17 @@ def divided(
     return SourceOptions(
         location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage
     )
+
+
+def _path_in(options: Mapping[str, str]) -> str:
+    """The path of the table. Raises `InvalidOption` if there is not exactly one."""
+    path = options.get("path", "")
+    if not path.strip() or "paths" in options:
+        raise InvalidOption(
+            f"paimon_stream was given {options.get('paths', 'no path')}. Name the folder of one "
+            "table: .start(location), .save(location) or .load(location). In SQL, use CREATE "
+            "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of Spark's catalog, "
+            "saveAsTable and writeTo do not pass on their options.",
+            option="path",
+        )
+    return path

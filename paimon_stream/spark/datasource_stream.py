@@ -119,12 +119,15 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         columns = StructType([column for column in schema.fields if column.name != ROW_KIND])
         reader = reader_of(options, columns, filter=pc.scalar(False), of_newest_snapshot=True)
         self._options = reader.options
-        self._arrow_of_columns = reader.arrow
         self._scan = replace(reader.scan, where=None)
-        self._newest_allowed = 2**63
         self._table = self._scan.table
         self._store = SnapshotStore(self._table.storage)
+        # The types in which Spark takes the rows, with the column of kinds if it is wanted, and
+        # those of the table's columns only.
         self._arrow = arrow_of(schema)
+        self._arrow_of_columns = reader.arrow
+        # The newest snapshot that is read, once Spark has asked the stream to end.
+        self._newest_allowed = 2**63
         value = self._table.options.value
         self._mode = value(_MODE)
         self._consumer = value(_CONSUMER)
@@ -139,6 +142,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._check_options(needed, points)
         self._check_changes_can_be_told()
         start = 0 if needed is None else getattr(self._options, needed)
+        # A snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds.
         self._start = opt.Arguments(self._table.location).whole(needed or "", start)
 
     def _check_options(self, needed: str | None, points: list[str]) -> None:

@@ -97,37 +97,52 @@ def run_write_job(
             The files of the other tasks are removed. Spark raises other failures in the plan.
     """
     check_shuffle(table)
-    tasks = None  # only the way of rows with keys depends on it
-    if table.schema.primary_keys:
-        tasks = partitions_of(frame)
+    tasks = partitions_of(frame) if table.schema.primary_keys else None
     way = plan.way_of_tasks(table, tasks)
-    placed = frame
-    is_sorted = False
-    spec = spec_of(table, index, user)
-    if way is Way.PACKETS:
-        of_keys = assigners(frame, table) if table.has_dynamic_buckets else 1
-        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=of_keys)
-        placed = gather_packets(frame, spec)
-    elif way is Way.SPARK_SORT:
-        placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
+    placed = _placed(frame, table, spec_of(table, index, user), way)
     is_spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
     task = WriteTask(
-        spec=spec,
+        spec=placed.spec,
         attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
         packed=way is Way.PACKETS,
         first_sequence=first_sequence,
-        is_sorted=is_sorted,
+        is_sorted=placed.is_sorted,
         operations=operations,
         numbers=_numbers_of_task(tasks) if is_spread else None,
     )
-    row_bytes = None
-    if operations is None:
-        row_bytes = fixed_row_bytes(table.schema)
+    row_bytes = fixed_row_bytes(table.schema) if operations is None else None
     with arrow_batches_of(plan.arrow_batches(row_bytes), frame):
-        answers = map_arrow(placed, task, f"{ANSWER} binary")
+        answers = map_arrow(placed.frame, task, f"{ANSWER} binary")
         written = answers_of(answers, table, gathered=not is_spread)
     plan.learn(way, written, table)
     return written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Rows in the tasks that write them.
+
+    Attributes:
+        frame: the rows, or packets of them.
+        spec: what the tasks need to know.
+        is_sorted: whether the rows of each bucket are sorted by key.
+    """
+
+    frame: DataFrame
+    spec: WriteSpec
+    is_sorted: bool
+
+
+def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way) -> _Placed:
+    """Moves the rows to the tasks that write them, as that way says."""
+    if way is Way.PACKETS:
+        of_keys = assigners(frame, table) if table.has_dynamic_buckets else 1
+        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=of_keys)
+        return _Placed(frame=gather_packets(frame, spec), spec=spec, is_sorted=False)
+    if way is Way.SPARK_SORT:
+        sorted_rows, is_sorted = gather_keys(with_key_defaults(frame, table), table)
+        return _Placed(frame=sorted_rows, spec=spec, is_sorted=is_sorted)
+    return _Placed(frame=frame, spec=spec, is_sorted=False)
 
 
 def _numbers_of_task(tasks: int | None) -> int:
