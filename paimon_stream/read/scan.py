@@ -322,7 +322,8 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
     """Gives the schema of files by its id; each is read once. Raises `NotFound`, `CorruptMetadata`,
     `StorageError`.
     """
-    schema, store = scan.schema, SchemaStore(scan.table.storage)
+    schema = scan.schema
+    store = SchemaStore(scan.table.storage)
     return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
 
 
