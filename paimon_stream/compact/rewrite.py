@@ -321,7 +321,7 @@ class KeyedRewriter(Rewriter):
         settings = self._settings_of(unit.level)
         data, log = (KeyValueWriter(one, self._storage, self._runtime, folder) for one in settings)
         size = share * size_of(files) if merge.writes else 0
-        runs = max((len(one.runs) + len(one.beside) for one in merge.sections), default=0)
+        runs = max((len(one.runs) + len(one.looked_up) for one in merge.sections), default=0)
         try:
             with self._few_runs(runs):
                 for batch in self._watched(self._batches(merge, scan, log.add_rows), size, rows):

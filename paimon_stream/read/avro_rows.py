@@ -1,6 +1,6 @@
 """Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are
 decoded in Python and then converted column by column. A file may use names of types and fields that
-Avro forbids. Only their order matters for reading, so the decoder gets generated names.
+Avro forbids. For reading, only the order of fields matters, so the decoder gets generated names.
 """
 
 import io
@@ -28,18 +28,26 @@ _KEPT: Final = "surrogateescape"
 def read_avro(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int
 ) -> Iterator[Chunk]:
-    """The file's columns among `fields`, those of the schema it was written with, by name. Raises
-    `FormatError`.
+    """The columns of `fields` that the file has, by name.
+
+    Args:
+        source: the opened file.
+        path: its path, for errors.
+        fields: the columns, of the schema that the file was written with.
+        batch_rows: about how many rows a chunk has.
+
+    Raises:
+        FormatError: the file is broken.
     """
     try:
         schema_text, blocks = open_file(source, path)
         names, schema = _anonymous(schema_text)
-        present = [one for one in fields if one.name in names]
-        keys = [f"f{names.index(one.name)}" for one in present]
+        present = [field for field in fields if field.name in names]
+        keys = [f"f{names.index(field.name)}" for field in present]
         for records in _batches(blocks, schema, batch_rows):
             arrays = {
-                one.name: _array([record[key] for record in records], one.type)
-                for key, one in zip(keys, present, strict=True)
+                field.name: _array([record[key] for record in records], field.type)
+                for key, field in zip(keys, present, strict=True)
             }
             yield Chunk(len(records), arrays, normalize)
     except CorruptMetadata as broken:
@@ -59,16 +67,17 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
         stream = io.BytesIO(data)
         try:
             held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_KEPT)
-        except _BROKEN as why:
+        except _BROKEN as broken:
             raise FormatError(
-                f"one of its blocks does not fit its schema: {in_words(why)}"
+                f"one of its blocks does not fit its schema: {in_words(broken)}"
             ) from None
         if stream.tell() != len(data):
             raise FormatError("one of its blocks does not fit its schema")
         size += len(data)
         while len(held) >= batch_rows or (held and size >= _BATCH_BYTES):
             yield held[:batch_rows]
-            held, size = held[batch_rows:], 0
+            held = held[batch_rows:]
+            size = 0
     if held:
         yield held
 
@@ -79,37 +88,39 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
     """
     try:
         node = parse_json(text)
-        record = (
-            node[-1] if isinstance(node, list) else node
-        )  # to Java, rows of some columns may be null
+        # Where Java takes rows of these columns for nullable, the schema is a union with null.
+        record = node[-1] if isinstance(node, list) else node
         if record["type"] != "record":
             raise FormatError("its schema is not a record")
-        return [str(one["name"]) for one in record["fields"]], parsed_array(_renamed(node, {}))
-    except _BROKEN as why:
-        raise FormatError(f"its schema is not an Avro schema: {in_words(why)}") from None
+        names = [str(field["name"]) for field in record["fields"]]
+        return names, parsed_array(_renamed(node, {}))
+    except _BROKEN as broken:
+        raise FormatError(f"its schema is not an Avro schema: {in_words(broken)}") from None
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:
-    """The type with a generated name for every named type, also where it is used. `names` are those
-    given so far.
+    """The type with a generated name for every named type, also where it is used. `names` has the
+    generated names so far, by the file's names.
     """
     if isinstance(node, str):
         return node if node in _PRIMITIVES else names[node]
     if isinstance(node, list):
-        return [_renamed(one, names) for one in node]
-    match kind := node["type"]:
+        return [_renamed(branch, names) for branch in node]
+    kind = node["type"]
+    match kind:
         case "record" | "fixed":
-            made, name = f"r{len(names)}", str(node["name"])
-            names[name] = made
+            generated = f"r{len(names)}"
+            name = str(node["name"])
+            names[name] = generated
             if node.get("namespace"):
-                names[f"{node['namespace']}.{name}"] = made
+                names[f"{node['namespace']}.{name}"] = generated
             if kind == "fixed":
-                return {"type": kind, "name": made, "size": int(node["size"])}
+                return {"type": kind, "name": generated, "size": int(node["size"])}
             fields = [
-                {"name": f"f{i}", "type": _renamed(one["type"], names)}
-                for i, one in enumerate(node["fields"])
+                {"name": f"f{position}", "type": _renamed(field["type"], names)}
+                for position, field in enumerate(node["fields"])
             ]
-            return {"type": kind, "name": made, "fields": fields}
+            return {"type": kind, "name": generated, "fields": fields}
         case "array":
             return {"type": kind, "items": _renamed(node["items"], names)}
         case "map":
@@ -122,17 +133,12 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
     try:
         match type_.root:
             case TypeRoot.ARRAY:
-                inner = _array(list(chain.from_iterable(one or () for one in values)), type_.items)
-                return _lists(values, wanted, inner)
+                items = list(chain.from_iterable(value or () for value in values))
+                return _lists(values, wanted, _array(items, type_.items))
             case TypeRoot.MAP | TypeRoot.MULTISET:
                 return _maps(values, type_, wanted)
             case TypeRoot.ROW:
-                members = [
-                    _array([None if one is None else one[f"f{i}"] for one in values], member.type)
-                    for i, member in enumerate(type_.fields)
-                ]
-                mask = pa.array([one is None for one in values], pa.bool_())
-                return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
+                return _structs(values, type_, wanted)
             case TypeRoot.DECIMAL:
                 return _decimals(values, wanted)
             case TypeRoot.DATE | TypeRoot.TIME:
@@ -142,8 +148,8 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
             case TypeRoot.CHAR | TypeRoot.VARCHAR:
                 return _texts(values, wanted)
         return pa.array(values, wanted)
-    except (*_BROKEN, pa.ArrowException) as why:
-        raise FormatError(f"one of its columns is not {type_}: {in_words(why)}") from None
+    except (*_BROKEN, pa.ArrowException) as broken:
+        raise FormatError(f"one of its columns is not {type_}: {in_words(broken)}") from None
 
 
 def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
@@ -151,45 +157,50 @@ def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, wanted)
     except UnicodeEncodeError:
-        return pa.array(
-            [None if one is None else one.encode(errors=_KEPT) for one in values], pa.binary()
-        ).view(wanted)
+        encoded = [None if value is None else value.encode(errors=_KEPT) for value in values]
+        return pa.array(encoded, pa.binary()).view(wanted)
+
+
+def _structs(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
+    """Structs of records, whose fields have generated names."""
+    members = []
+    for position, member in enumerate(type_.fields):
+        key = f"f{position}"
+        of_member = [None if value is None else value[key] for value in values]
+        members.append(_array(of_member, member.type))
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
-    """A map with text keys is an Avro map; any other map is an array of records of key and
+    """A map with text keys is an Avro map. Any other map is an array of records of key and
     value.
     """
-    pairs = [_pairs(one) for one in values]
-    flat = list(chain.from_iterable(pairs))
-    key, value = type_.entry
-    keys = _array([one for one, _ in flat], key)
-    items = _array([one for _, one in flat], value)
+    pairs = [None if value is None else _pairs(value) for value in values]
+    flat = list(chain.from_iterable(of_map or () for of_map in pairs))
+    key_type, item_type = type_.entry
+    keys = _array([key for key, _ in flat], key_type)
+    items = _array([item for _, item in flat], item_type)
     entries = pa.StructArray.from_arrays(
         [keys, items], fields=[wanted.key_field, wanted.item_field]
     )
-    return _lists(
-        [None if one is None else many for one, many in zip(values, pairs, strict=True)],
-        wanted,
-        entries,
-    )
+    return _lists(pairs, wanted, entries)
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    if value is None:
-        return []
-    return (
-        list(value.items())
-        if isinstance(value, dict)
-        else [(one["f0"], one["f1"]) for one in value]
-    )
+    if isinstance(value, dict):
+        return list(value.items())
+    return [(record["f0"], record["f1"]) for record in value]
 
 
-def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
-    offsets = pa.array(accumulate((len(one or ()) for one in values), initial=0), pa.int32())
-    valid = pa.array([one is not None for one in values], pa.bool_())
+def _lists(values: list[Any], wanted: pa.DataType, items: pa.Array) -> pa.Array:
+    """Lists with the lengths of these values. `items` are those of all lists, one after the
+    other.
+    """
+    offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
+    valid = pa.array([value is not None for value in values], pa.bool_())
     return pa.Array.from_buffers(
-        wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner]
+        wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[items]
     )
 
 
@@ -197,7 +208,7 @@ def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:
     """Unscaled numbers, stored big endian in as few bytes as possible, as Arrow's 128-bit
     decimals.
     """
-    numbers = (int.from_bytes(one or b"", "big", signed=True) for one in values)
-    raw = b"".join(one.to_bytes(16, "little", signed=True) for one in numbers)
-    valid = pa.array([one is not None for one in values], pa.bool_())
+    numbers = (int.from_bytes(value or b"", "big", signed=True) for value in values)
+    raw = b"".join(number.to_bytes(16, "little", signed=True) for number in numbers)
+    valid = pa.array([value is not None for value in values], pa.bool_())
     return pa.Array.from_buffers(wanted, len(values), [valid.buffers()[1], pa.py_buffer(raw)])

@@ -1,6 +1,6 @@
 """Merge on read: which files of a bucket are merged with each other, and in what order. A *section*
-is a set of files whose key ranges overlap, directly or through others, so no key is in two; a
-section of one file is read as it is.
+is a set of files whose key ranges overlap, directly or through others. So no key is in two
+sections, and a section of one file is read as it is.
 
 This module merges the sorted files of a section piece by piece. One piece of every run is held. No
 run can have more rows up to the smallest of the pieces' last keys, so all rows up to that key are
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,19 +41,27 @@ _NAN: Final = (1, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Files that are merged together, as runs in key order. `ages` is each file's place in the
-    order of commits, oldest first. `beside` are runs of higher levels, in which a compaction looks
-    up the keys of the others.
+    """Files that are merged together.
+
+    Attributes:
+        runs: the files, as runs in key order.
+        ages: each file's place in the order of commits, oldest first, by the file's name.
+        looked_up: runs of higher levels, in which a compaction looks up the keys of the others.
     """
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
     ages: dict[str, int]
-    beside: tuple[tuple[ManifestEntry, ...], ...] = ()
+    looked_up: tuple[tuple[ManifestEntry, ...], ...] = ()
 
     @property
     def files(self) -> list[ManifestEntry]:
-        """The section's files."""
-        return [one for run in self.runs for one in run]
+        """The section's files, without those that are looked up."""
+        return [entry for run in self.runs for entry in run]
+
+    @property
+    def files_looked_up(self) -> list[ManifestEntry]:
+        """The files of higher levels."""
+        return [entry for run in self.looked_up for entry in run]
 
     @property
     def single(self) -> ManifestEntry | None:
@@ -61,40 +69,43 @@ class Section:
         return self.runs[0][0] if len(self.runs) == len(self.runs[0]) == 1 else None
 
 
+class _Range(NamedTuple):
+    """The keys of a file: the first, the last, and the file's age. Ranges are sorted by these."""
+
+    first: Key
+    last: Key
+    age: int
+    entry: ManifestEntry
+
+
 def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
     """The files of each bucket. Buckets are in the order of their first files."""
-    found: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+    by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in files:
-        found.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return list(found.values())
+        by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return list(by_bucket.values())
 
 
 def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:
     """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for
     broken keys.
     """
-    ages = {
-        id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))
-    }
-    ranges = sorted(
-        (
-            (_key(types, one.file.min_key), _key(types, one.file.max_key), ages[id(one)], one)
-            for one in files
-        ),
-        key=lambda one: one[:3],
-    )
-    made: list[Section] = []
-    held: list[tuple[Key, Key, int, ManifestEntry]] = []
+    oldest_first = sorted(files, key=lambda entry: -entry.file.level)
+    ages = {id(entry): age for age, entry in enumerate(oldest_first)}
+    ranges = [_range(types, entry, ages[id(entry)]) for entry in files]
+    ranges.sort(key=lambda range_: range_[:3])
+    in_order: list[Section] = []
+    overlapping: list[_Range] = []
     bound: Key = ()
-    for one in ranges:
-        if held and one[0] > bound:
-            made.append(_section(held))
-            held = []
-        bound = max(bound, one[1]) if held else one[1]
-        held.append(one)
-    if held:
-        made.append(_section(held))
-    return made
+    for range_ in ranges:
+        if overlapping and range_.first > bound:
+            in_order.append(_section(overlapping))
+            overlapping = []
+        bound = max(bound, range_.last) if overlapping else range_.last
+        overlapping.append(range_)
+    if overlapping:
+        in_order.append(_section(overlapping))
+    return in_order
 
 
 def with_older(
@@ -104,46 +115,49 @@ def with_older(
     levels, on each of which no two files have the same keys. Raises `FormatError` for keys that
     cannot be decoded.
     """
-    levels: defaultdict[int, list[tuple[Key, Key, ManifestEntry]]] = defaultdict(list)
-    for one in older:
-        levels[one.file.level].append(
-            (_key(types, one.file.min_key), _key(types, one.file.max_key), one)
-        )
-    for files in levels.values():
-        files.sort(key=lambda one: one[0])
+    levels: defaultdict[int, list[_Range]] = defaultdict(list)
+    for entry in older:
+        level = entry.file.level
+        levels[level].append(_range(types, entry, -level))
+    for ranges in levels.values():
+        ranges.sort(key=lambda range_: range_.first)
     for section in some:
-        least = min(_key(types, one.file.min_key) for one in section.files)
-        most = max(_key(types, one.file.max_key) for one in section.files)
-        spans = (
-            files[
-                bisect_left(files, least, key=lambda one: one[1]) : bisect_right(
-                    files, most, key=lambda one: one[0]
-                )
-            ]
-            for files in levels.values()
-        )
-        runs = tuple(tuple(entry for *_, entry in span) for span in spans if span)
-        ages = {one.file.file_name: -one.file.level for run in runs for one in run}
-        yield replace(section, ages=section.ages | ages, beside=runs)
+        first = min(_key(types, entry.file.min_key) for entry in section.files)
+        last = max(_key(types, entry.file.max_key) for entry in section.files)
+        runs = []
+        ages = dict(section.ages)
+        for ranges in levels.values():
+            start = bisect_left(ranges, first, key=lambda range_: range_.last)
+            end = bisect_right(ranges, last, key=lambda range_: range_.first)
+            if start < end:
+                runs.append(tuple(range_.entry for range_ in ranges[start:end]))
+                ages |= {range_.entry.file.file_name: range_.age for range_ in ranges[start:end]}
+        yield replace(section, ages=ages, looked_up=tuple(runs))
 
 
-def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
+def _section(ranges: Sequence[_Range]) -> Section:
     """Builds the runs: a file joins the run that ends first if it begins after that end, else it
     starts a new run.
     """
-    ticket = count()
+    # Each run with its last key and its number, which decides between runs with the same last key.
     runs: list[tuple[Key, int, list[ManifestEntry]]] = []
-    for least, most, _, entry in ranges:
-        if runs and runs[0][0] < least:
+    numbers = count()
+    for range_ in ranges:
+        if runs and runs[0][0] < range_.first:
             _, number, run = heapq.heappop(runs)
-            run.append(entry)
-            heapq.heappush(runs, (most, number, run))
+            run.append(range_.entry)
+            heapq.heappush(runs, (range_.last, number, run))
         else:
-            heapq.heappush(runs, (most, next(ticket), [entry]))
+            heapq.heappush(runs, (range_.last, next(numbers), [range_.entry]))
     return Section(
         tuple(tuple(run) for _, _, run in runs),
-        {entry.file.file_name: age for _, _, age, entry in ranges},
+        {range_.entry.file.file_name: range_.age for range_ in ranges},
     )
+
+
+def _range(types: Sequence[DataType], entry: ManifestEntry, age: int) -> _Range:
+    file = entry.file
+    return _Range(_key(types, file.min_key), _key(types, file.max_key), age, entry)
 
 
 def _key(types: Sequence[DataType], row: bytes) -> Key:
@@ -191,8 +205,8 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for
-    `keep_deletes`. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
+    """The rows of a section, one per key, sorted by key. Deleted rows are left out, unless
+    `keep_deletes` is set. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
     """
     for pieces in windows(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
@@ -209,60 +223,67 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
 
 def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """The rows of a section in key order, some keys at a time, with all rows of these keys. The
-    oldest piece is first. `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and
-    `_VALUE_KIND`. Raises `FormatError` for a file that is not sorted by key, `StorageError` for a
-    temporary file that cannot be written.
+    oldest piece is first.
+
+    Args:
+        spec: how rows are merged.
+        section: the files.
+        read: returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`.
+
+    Raises:
+        FormatError: a file is not sorted by key.
+        StorageError: a temporary file cannot be written.
     """
-    least, most, together = PIECE_ROWS
-    several = min(len(section.runs), MOST_RUNS) + len(section.beside)
-    rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
+    least, most, most_of_all = PIECE_ROWS
+    runs_at_once = min(len(section.runs), MOST_RUNS) + len(section.looked_up)
+    piece_rows = max(least, min(most, most_of_all // runs_at_once))
+    piece_bytes = PIECE_BYTES // runs_at_once
+
+    def pieces_of(files: Iterable[ManifestEntry]) -> Iterator[Piece]:
+        for entry in files:
+            for batch in read(entry, min(piece_rows, _rows_in(entry, piece_bytes))):
+                yield entry, batch
 
     def run_of(files: Iterable[ManifestEntry]) -> "_Run":
-        return _Run(
-            spec,
-            ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))),
-        )
+        return _Run(spec, pieces_of(files))
 
-    beside = [run_of(run) for run in section.beside]
+    looked_up = [run_of(files) for files in section.looked_up]
     if len(section.runs) <= MOST_RUNS:
-        yield from _steps(section, map(run_of, section.runs), beside)
+        yield from _steps(section, [run_of(files) for files in section.runs], looked_up)
         return
-    new = [one for one in reading_order(section) if not one.file.level]
-    older = [[one for one in run if one.file.level] for run in section.runs]
+    new = [entry for entry in reading_order(section) if not entry.file.level]
+    of_higher_levels = [[entry for entry in files if entry.file.level] for files in section.runs]
     with _Spill(spec, section) as spill:
-        longer = spill.shortened([run_of([one]) for one in new])
-        yield from _steps(section, [*(run_of(run) for run in older if run), *longer], beside)
+        # The short runs are read first, because they fill the temporary file.
+        longer = spill.shortened([run_of([entry]) for entry in new])
+        runs = [run_of(files) for files in of_higher_levels if files]
+        yield from _steps(section, [*runs, *longer], looked_up)
 
 
 def reading_order(section: Section) -> list[ManifestEntry]:
     """The section's files in about the order in which `windows` opens them."""
-    beside = [one for run in section.beside for one in run]
-    if len(section.runs) <= MOST_RUNS:
-        return [*section.files, *beside]
-    return [
-        *sorted(
-            section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name])
-        ),
-        *beside,
-    ]
+    files = section.files
+    if len(section.runs) > MOST_RUNS:
+        files.sort(key=lambda entry: (entry.file.level > 0, section.ages[entry.file.file_name]))
+    return [*files, *section.files_looked_up]
 
 
 def _steps(
-    section: Section, of_runs: "Iterable[_Run]", beside: "Iterable[_Run]" = ()
+    section: Section, runs: "list[_Run]", looked_up: "Sequence[_Run]" = ()
 ) -> Iterator[list[Piece]]:
-    """All rows of the keys up to each bound, in pieces, oldest first; those of `beside` only if the
-    runs have some.
+    """All rows of the keys up to each bound, in pieces, oldest first. Rows of the runs that are
+    looked up are among them only if the other runs have some.
     """
-    runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
-        beside = [run for run in beside if run.fill()]
-        bounds = [run.last_key for run in (*runs, *beside) if not run.ended]
+        looked_up = [run for run in looked_up if run.fill()]
+        bounds = [run.last_key for run in (*runs, *looked_up) if not run.ended]
         bound = min(bounds) if bounds else None
         pieces = [piece for run in runs for piece in run.take(bound)]
-        looked_up = [piece for run in beside for piece in run.take(bound)]
+        pieces_looked_up = [piece for run in looked_up for piece in run.take(bound)]
         if pieces:
             yield sorted(
-                [*pieces, *looked_up], key=lambda piece: section.ages[piece[0].file.file_name]
+                [*pieces, *pieces_looked_up],
+                key=lambda piece: section.ages[piece[0].file.file_name],
             )
 
 
@@ -272,7 +293,8 @@ class _Spill:
     """
 
     def __init__(self, spec: MergeSpec, section: Section) -> None:
-        self._spec, self._section = spec, section
+        self._spec = spec
+        self._section = section
         self._name = f"a temporary file in {tempfile.gettempdir()}"
 
     def __enter__(self) -> "_Spill":
@@ -289,14 +311,13 @@ class _Spill:
         runs.
         """
         while len(runs) > MOST_RUNS:
-            runs = [
-                self._together(runs[at : at + MOST_RUNS]) for at in range(0, len(runs), MOST_RUNS)
-            ]
+            groups = [runs[at : at + MOST_RUNS] for at in range(0, len(runs), MOST_RUNS)]
+            runs = [self._joined(group) for group in groups]
         return runs
 
-    def _together(self, runs: "list[_Run]") -> "_Run":
-        """One run. Its pieces have the age of one of its files, so no other file's age may lie
-        between theirs.
+    def _joined(self, runs: "list[_Run]") -> "_Run":
+        """One run with the rows of these runs. Each of its pieces has the age of one of the files
+        in it. So no file outside may have an age between those of the files in it.
         """
         places: list[tuple[ManifestEntry, int]] = []
         for pieces in _steps(self._section, runs):
@@ -338,24 +359,26 @@ class _Run:
     def fill(self) -> bool:
         """Reads more if nothing is held. Returns False at the end."""
         while not self._held and not self.ended:
-            found = next(self._source, None)
-            if found is None:
+            piece = next(self._source, None)
+            if piece is None:
                 self.ended = True
                 break
-            entry, batch = found
+            entry, batch = piece
             if batch.num_rows:
                 self._check_order(entry, batch)
-                self._held.append((entry, batch))
+                self._held.append(piece)
         return bool(self._held)
 
     def _check_order(self, entry: ManifestEntry, batch: pa.RecordBatch) -> None:
         key = self._key_at(batch)
         if self.last_key and key(0) <= self.last_key:
-            text = (
-                f"File {entry.file.file_name} of {self._table} is not sorted by its key, or overlaps with "
-                "what its manifest says is before it. Roll the table back to before that file."
+            raise FormatError(
+                f"File {entry.file.file_name} of {self._table} is not sorted by its key, or "
+                "overlaps with what its manifest says is before it. Roll the table back to before "
+                "that file.",
+                table=self._table,
+                file=entry.file.file_name,
             )
-            raise FormatError(text, table=self._table, file=entry.file.file_name)
         self.last_key = key(batch.num_rows - 1)
 
     def take(self, bound: Key | None) -> Iterator[tuple[ManifestEntry, pa.RecordBatch]]:

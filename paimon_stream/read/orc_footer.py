@@ -88,10 +88,12 @@ class OrcFooter(NamedTuple):
         if length > end:
             raise FormatError("it is cut off")
         footer = Message(_plain(source, end - length, length, codec, _MOST_FOOTER))
-        types = tuple(_type(Message(one)) for one in footer.all(4))
-        if not types or any(child >= len(types) for one in types for child in one.children):
+        types = tuple(_type(Message(data)) for data in footer.all(4))
+        if not types or any(child >= len(types) for type_ in types for child in type_.children):
             raise FormatError("its types contradict each other")
-        stripes = tuple(OrcStripe(*map(Message(one).number, range(1, 6))) for one in footer.all(3))
+        stripes = tuple(
+            OrcStripe(*map(Message(data).number, range(1, 6))) for data in footer.all(3)
+        )
         return cls(types=types, stripes=stripes, millis=dict(_statistics(footer)), codec=codec)
 
     def columns(self) -> dict[str, int]:
@@ -104,7 +106,8 @@ class OrcFooter(NamedTuple):
 
     def below(self, column: int) -> Iterator[int]:
         """The column and all columns below it, each once."""
-        waiting, seen = [column], {column}
+        waiting = [column]
+        seen = {column}
         while waiting:
             column = waiting.pop()
             yield column
@@ -117,11 +120,13 @@ class OrcFooter(NamedTuple):
         """Reads the footer of a stripe. Raises `FormatError`."""
         start = stripe.offset + stripe.index_length + stripe.data_length
         message = Message(_plain(source, start, stripe.footer_length, self.codec, _MOST_FOOTER))
-        streams, offset = [], stripe.offset
-        for one in map(Message, message.all(1)):
-            streams.append(Stream(one.number(1), one.number(2), offset, length=one.number(3)))
-            offset += one.number(3)
-        encodings = tuple(Message(one).number(1) for one in message.all(2))
+        streams = []
+        offset = stripe.offset
+        for stream in map(Message, message.all(1)):
+            length = stream.number(3)
+            streams.append(Stream(stream.number(1), stream.number(2), offset, length))
+            offset += length
+        encodings = tuple(Message(data).number(1) for data in message.all(2))
         return StripeFooter(tuple(streams), encodings, message.data(3).decode("utf-8", "replace"))
 
     def stream(self, source: Any, stream: Stream) -> bytes:
@@ -130,21 +135,22 @@ class OrcFooter(NamedTuple):
 
 
 def _type(message: "Message") -> OrcType:
-    names = tuple(one.decode("utf-8", "replace") for one in message.all(3))
+    names = tuple(name.decode("utf-8", "replace") for name in message.all(3))
     return OrcType(kind=message.number(1), children=tuple(message.numbers(2)), names=names)
 
 
 def _statistics(footer: "Message") -> Iterator[tuple[int, tuple[int, int]]]:
-    for column, one in enumerate(footer.all(7)):
-        of_timestamps = Message(one).data(9)
+    """The bounds of each timestamp column in milliseconds."""
+    for column, statistics in enumerate(footer.all(7)):
+        of_timestamps = Message(statistics).data(9)
         if not of_timestamps:
             continue
-        ends = Message(of_timestamps)
-        # In UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most; the caller
-        # allows it.
+        bounds = Message(of_timestamps)
+        # Bounds are in UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most. The
+        # caller allows for that.
         for low, high in ((3, 4), (1, 2)):
-            if {low, high} <= ends.fields.keys():
-                yield column, (unzigzag(ends.number(low)), unzigzag(ends.number(high)))
+            if {low, high} <= bounds.fields.keys():
+                yield column, (unzigzag(bounds.number(low)), unzigzag(bounds.number(high)))
                 break
 
 
@@ -170,7 +176,8 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
     """
     if codec == "null":
         return data
-    parts, at = [], 0
+    parts = []
+    at = 0
     while at < len(data):
         header = int.from_bytes(data[at : at + _CHUNK_HEADER], "little")
         at += _CHUNK_HEADER
@@ -180,8 +187,8 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
         at += header >> 1
         try:
             parts.append(chunk if header & 1 else decompressed(codec, chunk, _MOST_CHUNK))
-        except ValueError as why:
-            raise FormatError(f"a chunk in it {why}") from None
+        except ValueError as wrong:
+            raise FormatError(f"a chunk in it {wrong}") from None
         except LookupError:
             raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
         most -= len(parts[-1])
@@ -214,10 +221,10 @@ class Message(ByteCursor):
 
     def number(self, field: int) -> int:
         """The last value of a number field; 0 if there is none."""
-        found = self.fields.get(field, [0])[-1]
-        if not isinstance(found, int):
+        value = self.fields.get(field, [0])[-1]
+        if not isinstance(value, int):
             raise FormatError(self.damaged)
-        return found
+        return value
 
     def data(self, field: int) -> bytes:
         """The last value of a text or message field; empty if there is none."""
@@ -225,17 +232,18 @@ class Message(ByteCursor):
 
     def all(self, field: int) -> Sequence[bytes]:
         """The values of a repeated text or message field."""
-        found = self.fields.get(field, [])
-        made = [one for one in found if isinstance(one, bytes)]
-        if len(made) != len(found):
+        values = self.fields.get(field, [])
+        data = [value for value in values if isinstance(value, bytes)]
+        if len(data) != len(values):
             raise FormatError(self.damaged)
-        return made
+        return data
 
     def numbers(self, field: int) -> list[int]:
         """The values of a repeated number field, packed or not."""
-        found = self.fields.get(field, [])
-        return [
-            number
-            for one in found
-            for number in ([one] if isinstance(one, int) else ByteCursor(one).varints())
-        ]
+        numbers = []
+        for value in self.fields.get(field, []):
+            if isinstance(value, int):
+                numbers.append(value)
+            else:
+                numbers += ByteCursor(value).varints()
+        return numbers

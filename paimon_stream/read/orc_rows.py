@@ -47,28 +47,38 @@ _MODELS: Final = range(2009, 2037)
 
 
 def read_orc(
-    source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool
+    source: Any, path: str, fields: Sequence[DataField], *, legacy_ltz: bool
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the
-    file was written with. One stripe is in memory at a time. `legacy_ltz` is
-    `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall clock of UTC as if
-    it were the wall clock of its own zone, which the stripe names; here it becomes the true instant
-    again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file.
+    """The columns of `fields` that the file has, by name. One stripe is in memory at a time.
+
+    Args:
+        source: the opened file.
+        path: its path, for errors.
+        fields: the columns, of the schema that the file was written with.
+        legacy_ltz: `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall
+            clock of UTC as if it were the wall clock of its own zone, which the stripe names. Here
+            it becomes the true instant again.
+
+    Raises:
+        FormatError: the file is broken. Arrow raises errors of its own on a broken file, too.
+        UnsupportedFeature: a column cannot be read.
     """
     footer = OrcFooter.read(source)
-    columns = {
-        one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()
+    numbers = footer.columns()
+    columns = {field.name: numbers[field.name] for field in fields if field.name in numbers}
+    by_hand = {
+        field.name: field
+        for field in fields
+        if field.name in columns and _beyond_nanoseconds(footer, columns[field.name])
     }
-    by_hand = [name for name, column in columns.items() if _beyond_nanoseconds(footer, column)]
-    types = {one.name: one.type for one in fields}
-    nested = [name for name in by_hand if not footer.is_timestamp(columns[name])]
-    if nested:
-        raise out_of_range(
-            f"Column {nested[0]!r} ({types[nested[0]]}) of {path}", path, column=nested[0]
-        )
+    for field in by_hand.values():
+        if not footer.is_timestamp(columns[field.name]):  # the timestamp is nested in the column
+            raise _beyond_arrow(path, field)
     by_arrow = [name for name in columns if name not in by_hand]
-    # Arrow takes a name with a dot for a member of a struct. In that case all columns are read.
-    chosen = None if not by_hand and any("." in name for name in by_arrow) else by_arrow
+    chosen: list[str] | None = by_arrow
+    if not by_hand and any("." in name for name in by_arrow):
+        # Arrow would take a name with a dot for a member of a struct, so it reads all columns.
+        chosen = None
     has_timestamps = any(
         map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values())))
     )
@@ -83,17 +93,20 @@ def read_orc(
         if has_timestamps:
             stripe_footer = footer.stripe_footer(source, stripe)
             zone = stripe_footer.time_zone if legacy_ltz else ""
-            for name in by_hand:
-                unit = "ns" if types[name].precision > 6 else "us"
+            for name, field in by_hand.items():
+                unit = "ns" if field.type.precision > 6 else "us"
                 try:
                     arrays[name] = _timestamps(
                         source, footer, stripe, stripe_footer, columns[name], unit
                     )
                 except OverflowError:
-                    raise out_of_range(
-                        f"Column {name!r} ({types[name]}) of {path}", path, column=name
-                    ) from None
+                    raise _beyond_arrow(path, field) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
+
+
+def _beyond_arrow(path: str, field: DataField) -> UnsupportedFeature:
+    """The error for a timestamp that neither Arrow nor this module can read."""
+    return out_of_range(f"Column {field.name!r} ({field.type}) of {path}", path, column=field.name)
 
 
 def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
@@ -107,13 +120,15 @@ def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
 
 
 def _leaf(zone: str) -> Leaf:
+    """Turns columns into values. `zone` is that of legacy timestamps, "" if there are none."""
+
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
-        made = normalize(array, type_)
+        values = normalize(array, type_)
         if type_.root is TypeRoot.CHAR:
-            return pc.ascii_rtrim(made, characters=" ")  # ORC pads CHAR(n) to its length
+            return pc.ascii_rtrim(values, characters=" ")  # ORC pads CHAR(n) to its length
         if type_.root is TypeRoot.TIMESTAMP_LTZ and zone not in _UTC:
-            return _wall_clock(made, zone).view(made.type)
-        return made
+            return _wall_clock(values, zone).view(values.type)
+        return values
 
     return leaf
 
@@ -132,70 +147,75 @@ def _timestamps(
     """
     if column >= len(stripe_footer.encodings) or stripe_footer.encodings[column] != _DIRECT_V2:
         raise UnsupportedFeature("its timestamps are in the encoding of Hive 0.11")
-    streams = {one.kind: one for one in stripe_footer.streams if one.column == column}
-    valid = None
-    if _PRESENT in streams:
-        valid = _bits(footer.stream(source, streams[_PRESENT]), stripe.rows)
+    streams = {stream.kind: stream for stream in stripe_footer.streams if stream.column == column}
+
+    def content(kind: int) -> bytes:
+        return footer.stream(source, streams[kind]) if kind in streams else b""
+
+    valid = _bits(content(_PRESENT), stripe.rows) if _PRESENT in streams else None
     count = stripe.rows if valid is None else int(valid.sum())
-    plain = {
-        kind: footer.stream(source, streams[kind]) if kind in streams else b""
-        for kind in (_DATA, _SECONDARY)
-    }
-    seconds = _decode_run_lengths(plain[_DATA], count, signed=True)
-    packed = _decode_run_lengths(plain[_SECONDARY], count, signed=False)
+    data = content(_DATA)
+    secondary = content(_SECONDARY)
+    seconds = _decode_run_lengths(data, count, signed=True)
+    packed = _decode_run_lengths(secondary, count, signed=False)
     zeros = packed & 7  # the number of zeros that were cut off, minus one
     nanos = (packed >> 3) * np.where(zeros == 0, 1, 10 ** (zeros + 1))
-    instant = footer.types[column].kind == TIMESTAMP_INSTANT
-    zone = "UTC" if instant else stripe_footer.time_zone
+    arrow_type = pa.timestamp(unit)
+    zone = stripe_footer.time_zone
+    if footer.types[column].kind == TIMESTAMP_INSTANT:
+        arrow_type = pa.timestamp(unit, "UTC")
+        zone = "UTC"
     seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
     # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too
     # large.
     seconds = np.where((seconds < 0) & (nanos >= 1_000_000), seconds - 1, seconds)
     if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
-    found = moments(seconds, nanos, unit)
-    if valid is not None:
-        spread = np.zeros(stripe.rows, np.int64)
-        spread[valid] = found
-        found = spread
-    made = pa.array(found, mask=None if valid is None else ~valid)
-    return made.view(pa.timestamp(unit, "UTC" if instant else None))
+    values = moments(seconds, nanos, unit)
+    if valid is None:
+        return pa.array(values).view(arrow_type)
+    of_rows = np.zeros(stripe.rows, np.int64)
+    of_rows[valid] = values
+    return pa.array(of_rows, mask=~valid).view(arrow_type)
 
 
 def _base(zone: str) -> int:
     """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds count from there."""
-    return int(
-        pc.assume_timezone(pa.scalar(_EPOCH_2015, pa.timestamp("s")), zone).cast(pa.int64()).as_py()
-    )
+    local = pa.scalar(_EPOCH_2015, pa.timestamp("s"))
+    return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
 
 
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     """Decodes bits from byte run lengths."""
     if count > _MOST_BITS * len(data):
         raise FormatError("a stream in it is cut off")
-    runs, plain, need = _Runs(data, signed=False), bytearray(), (count + 7) // 8
-    while len(plain) < need:
+    runs = _Runs(data, signed=False)
+    plain = bytearray()
+    size = (count + 7) // 8
+    while len(plain) < size:
         head = runs.take(1)[0]
         plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
-    return np.unpackbits(np.frombuffer(plain[:need], np.uint8))[:count].astype(bool)
+    return np.unpackbits(np.frombuffer(plain[:size], np.uint8))[:count].astype(bool)
 
 
 def _decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
     """Decodes ORC's integer run lengths, version 2. Raises `FormatError`."""
     if count > _MOST_NUMBERS * len(data):
         raise FormatError("a stream in it is cut off")
-    made = np.empty(count, np.int64)
+    numbers = np.empty(count, np.int64)
     runs = _Runs(data, signed=signed)
     filled = 0
     while filled < count:
         values = runs.next()
         taken = min(len(values), count - filled)
-        made[filled : filled + taken] = values[:taken]
+        numbers[filled : filled + taken] = values[:taken]
         filled += taken
-    return made
+    return numbers
 
 
 class _Runs(ByteCursor):
+    """The runs of a stream of integers, one after the other."""
+
     cut_off = "a stream in it is cut off"
     damaged = "a number in it is damaged"
 
@@ -229,23 +249,24 @@ class _Runs(ByteCursor):
         """`count` numbers of `width` bits each, the highest bit first."""
         raw = np.frombuffer(self.take((width * count + 7) // 8), np.uint8)
         bits = np.unpackbits(raw)[: width * count].reshape(count, width)
-        made = np.zeros(count, np.uint64)
-        for column in range(width):
-            made = made << np.uint64(1) | bits[:, column]
-        return made
+        numbers = np.zeros(count, np.uint64)
+        for place in range(width):
+            numbers = numbers << np.uint64(1) | bits[:, place]
+        return numbers
 
     def _patched(self, head: int) -> Longs:
         width, length = self._width_and_length(head)
         third, fourth = self.take(2)
-        patch_width, gap_width = _WIDTHS[third & 31], (fourth >> 5) + 1
+        patch_width = _WIDTHS[third & 31]
+        gap_width = (fourth >> 5) + 1
         size = (third >> 5) + 1
         base = int.from_bytes(self.take(size), "big")
         sign = 1 << (size * 8 - 1)
         base = -(base & ~sign) if base & sign else base
         values = self._packed(width, length)
-        entry = next((one for one in _WIDTHS if one >= patch_width + gap_width), 64)
+        entry_width = next((bits for bits in _WIDTHS if bits >= patch_width + gap_width), 64)
         position = 0
-        for patch in self._packed(entry, fourth & 31).tolist():
+        for patch in self._packed(entry_width, fourth & 31).tolist():
             position += patch >> patch_width
             if position >= length:
                 raise FormatError("a patch in it is out of place")
@@ -262,16 +283,16 @@ class _Runs(ByteCursor):
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)
             deltas[1:] = -rest if step < 0 else rest
-        made = np.empty(length, np.int64)
-        made[0] = _wrapped(base)
-        made[1:] = made[0] + np.cumsum(deltas)
-        return made
+        numbers = np.empty(length, np.int64)
+        numbers[0] = _wrapped(base)
+        numbers[1:] = numbers[0] + np.cumsum(deltas)
+        return numbers
 
 
 def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
     half = (values >> np.uint64(1)).astype(np.int64)
-    made: Longs = half ^ -(values & np.uint64(1)).astype(np.int64)
-    return made
+    signed: Longs = half ^ -(values & np.uint64(1)).astype(np.int64)
+    return signed
 
 
 def _wrapped(number: int) -> int:

@@ -18,9 +18,9 @@ leaves out files. Why no row is lost:
   milliseconds, a timestamp in 64 bits in any unit, text, or a decimal in 32 or 64 bits. Bounds go
   through the same conversion as values, which keeps the order for these types and for no others: a
   number read as text does not keep it.
-- An upper bound of text that is empty may be one that was too long to be written. Of everything
-  else, also INT96, only the number of NULLs counts. Of a nested column nothing does: a footer has
-  its members only, and a path like its name is another's.
+- An upper bound of text that is empty may be one that was too long to be written. For all other
+  types, INT96 among them, only the number of NULLs counts. For a nested column nothing counts: a
+  footer has only its members, and a path that equals its name belongs to another column.
 """
 
 import re
@@ -60,106 +60,128 @@ _BUFFER: Final = 64 << 10
 _RANGE: Final = 1 << 20
 """Bytes of a column that are read at a time: of a local file, and of one in a store."""
 _ALONE: Final = 65_536
-"""Who asks for batches of fewer rows has many files open."""
+"""A caller that asks for batches of fewer rows has many files open."""
 _FEW: Final = 10_000
 """Up to so many rows are decoded before other threads have begun to."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 _TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.[1-9]\d")
-"""Who writes a footer with bounds that hold."""
+"""The writers whose footers have bounds that hold."""
 
 Chosen = tuple[Mapping[str, DataField], Callable[[Iterable[Known]], list[bool]]] | None
-"""Columns of a file, by today's names, and what says by their statistics which row groups are read.
-None: all.
+"""The columns of a file that a condition reads, by today's names, and the function that says by
+their statistics which row groups are read. None if all are read.
 """
 
 
 def read_parquet(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int, chosen: Chosen = None
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that it was
-    written with. One row group is in memory at a time; of a local file, or with many files open,
-    only some pages. Row groups that are not `chosen` are only counted. Raises `UnsupportedFeature`
-    for timestamps of precision 7 to 9 beyond Arrow's nanoseconds, and what Arrow raises on a broken
-    file.
+    """The columns of `fields` that the file has, by name. One row group is in memory at a time. Of
+    a local file, or with many files open, only some pages are.
+
+    Args:
+        source: the opened file.
+        path: its path, for errors.
+        fields: the columns, of the schema that the file was written with.
+        batch_rows: the most rows of a chunk.
+        chosen: which row groups are read. The others are only counted.
+
+    Raises:
+        UnsupportedFeature: a timestamp of precision 7 to 9 is beyond Arrow's nanoseconds.
+        FormatError: the file is broken. Arrow raises errors of its own on a broken file, too.
     """
-    buffer = _buffered(source, len(fields), batch_rows)
-    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
+    buffer_size = _buffer_size(source, len(fields), batch_rows)
+    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
     leaf: Leaf = normalize
-    if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
+    positions = range(len(file.schema))
+    if any(file.schema.column(position).physical_type == _INT96 for position in positions):
         file = pq.ParquetFile(
-            source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer
+            source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer_size
         )
         leaf = _with_int96(path)
-    names = [one.name for one in fields if file.schema_arrow.get_field_index(one.name) >= 0]
+    names = [field.name for field in fields if file.schema_arrow.get_field_index(field.name) >= 0]
     if not names:
         yield from nothing_but_rows(file.metadata.num_rows, batch_rows)
         return
-    wanted = [True] * file.num_row_groups
+    is_wanted = [True] * file.num_row_groups
     if chosen and _TRUSTED.match(file.metadata.created_by or ""):
-        wanted = chosen[1](_known(file, chosen[0]))
-    for number, read in enumerate(wanted):  # iterated all at once, batches would span row groups
-        if not read:
-            yield Chunk(
-                file.metadata.row_group(number).num_rows, MappingProxyType({}), leaf, skipped=True
-            )
+        filter_columns, may_have_rows = chosen
+        is_wanted = may_have_rows(_known(file, filter_columns))
+    # If Arrow read all row groups at once, its batches would span row groups.
+    for number in range(file.num_row_groups):
+        group_rows = file.metadata.row_group(number).num_rows
+        if not is_wanted[number]:
+            yield Chunk(group_rows, MappingProxyType({}), leaf, skipped=True)
             continue
-        rows = _rows_at_once(file, number, names, batch_rows)
-        threads = file.metadata.row_group(number).num_rows > _FEW
-        batches = file.iter_batches(rows, row_groups=[number], columns=names, use_threads=threads)
+        batches = file.iter_batches(
+            _rows_at_once(file, number, names, batch_rows),
+            row_groups=[number],
+            columns=names,
+            use_threads=group_rows > _FEW,
+        )
         for batch in batches:
             yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
 
 
 def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[Known]:
-    """What the footer says of these columns in each row group. A path that comes twice, or is the
-    name of a column that is nested, may be that of a ROW's member.
+    """What the footer says of these columns in each row group. Nothing is said of a nested column,
+    nor of one whose name comes twice among the paths: a path may be that of a ROW's member.
     """
-    paths, stored = [file.schema.column(i).path for i in range(len(file.schema))], file.schema_arrow
-    flat = [
-        (name, one)
-        for name, one in columns.items()
-        if not one.type.is_nested and one.name in stored.names
-    ]
-    plain = [(name, one) for name, one in flat if paths.count(one.name) == 1]
-    found = [
-        (name, paths.index(one.name), one.type, stored.field(one.name).type) for name, one in plain
-    ]
+    paths = [file.schema.column(position).path for position in range(len(file.schema))]
+    stored = file.schema_arrow
+    told = {
+        name: (paths.index(field.name), field.type, stored.field(field.name).type)
+        for name, field in columns.items()
+        if not field.type.is_nested and field.name in stored.names and paths.count(field.name) == 1
+    }
     for group in map(file.metadata.row_group, range(file.num_row_groups)):
-        yield (
-            {name: _stats(group.column(at).statistics, *types) for name, at, *types in found},
-            group.num_rows,
-        )
+        stats = {
+            name: _stats(group.column(position).statistics, type_, stored_type)
+            for name, (position, type_, stored_type) in told.items()
+        }
+        yield stats, group.num_rows
 
 
-def _stats(of: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
-    """Those of a footer that hold for every value. `stored` is the type that Arrow gives the
+def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
+    """What a footer says that holds for every value. `stored` is the type that Arrow gives the
     column.
     """
-    if of is None:
+    if statistics is None:
         return NO_STATS
-    bounds, wanted = list[Any]((None, None)), arrow_type(type_)
+    lower = None
+    upper = None
     with suppress(FormatError, pa.ArrowException, *BROKEN):
-        same = stored.id == wanted.id or {stored, wanted} <= _INTEGERS
-        if (
-            same
-            and of.has_min_max
-            and (of.physical_type in _NUMBERS or (type_.is_string and of.max_raw))
-        ):
-            raw = [of.min_raw, of.max_raw]
+        if _has_bounds(statistics, type_, stored):
+            raw = [statistics.min_raw, statistics.max_raw]
             if type_.root is TypeRoot.DECIMAL:
-                raw = [Decimal(one).scaleb(-stored.scale) for one in raw]
-            bounds = column_values(normalize(pa.array(raw, stored), type_), type_)
-    return ColumnStats(bounds[0], bounds[1], of.null_count if of.has_null_count else None)
+                raw = [Decimal(bound).scaleb(-stored.scale) for bound in raw]
+            lower, upper = column_values(normalize(pa.array(raw, stored), type_), type_)
+    nulls = statistics.null_count if statistics.has_null_count else None
+    return ColumnStats(lower, upper, nulls)
 
 
-def _buffered(source: Any, columns: int, batch_rows: int) -> int:
+def _has_bounds(statistics: pq.Statistics, type_: DataType, stored: pa.DataType) -> bool:
+    """Whether the bounds count, as the module says."""
+    wanted = arrow_type(type_)
+    if stored.id != wanted.id and not {stored, wanted} <= _INTEGERS:
+        return False
+    if not statistics.has_min_max:
+        return False
+    if statistics.physical_type in _NUMBERS:
+        return True
+    return bool(type_.is_string and statistics.max_raw)
+
+
+def _buffer_size(source: Any, columns: int, batch_rows: int) -> int:
     """The size of the buffers of columns; 0 to read all of a row group's column at once, in one
     request.
     """
-    local = isinstance(source, pa.OSFile)
-    size = _BUFFER if local else _RANGE
-    return size if (local or batch_rows < _ALONE) and source.size() > 2 * columns * size else 0
+    is_local = isinstance(source, pa.OSFile)
+    if not is_local and batch_rows >= _ALONE:
+        return 0
+    size = _BUFFER if is_local else _RANGE
+    return size if source.size() > 2 * columns * size else 0
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
@@ -170,13 +192,15 @@ def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most:
     most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
     if min(most, group.num_rows) * group.total_byte_size <= 64 * _BATCH_BYTES:
         return most  # no value is larger than all
-    for first in file.iter_batches(_SAMPLE, row_groups=[number], columns=names):
-        most = min(most, max(1, first.num_rows * _BATCH_BYTES // max(1, first.nbytes)))
-        break
+    sample = next(file.iter_batches(_SAMPLE, row_groups=[number], columns=names), None)
+    if sample is not None:
+        most = min(most, max(1, sample.num_rows * _BATCH_BYTES // max(1, sample.nbytes)))
     return most
 
 
 def _with_int96(path: str) -> Leaf:
+    """Turns columns into values, those of twelve bytes into timestamps."""
+
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
         if not type_.is_timestamp or not array.type.equals(TWELVE_BYTES):
             return normalize(array, type_)
@@ -202,8 +226,9 @@ def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
     days = np.where(missing, JULIAN_EPOCH, parts["day"]).astype(np.int64) - JULIAN_EPOCH
     nanos = np.where(missing, 0, parts["nanos"])
     seconds, nanos = np.divmod(nanos, PER_SECOND["ns"])
-    found = moments(days * 86_400 + seconds, nanos, unit)
-    return pa.array(found, mask=missing if array.null_count else None).view(pa.timestamp(unit))
+    values = moments(days * 86_400 + seconds, nanos, unit)
+    mask = missing if array.null_count else None
+    return pa.array(values, mask=mask).view(pa.timestamp(unit))
 
 
 def _with_twelve_bytes(source: Any) -> pq.FileMetaData:

@@ -49,7 +49,7 @@ BATCH_ROWS: Final = 65_536
 _OPENED_BYTES: Final = 1 << 20
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
-_CURE: Final = (
+_RESTORE_OR_ROLL_BACK: Final = (
     "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
 )
 # What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
@@ -57,32 +57,44 @@ BROKEN_FILE: Final = (pa.ArrowException, *BROKEN)
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan in batches of at most `batch_rows`. Append tables are read file by file.
-    Tables with a primary key are read bucket by bucket: one row per key, without deleted rows.
-    Raises `InvalidData` for rows that the table's merge engine does not accept, `NotFound` for a
-    missing file, `FormatError` for a broken file, `UnsupportedFeature` for a file in another format
-    or with columns that cannot be converted, `CorruptMetadata`, `StorageError`.
+    """The rows of a scan in batches. Append tables are read file by file. Tables with a primary key
+    are read bucket by bucket: one row per key, without deleted rows.
+
+    Args:
+        scan: the planned read.
+        batch_rows: the most rows of a batch.
+
+    Raises:
+        InvalidData: the table's merge engine does not accept a row.
+        NotFound: a file is missing.
+        FormatError: a file is broken.
+        UnsupportedFeature: a file has another format, or columns that cannot be converted.
+        CorruptMetadata, StorageError: metadata or files cannot be read.
     """
     where = scan.where
     if where is None:
         yield from _all_rows(scan, batch_rows)
         return
-    also = (one for one in where.columns if one not in scan.columns)
-    for batch in _all_rows(replace(scan, columns=(*scan.columns, *also)), batch_rows):
+    names = [column.name for column in scan.columns]
+    only_for_filter = [column for column in where.columns if column not in scan.columns]
+    scan_with_filter = replace(scan, columns=(*scan.columns, *only_for_filter))
+    for batch in _all_rows(scan_with_filter, batch_rows):
         kept = where.kept(batch, scan.table.location)
         if kept.num_rows:
-            yield kept.select([one.name for one in scan.columns])
+            yield kept.select(names)
 
 
 def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if scan.merge is None:
         in_parts = scan.table.options.value(DATA_EVOLUTION)
-        reader = _Reader(scan, scan.columns, None if in_parts else scan.where)
-        reader.expect(scan.files)
         if in_parts:
+            reader = _Reader(scan, scan.columns)
+            reader.expect(scan.files)
             for _, files in groupby(scan.files, row_range):
                 yield from reader.joined(list(files), batch_rows)
             return
+        reader = _Reader(scan, scan.columns, scan.where)
+        reader.expect(scan.files)
         for entry in scan.files:
             yield from reader.file(entry, batch_rows)
         return
@@ -107,10 +119,17 @@ _POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("B
 def section_batches(
     scan: Scan, wanted: Iterable[merging.Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these sections of one bucket, one per key, as a compaction writes them: with
-    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table. With
-    `keep_deletes`, also the rows that delete. `kept` chooses among the rows of each file. Raises
-    what `read_batches` raises.
+    """The rows of some sections of one bucket, one per key, as a compaction writes them: with
+    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table.
+
+    Args:
+        scan: the files, which have a primary key.
+        wanted: the sections.
+        keep_deletes: whether rows that delete are among the rows.
+        kept: chooses among the rows of each file; None keeps all.
+
+    Raises:
+        PaimonStreamError: what `read_batches` raises.
     """
     assert scan.merge is not None
     for section, rows_of in _with_rows(scan, wanted, kept):
@@ -132,8 +151,19 @@ def section_changes(
     keep_deletes: bool,
     kept: Kept | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The same, with the changelog second in each pair. Marks rows in the scan when their section
-    ends.
+    """The rows of some sections, as `section_batches` returns them, each with its changelog, if
+    there is one. If the comparison marks rows, those that were looked up are marked in the scan
+    when their section ends.
+
+    Args:
+        scan: the files, which have a primary key.
+        wanted: the sections.
+        how: how rows are merged and compared.
+        keep_deletes: whether rows that delete are among the rows.
+        kept: chooses among the rows of each file; None keeps all.
+
+    Raises:
+        PaimonStreamError: what `read_batches` raises.
     """
     columns = list(range(len(scan.columns) + 2))
 
@@ -141,105 +171,134 @@ def section_changes(
         rows = (batch.select(columns) for _, batch in pieces)
         return how.merged(rows, merging.levels_of(pieces), keep_deletes=keep_deletes)
 
-    for section, rows_of in _with_rows(scan, wanted, kept, (_POSITION,) if how.marks else ()):
-        found: defaultdict[str, list[Positions]] = defaultdict(list)
+    for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.marks):
+        marked: defaultdict[str, list[Positions]] = defaultdict(list)
         for pieces in merging.windows(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
-            if (
-                how.marks and kept is not None
-            ):  # rows that are not kept are marked, too, but not merged
+            if how.marks and kept is not None:
+                # Rows that are not kept are marked, too, but not merged.
                 merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
             yield merged, log
-            start = 0
-            for entry, batch in pieces if how.marks and len(older) else ():
-                places = older[(older >= start) & (older < start + batch.num_rows)] - start
-                found[entry.file.file_name].append(batch.columns[-1].to_numpy()[places])
-                start += batch.num_rows
-        files = [one for run in section.beside for one in run if one.file.file_name in found]
-        for one, before in zip(files, deleted_rows(scan, files), strict=True):
-            scan.marked[one.file.file_name] = np.union1d(
-                before, np.concatenate(found[one.file.file_name])
-            )
+            if how.marks and len(older):
+                for file_name, positions in _positions_in_files(pieces, older):
+                    marked[file_name].append(positions)
+        entries = [entry for entry in section.files_looked_up if entry.file.file_name in marked]
+        for entry, before in zip(entries, deleted_rows(scan, entries), strict=True):
+            file_name = entry.file.file_name
+            scan.marked[file_name] = np.union1d(before, np.concatenate(marked[file_name]))
+
+
+def _positions_in_files(
+    pieces: Sequence[merging.Piece], rows: Positions
+) -> Iterator[tuple[str, Positions]]:
+    """For each piece, the name of its file and the positions there of some rows. `rows` are the
+    places of these rows in all pieces together.
+    """
+    start = 0
+    for entry, batch in pieces:
+        in_piece = rows[(rows >= start) & (rows < start + batch.num_rows)] - start
+        yield entry.file.file_name, batch.columns[-1].to_numpy()[in_piece]
+        start += batch.num_rows
 
 
 def _with_rows(
-    scan: Scan, wanted: Iterable[merging.Section], kept: Kept | None, also: Sequence[DataField] = ()
+    scan: Scan,
+    wanted: Iterable[merging.Section],
+    kept: Kept | None,
+    *,
+    with_position: bool = False,
 ) -> Iterator[tuple[merging.Section, merging.ReadFile]]:
-    """Each section with what reads its files. As in Java, first-row tables find old rows when they
-    look up.
+    """Each section with the function that reads its files. With `with_position`, the last column
+    has each row's position in its file.
+
+    `kept` does not choose among rows that a first-row table looks up, as in Java, nor among rows
+    whose position is wanted.
     """
     assert scan.merge is not None
-    reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN, *also))
-    every: set[str] = set()
+    columns = [*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN]
+    if with_position:
+        columns.append(_POSITION)
+    reader = _Reader(scan, columns)
+    read_completely: set[str] = set()
 
     def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
         rows = reader.file(entry, most)
-        return rows if kept is None or entry.file.file_name in every else map(kept, rows)
+        if kept is None or entry.file.file_name in read_completely:
+            return rows
+        return map(kept, rows)
 
     for section in wanted:
         reader.expect(merging.reading_order(section))
-        if scan.merge.engine == FIRST_ROW or also:
-            every.update(one.file.file_name for run in section.beside for one in run)
+        if scan.merge.engine == FIRST_ROW or with_position:
+            read_completely.update(entry.file.file_name for entry in section.files_looked_up)
         yield section, rows_of
 
 
 def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of the buckets of a table with a primary key. Files are opened ahead."""
-    names = [one.name for one in scan.columns]
+    names = [column.name for column in scan.columns]
     needed = tuple(map(scan.schema.field, spec.needed(names)))
-    plain, with_kind = (
-        _Reader(scan, (*scan.columns, *kind), scan.where) for kind in ((), (KIND_COLUMN,))
-    )
-    whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-    for group in in_groups(merging.buckets(scan.files), AT_ONCE if plain.ahead.helps else 1):
-        found: list[tuple[merging.Section, _Reader]] = []
-        for section in [one for files in group for one in sections_of(scan, files)]:
-            entry, where = section.single, scan.where
-            if (
-                entry
-                and where
-                and not any(where.possible(known_of(scan, [entry], where, values=True)))
-            ):
-                continue  # these keys have no other rows
-            raw = plain if entry is None or entry.file.delete_row_count == 0 else with_kind
-            found.append((section, whole if entry is None else raw))
-            found[-1][1].expect(merging.reading_order(section))
-        for section, reader in found:
-            one = section.single
-            rows = (
-                merging.merged_batches(spec, section, reader.file)
-                if one is None
-                else reader.file(one, batch_rows)
-            )
-            for batch in map(without_deletes, rows) if reader is with_kind else rows:
+    plain = _Reader(scan, scan.columns, scan.where)
+    with_kind = _Reader(scan, (*scan.columns, KIND_COLUMN), scan.where)
+    for_merging = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
+    buckets_at_once = AT_ONCE if plain.ahead.helps else 1
+    for group in in_groups(merging.buckets(scan.files), buckets_at_once):
+        planned: list[tuple[merging.Section, _Reader]] = []
+        for section in [section for files in group for section in sections_of(scan, files)]:
+            entry = section.single
+            if entry is None:
+                reader = for_merging
+            elif not _may_have_rows(scan, entry):
+                continue
+            else:
+                reader = plain if entry.file.delete_row_count == 0 else with_kind
+            planned.append((section, reader))
+            reader.expect(merging.reading_order(section))
+        for section, reader in planned:
+            entry = section.single
+            if entry is None:
+                rows = merging.merged_batches(spec, section, reader.file)
+            else:
+                rows = reader.file(entry, batch_rows)
+            if reader is with_kind:
+                rows = map(without_deletes, rows)
+            for batch in rows:
                 yield batch.select(names)
 
 
+def _may_have_rows(scan: Scan, entry: ManifestEntry) -> bool:
+    """Whether a file may have rows that the scan wants. No other file has rows with its keys."""
+    where = scan.where
+    return where is None or any(where.possible(known_of(scan, [entry], where, values=True)))
+
+
 def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Section]:
-    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` for keys
-    in the manifest.
+    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` if keys
+    in the manifest cannot be read.
     """
     assert scan.merge is not None
     try:
         return merging.sections(files, [scan.schema.field(name).type for name in scan.merge.keys])
     except FormatError as wrong:
-        table = scan.table.location
         raise FormatError(
-            f"the keys that a manifest gives for a file cannot be read: {wrong.message} Files of bucket "
-            f"{files[0].bucket} cannot be merged without them. Read the table with an engine on the JVM, or roll it "
-            "back to a snapshot without these files.",
+            f"the keys that a manifest gives for a file cannot be read: {wrong.message} Files of "
+            f"bucket {files[0].bucket} cannot be merged without them. Read the table with an "
+            "engine on the JVM, or roll it back to a snapshot without these files.",
             bucket=files[0].bucket,
-        ).of_table(table) from None
+        ).of_table(scan.table.location) from None
 
 
 class _Reader:
+    """Reads some columns of the files of a scan."""
+
     def __init__(
         self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
     ) -> None:
-        """`where` reads some of these columns, and lets row groups be skipped of files whose rows
-        are final.
+        """`where` is a condition on these columns. By it, row groups without wanted rows are
+        skipped. It is given only for files whose rows are final.
         """
-        self._scan, self._where = scan, where
+        self._scan = scan
+        self._where = where
         self._columns = tuple(columns)
         self._tracked = ROW_ID_COLUMN in self._columns
         self._schema = schemas_of(scan)
@@ -251,7 +310,9 @@ class _Reader:
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
         """Has these files opened ahead, as they are read next."""
         file_of = self._scan.table.layout.file_of
-        self.ahead.expect((file_of(one), min(one.file.file_size, _OPENED_BYTES)) for one in entries)
+        self.ahead.expect(
+            (file_of(entry), min(entry.file.file_size, _OPENED_BYTES)) for entry in entries
+        )
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come
@@ -262,7 +323,9 @@ class _Reader:
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
-        rows, deleted, chosen = 0, self.deleted(entry), self._chosen(sources, partition)
+        deleted = self.deleted(entry)
+        chosen = self._chosen(sources, partition)
+        rows = 0  # the rows before the next chunk
         for chunk in self._chunks(
             entry, path, written, tuple(sources.values()), batch_rows, chosen
         ):
@@ -282,57 +345,71 @@ class _Reader:
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
-            text = (
-                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}"
+            raise FormatError(
+                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. "
+                f"{_RESTORE_OR_ROLL_BACK}",
+                path=path,
             )
-            raise FormatError(text, path=path)
 
     def joined(self, files: Sequence[ManifestEntry], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that all of these files hold. Each column comes from the first file that has it,
         and is NULL if none has it (table-kinds.md §5.3). Raises `FormatError` if it must not be
         NULL.
         """
-        columns: list[list[DataField]] = [[] for _ in files]
-        held = [self._held(one.file) for one in files]
-        for one in self._columns:
-            place = next((place for place, ids in enumerate(held) if one.id in ids), None)
-            if place is None and not (one.type.nullable or one.name in self._partition_keys):
-                names = ", ".join(file.file.file_name for file in files)
-                text = f"column {one.name!r} is NOT NULL, but none of the files {names} has it. Write the column, or"
-                raise FormatError(f"{text} select others.", column=one.name).of_table(
-                    self._scan.table.location
-                )
-            columns[place or 0].append(one)
+        columns_of = self._columns_by_file(files)
         parts = [
-            self._of(some).file(file, batch_rows)
-            for file, some in zip(files, columns, strict=True)
-            if some
+            self._with_columns(columns).file(entry, batch_rows)
+            for entry, columns in zip(files, columns_of, strict=True)
+            if columns
         ]
-        batches = [next(one, None) for one in parts]
-        while whole := [
-            one for one in batches if one is not None
-        ]:  # the files have the same number of rows
-            rows = min(one.num_rows for one in whole)
-            found = {name: one.column(name)[:rows] for one in whole for name in one.schema.names}
+        next_batches = [next(part, None) for part in parts]
+        # The files have the same number of rows, so all parts end at the same time.
+        while batches := [batch for batch in next_batches if batch is not None]:
+            rows = min(batch.num_rows for batch in batches)
+            arrays = {
+                name: batch.column(name)[:rows] for batch in batches for name in batch.schema.names
+            }
             yield pa.RecordBatch.from_arrays(
-                [found[name] for name in self._arrow.names], schema=self._arrow
+                [arrays[name] for name in self._arrow.names], schema=self._arrow
             )
-            rest = [one.slice(rows) for one in whole]
-            batches = [
-                one if one.num_rows else next(part, None)
-                for one, part in zip(rest, parts, strict=True)
+            rests = [batch.slice(rows) for batch in batches]
+            next_batches = [
+                rest if rest.num_rows else next(part, None)
+                for rest, part in zip(rests, parts, strict=True)
             ]
 
-    def _held(self, file: DataFileMeta) -> set[int]:
+    def _columns_by_file(self, files: Sequence[ManifestEntry]) -> list[list[DataField]]:
+        """For each of these files, which hold the same rows, the columns that are read from it: the
+        first file that has a column, or the first of all if none has it.
+        """
+        columns_of: list[list[DataField]] = [[] for _ in files]
+        ids_in = [self._column_ids(entry.file) for entry in files]
+        for column in self._columns:
+            place = next((place for place, ids in enumerate(ids_in) if column.id in ids), None)
+            may_lack = column.type.nullable or column.name in self._partition_keys
+            if place is None and not may_lack:
+                names = ", ".join(entry.file.file_name for entry in files)
+                raise FormatError(
+                    f"column {column.name!r} is NOT NULL, but none of the files {names} has it. "
+                    "Write the column, or select others.",
+                    column=column.name,
+                ).of_table(self._scan.table.location)
+            columns_of[place or 0].append(column)
+        return columns_of
+
+    def _column_ids(self, file: DataFileMeta) -> set[int]:
         """The ids of the columns in a file."""
         fields = self._schema(file.schema_id).fields
-        return {one.id for one in fields if file.write_cols is None or one.name in file.write_cols}
+        return {
+            field.id for field in fields if file.write_cols is None or field.name in file.write_cols
+        }
 
-    def _of(self, columns: Sequence[DataField]) -> "_Reader":
+    def _with_columns(self, columns: Sequence[DataField]) -> "_Reader":
         """A reader of other columns, of the same scan."""
-        made = copy(self)
-        made._columns, made._arrow = tuple(columns), arrow_schema(columns)
-        return made
+        reader = copy(self)
+        reader._columns = tuple(columns)
+        reader._arrow = arrow_schema(columns)
+        return reader
 
     def deleted(self, entry: ManifestEntry) -> Positions:
         """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`,
@@ -351,25 +428,28 @@ class _Reader:
 
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by field id."""
-        wanted = {one.id: one for one in self._columns if one.name not in partition}
-        own = SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN
-        sources = {one.id: one for one in (*written.fields, *own) if one.id in wanted}
-        for id_, one in sources.items():
-            check_evolution(
-                wanted[id_].name, one.type, wanted[id_].type, written.id > self._scan.schema.id
-            )
+        wanted = {column.id: column for column in self._columns if column.name not in partition}
+        in_file = (*written.fields, SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN)
+        sources = {source.id: source for source in in_file if source.id in wanted}
+        is_later = written.id > self._scan.schema.id
+        for id_, source in sources.items():
+            check_evolution(wanted[id_].name, source.type, wanted[id_].type, is_later)
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
-        """Chooses row groups that may have wanted rows, by the columns that have today's type in
-        the file.
+        """What chooses the row groups that may have wanted rows, by the columns that have today's
+        type in the file.
         """
         where = self._where
         if where is None:
             return None
-        types = {one.id: one.type.with_nullable(True) for one in sources.values()}
-        same = [one for one in where.columns if types.get(one.id) == one.type.with_nullable(True)]
-        return {one.name: sources[one.id] for one in same}, lambda groups: where.possible(
+        types = {source.id: source.type.with_nullable(True) for source in sources.values()}
+        columns = {
+            column.name: sources[column.id]
+            for column in where.columns
+            if types.get(column.id) == column.type.with_nullable(True)
+        }
+        return columns, lambda groups: where.possible(
             (stats | of_partition(partition, rows), rows) for stats, rows in groups
         )
 
@@ -380,7 +460,7 @@ class _Reader:
         written: TableSchema,
         fields: Sequence[DataField],
         most: int,
-        of: Chosen,
+        chosen: Chosen,
     ) -> Iterator[Chunk]:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, most)
@@ -389,7 +469,7 @@ class _Reader:
             _reading(path, self._scan),
             self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source,
         ):
-            yield from file_chunks(source, path, fields, written, most, of)
+            yield from file_chunks(source, path, fields, written, most, chosen)
 
     def _fitted(
         self,
@@ -398,20 +478,24 @@ class _Reader:
         partition: Mapping[str, Any],
         start: int,
     ) -> pa.RecordBatch:
-        columns = []
-        for one in self._columns:
-            source = sources.get(one.id)
-            if one.name in partition:
-                columns.append(pa.repeat(value_scalar(partition[one.name], one.type), chunk.rows))
-            elif one is _POSITION:
-                columns.append(pa.array(np.arange(start, start + chunk.rows)))
+        """The chunk with the wanted columns in their types. `start` is the position of its first
+        row in the file.
+        """
+        arrays = []
+        for column in self._columns:
+            name = column.name
+            source = sources.get(column.id)
+            if name in partition:
+                array = pa.repeat(value_scalar(partition[name], column.type), chunk.rows)
+            elif column is _POSITION:
+                array = pa.array(np.arange(start, start + chunk.rows))
             elif source is None or source.name not in chunk.columns:
-                columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
+                array = pa.nulls(chunk.rows, arrow_type(column.type))
             else:
-                columns.append(
-                    convert(chunk.columns[source.name], source.type, one.type, chunk.leaf, one.name)
-                )
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+                stored = chunk.columns[source.name]
+                array = convert(stored, source.type, column.type, chunk.leaf, name)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
 
 def file_chunks(
@@ -420,30 +504,40 @@ def file_chunks(
     fields: Sequence[DataField],
     written: TableSchema,
     most: int = BATCH_ROWS,
-    of: Chosen = None,
+    chosen: Chosen = None,
 ) -> Iterator[Chunk]:
-    """These columns of a file, as the file has them, one chunk at a time. `written` is the schema
-    that it was written with. Raises what the reader of its format raises, and `UnsupportedFeature`
-    for another format.
+    """Some columns of a file, as the file has them, one chunk at a time.
+
+    Args:
+        source: the opened file.
+        path: its path. The end of the name says which format it has.
+        fields: the columns.
+        written: the schema that the file was written with.
+        most: the most rows of a chunk; a reader of ORC returns a stripe.
+        chosen: which row groups are read; None for all.
+
+    Raises:
+        UnsupportedFeature: the file has another format.
+        PaimonStreamError: what the reader of its format raises.
     """
     match _format(path):
         case "parquet":
-            yield from read_parquet(source, path, fields, most, of)
+            yield from read_parquet(source, path, fields, most, chosen)
         case "orc":
-            yield from read_orc(
-                source, path, fields, Options(written.options).value(ORC_LTZ_LEGACY)
-            )
+            legacy_ltz = Options(written.options).value(ORC_LTZ_LEGACY)
+            yield from read_orc(source, path, fields, legacy_ltz=legacy_ltz)
         case "avro":
             yield from read_avro(source, path, fields, most)
-        case other:
-            text = f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro."
-            raise UnsupportedFeature(f"{text} Read the table with an engine that does.", path=path)
+        case unknown:
+            raise UnsupportedFeature(
+                f"{path} is a {unknown!r} file; this release reads Parquet, ORC and Avro. Read the "
+                "table with an engine that does.",
+                path=path,
+            )
 
 
 def _format(name: str) -> str:
-    """The format according to the file's name, never according to the table's options (format.md
-    §1.2).
-    """
+    """The format, by the file's name, never by the table's options (format.md §1.2)."""
     parts = name.lower().split(".")
     return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
 
@@ -454,16 +548,19 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
     try:
         yield
     except NotFound:
-        at = "" if scan.snapshot is None else f" of snapshot {scan.snapshot.id}"
+        of_snapshot = "" if scan.snapshot is None else f" of snapshot {scan.snapshot.id}"
         raise NotFound(
-            f"Data file {path}{at} is missing: the snapshot expired while it was read, or something deleted files of "
-            "the table. Try again; if it stays missing, roll the table back to a snapshot that is whole.",
+            f"Data file {path}{of_snapshot} is missing: the snapshot expired while it was read, or "
+            "something deleted files of the table. Try again; if it stays missing, roll the table "
+            "back to a snapshot that is whole.",
             path=path,
         ) from None
     except (FormatError, UnsupportedFeature) as wrong:
         if "path" in wrong.context or "column" in wrong.context:
             raise
-        raise type(wrong)(f"{path} cannot be read: {wrong.message}. {_CURE}", path=path) from None
+        raise type(wrong)(
+            f"{path} cannot be read: {wrong.message}. {_RESTORE_OR_ROLL_BACK}", path=path
+        ) from None
     except InvalidData as wrong:
         raise InvalidData(f"{path}: {wrong.pattern}.", path=path, **wrong.context) from None
     except PaimonStreamError:
@@ -473,14 +570,18 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
             raise translated(failed, path, "read") from None
         raise _broken(path, failed) from None
     except MemoryError:
-        text = f"{path} cannot be read: it needs more memory than this process has. Read fewer columns, or give the"
         raise FormatError(
-            f"{text} process more memory. If the file should be small: {_CURE}", path=path
+            f"{path} cannot be read: it needs more memory than this process has. Read fewer "
+            "columns, or give the process more memory. If the file should be small: "
+            f"{_RESTORE_OR_ROLL_BACK}",
+            path=path,
         ) from None
     except BROKEN_FILE as failed:
         raise _broken(path, failed) from None
 
 
 def _broken(path: str, failed: Exception) -> FormatError:
-    first = (str(failed).splitlines() or [type(failed).__name__])[0]
-    return FormatError(f"{path} cannot be read: {first.rstrip('.')}. {_CURE}", path=path)
+    first_line = (str(failed).splitlines() or [type(failed).__name__])[0]
+    return FormatError(
+        f"{path} cannot be read: {first_line.rstrip('.')}. {_RESTORE_OR_ROLL_BACK}", path=path
+    )

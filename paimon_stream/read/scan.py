@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import compress, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from paimon_stream import options as opt
 from paimon_stream.errors import (
@@ -43,11 +43,19 @@ from paimon_stream.table.vectors import Vector, VectorIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A planned read: the schema in force, the wanted columns, the live files in reading order, and
-    their snapshot (None: the table is empty). `merge` defines how rows of one key are merged; None
-    for append tables. `vectors` are the deletion vectors of these files, by the name of the data
-    file. `marked` are all deleted rows of files whose vectors a compaction is about to change.
-    `where` chooses among the rows; files without such rows are left out.
+    """A planned read.
+
+    Attributes:
+        table: the table.
+        schema: the schema in force.
+        columns: the wanted columns.
+        snapshot: the snapshot that is read; None if the table is empty.
+        files: its live files in reading order.
+        merge: how rows of one key are merged; None for append tables.
+        vectors: the deletion vectors of these files, by the name of the data file.
+        marked: all deleted rows of files whose vectors a compaction is about to change, by the name
+            of the data file.
+        where: chooses among the rows. Files without such rows are left out.
     """
 
     table: Table
@@ -73,48 +81,69 @@ def plan_scan(
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
 ) -> Scan:
-    """Plans a read. If a snapshot, a tag or a `timestamp` (epoch milliseconds) is given, the
-    columns are those of its schema, as in Java. `specs` instead of a `partition` choose the
-    partitions that match one of them. With `hidden`, also files that readers do not see before a
-    compaction. `filter` is a condition on rows; partitions and files without such rows are left out
-    (`predicate.py`). Raises `UnsupportedFeature` for tables and options that this release does not
-    read, `NotFound` for a snapshot or tag, `IncompatibleSchema` for columns, `InvalidData` for
-    partition values, `InvalidOption` for two of snapshot, tag and timestamp, `CorruptMetadata`,
-    `StorageError`.
+    """Plans a read. If a snapshot, a tag or a timestamp is given, the columns are those of its
+    schema, as in Java.
+
+    Args:
+        table: the table.
+        snapshot_id: the id of the snapshot to read.
+        tag: the name of the tag to read.
+        timestamp: in epoch milliseconds. The newest snapshot of this time or before is read.
+        columns: the names of the wanted columns; None for all.
+        filter: a condition on rows. Partitions and files without such rows are left out
+            (`predicate.py`).
+        partition: the wanted partition; None for all.
+        specs: in place of a `partition`: the partitions that match one of them are read.
+        hidden: whether files are read, too, that readers do not see before a compaction.
+
+    Raises:
+        UnsupportedFeature: this release does not read the table or an option of it.
+        NotFound: there is no such snapshot or tag.
+        IncompatibleSchema: there are no such columns.
+        InvalidData: these are no partition values.
+        InvalidOption: two of snapshot, tag and timestamp are given.
+        CorruptMetadata, StorageError: metadata cannot be read.
     """
-    _check_readable(table, *(() if hidden else (opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)))
+    if hidden:
+        _check_readable(table)
+    else:
+        _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)
     snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
     schema = table.schema
     if snapshot is not None and (snapshot_id, tag, timestamp) != (None, None, None):
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
-    chosen = _columns(table, schema, columns)
+    wanted = _columns(table, schema, columns)
     if partition is not None:
         default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
-        specs = [
-            parse_partition(schema.partition_fields, partition, default_name, table=table.location)
-        ]
+        fields = schema.partition_fields
+        specs = [parse_partition(fields, partition, default_name, table=table.location)]
     merge = _merge_of(table, schema) if schema.primary_keys else None
     where = None if filter is None else Predicate.of(filter, schema, table.location, "filter")
     scan = Scan(
         table=table,
         schema=schema,
-        columns=chosen,
+        columns=wanted,
         snapshot=snapshot,
         files=(),
         merge=merge,
         where=where,
     )
-    if snapshot is None:
-        return scan
-    files = _files(scan, snapshot, specs, hidden)
-    if table.options.value(opt.DATA_EVOLUTION):
-        files = _by_rows(table, files)
-    return replace(scan, files=tuple(files), vectors=_vectors(table, snapshot, files))
+    return scan if snapshot is None else _with_files(scan, snapshot, specs, hidden=hidden)
+
+
+def _with_files(
+    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
+) -> Scan:
+    """The scan with its files and their deletion vectors."""
+    files = _files(scan, snapshot, specs, hidden=hidden)
+    if scan.table.options.value(opt.DATA_EVOLUTION):
+        files = _by_rows(scan.table, files)
+    return replace(scan, files=tuple(files), vectors=_vectors(scan.table, snapshot, files))
 
 
 def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
-    """How rows of one of the table's schemas are merged: by its own options, if today's name later
-    columns.
+    """How rows of one of the table's schemas are merged: by today's options of the table. If these
+    name later columns, the schema's own options count.
     """
     try:
         return MergeSpec.of(schema, table.options, table=table.location)
@@ -131,65 +160,81 @@ def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) ->
     `NotFound`.
     """
     _check_readable(table)
-    schema, given = table.schema, tuple(files)
-    merge = _merge_of(table, schema) if schema.primary_keys else None
-    scan = Scan(
+    schema = table.schema
+    return Scan(
         table=table,
         schema=schema,
         columns=schema.fields,
         snapshot=snapshot,
-        files=given,
-        merge=merge,
+        files=tuple(files),
+        merge=_merge_of(table, schema) if schema.primary_keys else None,
+        vectors=_vectors(table, snapshot, files),
     )
-    return replace(scan, vectors=_vectors(table, snapshot, files))
 
 
 def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -> dict[str, Vector]:
-    return VectorIndex.of(table, snapshot).vectors({one.file.file_name for one in files})
+    return VectorIndex.of(table, snapshot).vectors({entry.file.file_name for entry in files})
 
 
 def find_snapshot(
     table: Table, snapshot_id: int | None, tag: str | None, timestamp: int | None = None
 ) -> Snapshot | None:
-    """The snapshot with this id or tag, or the newest of this time (epoch milliseconds) or before;
-    the newest of all if nothing is given. Raises `NotFound`, `InvalidOption` for an id that is not
-    a whole number, or if two are given.
+    """The snapshot that is asked for; the newest one if nothing is given.
+
+    Args:
+        table: the table.
+        snapshot_id: the id of the snapshot.
+        tag: the name of a tag.
+        timestamp: in epoch milliseconds. The newest snapshot of this time or before is meant.
+
+    Returns:
+        None if the table has no snapshot.
+
+    Raises:
+        NotFound: there is no such snapshot or tag.
+        InvalidOption: the id is not a whole number, or two of the three are given.
     """
     snapshot_id = opt.Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
     opt.Arguments(table.location).text("tag", tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
-    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp": timestamp}
-    names = [name for name, value in given.items() if value is not None]
+    arguments = {"snapshot_id": snapshot_id, "tag": tag, "timestamp": timestamp}
+    names = [name for name, value in arguments.items() if value is not None]
     if len(names) > 1:
-        text = f"{' and '.join(names)} are both given. Give one of them."
-        raise InvalidOption(text, option=names[1]).of_table(table.location)
+        raise InvalidOption(
+            f"{' and '.join(names)} are both given. Give one of them.", option=names[1]
+        ).of_table(table.location)
     if tag is not None:
         return _tagged(table, tag)
     if timestamp is not None:
         return _at(table, store, timestamp)
     if snapshot_id is None:
         return store.latest()
-    found = store.find(snapshot_id)
-    if found is None:
+    snapshot = store.find(snapshot_id)
+    if snapshot is None:
         ids = store.ids()
-        there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
-        text = f"has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}."
-        raise NotFound(text, snapshot=snapshot_id).of_table(table.location, subject=True)
-    return found
+        existing = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
+        raise NotFound(
+            f"has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. "
+            f"{existing}.",
+            snapshot=snapshot_id,
+        ).of_table(table.location, subject=True)
+    return snapshot
 
 
 def _at(table: Table, store: SnapshotStore, millis: int) -> Snapshot:
-    """The newest snapshot that is not younger. Times ascend with the ids."""
+    """The newest snapshot that is not younger than a time in epoch milliseconds. Times ascend with
+    the ids.
+    """
     ids = store.ids()
-    place = bisect_right(ids, millis, key=lambda one: store.get(one).time_millis)
+    place = bisect_right(ids, millis, key=lambda id_: store.get(id_).time_millis)
     if place == 0:
-        text = (
-            "there is none"
-            if not ids
-            else f"the oldest one left is of {iso(store.get(ids[0]).time_millis)}"
-        )
-        text = f"has no snapshot of {iso(millis)} or before: {text}. Give a later time, or a tag."
-        raise NotFound(text, timestamp=millis).of_table(table.location, subject=True)
+        oldest = "there is none"
+        if ids:
+            oldest = f"the oldest one left is of {iso(store.get(ids[0]).time_millis)}"
+        raise NotFound(
+            f"has no snapshot of {iso(millis)} or before: {oldest}. Give a later time, or a tag.",
+            timestamp=millis,
+        ).of_table(table.location, subject=True)
     return store.get(ids[place - 1])
 
 
@@ -199,8 +244,12 @@ def _tagged(table: Table, tag: str) -> Snapshot:
     try:
         return decode_snapshot(table.storage.read(path, MOST_JSON), full)
     except NotFound:
-        text = f"has no tag {tag!r}: it was deleted, has expired, or never existed. Look at PaimonTable.tags()."
-        raise NotFound(text, tag=tag, path=full).of_table(table.location, subject=True) from None
+        raise NotFound(
+            f"has no tag {tag!r}: it was deleted, has expired, or never existed. Look at "
+            "PaimonTable.tags().",
+            tag=tag,
+            path=full,
+        ).of_table(table.location, subject=True) from None
 
 
 def _columns(
@@ -208,42 +257,45 @@ def _columns(
 ) -> tuple[DataField, ...]:
     if names is None:
         return schema.fields
-    names = names if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if not isinstance(names, str) and isinstance(names, Iterable):
+        names = tuple(names)
     if not isinstance(names, tuple) or not names:
-        text = f"columns is {names!r}. Give a list with at least one column of {table.location}."
-        raise IncompatibleSchema(text, table=table.location)
-    chosen = []
+        raise IncompatibleSchema(
+            f"columns is {names!r}. Give a list with at least one column of {table.location}.",
+            table=table.location,
+        )
+    columns = []
     for name in names:
         if name not in schema.field_names:
+            hint = f"Its columns: {', '.join(schema.field_names)}."
             near = difflib.get_close_matches(name, schema.field_names, n=1)
-            hint = (
-                f" Did you mean {near[0]!r}?"
-                if near
-                else f" Its columns: {', '.join(schema.field_names)}."
-            )
-            text = f"has no column {shown_name(str(name))} (schema {schema.id}).{hint}"
-            raise IncompatibleSchema(text, column=name, schema=schema.id).of_table(
-                table.location, subject=True
-            )
-        chosen.append(schema.field(name))
+            if near:
+                hint = f"Did you mean {near[0]!r}?"
+            raise IncompatibleSchema(
+                f"has no column {shown_name(str(name))} (schema {schema.id}). {hint}",
+                column=name,
+                schema=schema.id,
+            ).of_table(table.location, subject=True)
+        columns.append(schema.field(name))
     if len(set(names)) < len(names):
         raise IncompatibleSchema(
             f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location
         )
-    return tuple(chosen)
+    return tuple(columns)
 
 
 def _files(
-    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, hidden: bool
+    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
 ) -> list[ManifestEntry]:
     """The live files in the order of manifests or, in fixed append buckets, of numbers
     (`bucket-append-ordered`).
     """
-    table, merge, where = scan.table, scan.merge, scan.where
+    table = scan.table
+    where = scan.where
     ahead = ReadAhead(table.storage)
     manifests = ManifestStore(ahead)
     types = table.partition_types
-    chosen = PartitionFilter(types, specs=specs)
+    wanted = PartitionFilter(types, specs=specs)
     metas = manifests.base_and_delta(snapshot)
     if where is not None:
         bounds = (partition_bounds(types, one.partition_stats) or () for one in metas)
@@ -253,14 +305,14 @@ def _files(
                 metas, where.possible((dict(zip(keys, one, strict=False)), None) for one in bounds)
             )
         )
-    if specs is None:  # else some are not read
-        ahead.expect((manifest_path(one.file_name), one.file_size) for one in metas)
-    entries = live_files(manifests, metas, types, chosen)
+    if specs is None:  # else some of them are not read
+        ahead.expect((manifest_path(meta.file_name), meta.file_size) for meta in metas)
+    entries = live_files(manifests, metas, types, wanted)
     if where is not None:
         entries = list(compress(entries, where.possible(known_of(scan, entries, where))))
-    if merge is not None:
-        entries = _visible(table, merge, entries, hidden)
-    if merge is None and any(entry.total_buckets > 0 for entry in entries):
+    if scan.merge is not None:
+        return entries if hidden else _visible(table, scan.merge, entries)
+    if any(entry.total_buckets > 0 for entry in entries):
         entries.sort(
             key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number)
         )
@@ -271,7 +323,8 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
     """Gives the schema of files by its id; each is read once. Raises `NotFound`, `CorruptMetadata`,
     `StorageError`.
     """
-    schema, store = scan.schema, SchemaStore(scan.table.storage)
+    schema = scan.schema
+    store = SchemaStore(scan.table.storage)
     return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
 
 
@@ -327,19 +380,17 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
     }
 
 
-def _visible(
-    table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool
-) -> list[ManifestEntry]:
+def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers see. Files of bucket -2 are left out.
-    With first-row and with deletion vectors, so are files that no compaction has processed
-    (semantics.md §6.6). `hidden` are all.
+    With first-row and with deletion vectors, files that no compaction has processed are left out,
+    too (semantics.md §6.6).
     """
     options = table.options
     by_level = options.value(opt.DELETION_VECTORS) and not options.value(
         opt.DELETION_VECTORS_MERGE_ON_READ
     )
     lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
-    return [one for one in entries if hidden or (one.bucket >= 0 and one.file.level >= lowest)]
+    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest]
 
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
@@ -350,29 +401,52 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
         name = entry.file.file_name
         if name.endswith(".blob") or ".vector." in name or entry.file.first_row_id is None:
             raise UnsupportedFeature(
-                f"{name} holds BLOBs, vectors, or rows without ids, which this release does not read where "
-                f"{opt.DATA_EVOLUTION.key} is set. Read the table with an engine that does.",
+                f"{name} holds BLOBs, vectors, or rows without ids, which this release does not "
+                f"read where {opt.DATA_EVOLUTION.key} is set. Read the table with an engine that "
+                "does.",
                 file=name,
             ).of_table(table.location)
-    ordered = sorted(entries, key=lambda one: (*row_range(one), -one.file.max_sequence_number))
-    for one, other in pairwise(ordered):
-        before, after = row_range(one), row_range(other)
-        if before[:2] == after[:2] and before != after and after[2] < sum(before[2:]):
-            names = one.file.file_name, other.file.file_name
-            cure = "No engine can join their columns. Roll the table back to the snapshot before the second one came."
-            text = (
-                f"the files {names[0]} and {names[1]} have some rows in common, but not all. {cure}"
-            )
-            raise FormatError(text, files=names).of_table(table.location)
+    ordered = sorted(
+        entries, key=lambda entry: (*row_range(entry), -entry.file.max_sequence_number)
+    )
+    for first, second in pairwise(ordered):
+        if _overlap_in_part(row_range(first), row_range(second)):
+            names = (first.file.file_name, second.file.file_name)
+            raise FormatError(
+                f"the files {names[0]} and {names[1]} have some rows in common, but not all. No "
+                "engine can join their columns. Roll the table back to the snapshot before the "
+                "second one came.",
+                files=names,
+            ).of_table(table.location)
     return ordered
 
 
-def row_range(entry: ManifestEntry) -> tuple[bytes, int, int, int]:
-    """Which rows a file has: partition, bucket, the first id, and the number of rows."""
-    return entry.partition, entry.bucket, entry.file.first_row_id or 0, entry.file.row_count
+class RowRange(NamedTuple):
+    """Which rows a file has."""
+
+    partition: bytes
+    bucket: int
+    first_id: int
+    rows: int
+
+
+def row_range(entry: ManifestEntry) -> RowRange:
+    """Which rows a file has."""
+    file = entry.file
+    return RowRange(entry.partition, entry.bucket, file.first_row_id or 0, file.row_count)
+
+
+def _overlap_in_part(before: RowRange, after: RowRange) -> bool:
+    """Whether two ranges have some ids in common, but not all. `before` begins first."""
+    if (before.partition, before.bucket) != (after.partition, after.bucket) or before == after:
+        return False
+    return after.first_id < before.first_id + before.rows
 
 
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
+    """Raises `UnsupportedFeature` if an option is set that this release does not read. `also` are
+    such options of this read.
+    """
     check_branch_option(table)
     refused: tuple[opt.Option[Any], ...] = (
         opt.TABLE_TYPE,
@@ -383,7 +457,9 @@ def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     for option in refused:
         if table.options.differs(option):
             value = table.options[option.key]
-            text = f"has {option.key} = {value!r}, which this release does not read. Read it with an engine that does."
-            raise UnsupportedFeature(text, option=option.key, value=value).of_table(
-                table.location, subject=True
-            )
+            raise UnsupportedFeature(
+                f"has {option.key} = {value!r}, which this release does not read. Read it with an "
+                "engine that does.",
+                option=option.key,
+                value=value,
+            ).of_table(table.location, subject=True)

@@ -1,5 +1,5 @@
-"""Opens storages and finds executors in a process where Spark may run. Imports Spark only if
-somebody else has.
+"""Opens storages and finds executors in a process where Spark may run. Imports Spark only if the
+process has imported it already.
 """
 
 import sys
@@ -20,9 +20,8 @@ from paimon_stream.table.table import Table
 def open_beside_spark(
     location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> Storage:
-    """The storage at a location, as `open_storage` opens it. For an object store, the thread's
-    active Spark session says what the storage options do not say; where a thread has none, the
-    process's.
+    """The storage at a location, as `open_storage` opens it. For an object store, a Spark session
+    says what the storage options do not say: the thread's active one, or else the process's.
     """
     return open_storage(location, storage_options, spark=_options_of_session)
 
@@ -30,9 +29,15 @@ def open_beside_spark(
 def in_catalog(
     location: Any, catalog: Mapping[str, str] | str | None
 ) -> tuple[Any, Mapping[str, str]]:
-    """The location of the table of that name in a catalog, and the storage options that open it;
-    what is given, without a catalog. Asks Spark's session, and a catalog's database or server.
-    Raises `InvalidOption`, `UnsupportedFeature`, `StorageError`.
+    """Where a table is, and the storage options that open it. Asks Spark's session, and the
+    catalog's database or server.
+
+    Args:
+        location: the table's name in the catalog. Without a catalog it is returned as it is.
+        catalog: the options of a catalog, or its name in Spark's session.
+
+    Raises:
+        InvalidOption, UnsupportedFeature, StorageError: as the catalog raises them.
     """
     if catalog is None:
         return location, {}
@@ -43,36 +48,45 @@ def in_catalog(
 
 
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
-    """The given options of a catalog, or those of the one of this name in Spark's session. Raises
-    `InvalidOption`.
+    """The options of a catalog.
+
+    Args:
+        catalog: the options themselves, or the name of a catalog in Spark's session.
+        session: the session to ask; None for the thread's or the process's.
+
+    Raises:
+        InvalidOption: these are no options, or the session has none for this name.
     """
     if not isinstance(catalog, str):
         return Arguments("The catalog").mapping(
             "catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True
         )
-    session, prefix, found = (
-        session or _session(),
-        f"spark.sql.catalog.{catalog}.",
-        dict[str, str](),
-    )
-    if session is not None:
-        from paimon_stream.spark.hadoop_options import unlogged
-
-        with (
-            unlogged()
-        ):  # SET lists all names, and hides secrets, so values are asked for one by one
-            names = [row[0] for row in session.sql("SET").collect() if row[0].startswith(prefix)]
-            found = {name.removeprefix(prefix): str(session.conf.get(name)) for name in names}
-    if not found:
+    options = _options_in_session(session or _session(), f"spark.sql.catalog.{catalog}.")
+    if not options:
         raise Arguments("The catalog").wrong(
             "catalog", catalog, "a name with options spark.sql.catalog.<name>.*"
         )
-    return found
+    return options
+
+
+def _options_in_session(session: Any, prefix: str) -> dict[str, str]:
+    """The session's options whose names begin with this prefix, without it. Empty without a
+    session.
+    """
+    if session is None:
+        return {}
+    from paimon_stream.spark.hadoop_options import unlogged
+
+    with unlogged():
+        # SET lists all names, and hides secrets, so values are asked for one by one.
+        names = [row[0] for row in session.sql("SET").collect() if row[0].startswith(prefix)]
+        return {name.removeprefix(prefix): str(session.conf.get(name)) for name in names}
 
 
 def executors_of_session(table: Table) -> Elsewhere | None:
-    """Spark's executors, to compact the table. None without a session, on Spark Connect, where the
-    client cannot see what they have, and for a table in the memory of this process.
+    """Spark's executors, which can compact the table. None without a session, and for a table in
+    the memory of this process. None on Spark Connect, too, where the client cannot see how many
+    cores they have.
     """
     session = _session()
     if not hasattr(session, "_jsparkSession") or table.location.startswith("memory:"):

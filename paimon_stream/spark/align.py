@@ -32,16 +32,20 @@ Fold = Callable[[str], str]
 """Maps names that count as the same name to one text."""
 
 
-def fold_of(case_sensitive: bool) -> Fold:
+def fold_of(*, case_sensitive: bool) -> Fold:
     """The folding of names for that value of `spark.sql.caseSensitive`."""
     return str if case_sensitive else str.lower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How a DataFrame becomes the table's columns, in the table's order. `columns` are these, each
-    with the DataFrame's column from which it is made, None for all NULL. A default replaces these
-    NULLs when rows are written.
+    """How a DataFrame becomes the table's columns.
+
+    Attributes:
+        columns: the table's columns in the table's order, each with the DataFrame's column from
+            which it is made. None stands for a column of NULLs. If the table's column has a
+            default, it replaces these NULLs when rows are written.
+        case_sensitive: whether names that differ only by case are two names.
     """
 
     columns: tuple[tuple[DataField, st.StructField | None], ...]
@@ -51,9 +55,9 @@ class Alignment:
         """Whether a DataFrame with these column names has the table's columns already."""
         return len(names) == len(self.columns) and all(
             source is not None
-            and name == source.name == one.name
-            and same_but_nulls(source.dataType, spark_type(one.type))
-            for name, (one, source) in zip(names, self.columns, strict=True)
+            and name == source.name == field.name
+            and same_but_nulls(source.dataType, spark_type(field.type))
+            for name, (field, source) in zip(names, self.columns, strict=True)
         )
 
 
@@ -65,36 +69,53 @@ def align(
     location: str,
     missing_are_null: bool = False,
 ) -> Alignment:
-    """How a DataFrame with this schema is written to the table. A column that the DataFrame lacks
-    gets its default. With `missing_are_null`, a nullable column without a default is NULL
-    (semantics.md R12.2). A missing nullable member of a struct is always NULL. Raises
-    `IncompatibleSchema`, with all reasons in one message: a missing column, a column that the table
-    does not have, an ambiguous name, or a type whose conversion could lose values.
+    """How a DataFrame is written to the table. A column that the DataFrame lacks gets its default.
+    A missing nullable member of a struct is always NULL.
+
+    Args:
+        frame: the schema of the DataFrame.
+        schema: the table's schema.
+        case_sensitive: whether names that differ only by case are two names.
+        location: the table's, for errors.
+        missing_are_null: whether a missing nullable column without a default is NULL (semantics.md
+            R12.2). If not, it is an error.
+
+    Raises:
+        IncompatibleSchema: with all reasons in one message: a missing column, a column that the
+            table does not have, an ambiguous name, or a type whose conversion could lose values.
     """
-    judge = _Judge(fold_of(case_sensitive), missing_are_null)
+    fold = fold_of(case_sensitive=case_sensitive)
+    judge = _Judge(fold, missing_are_null=missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     sources = judge.sources(frame, schema.fields, "", keys)
     if judge.problems:
-        new = judge.unknown and all(path in judge.unknown for path in judge.problems)
-        cure = (
-            f", or set {MERGE_SCHEMA.key} = add to add what the table does not have" if new else ""
-        )
-        if new and schema.primary_keys:
-            cure += f", or {OPERATION_COLUMN.key} if the column says what a row does"
-        if judge.missing and all(path in judge.missing for path in judge.problems):
-            cure = (
-                f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
-            )
-        what = f"the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was written."
-        cure = f"Select, rename or cast the columns of the DataFrame to those of the table{cure}."
         columns = tuple(judge.problems)
-        error = IncompatibleSchema(
-            f"{what}{_last_change(schema)} {cure}", column=columns[0], columns=columns
-        )
-        raise error.of_table(location)
+        raise IncompatibleSchema(
+            f"the rows do not fit the table: {'; '.join(judge.problems.values())}. "
+            f"Nothing was written.{_last_change(schema)} Select, rename or cast the columns of the "
+            f"DataFrame to those of the table{_options_that_help(judge, schema)}.",
+            column=columns[0],
+            columns=columns,
+        ).of_table(location)
     return Alignment(
         columns=tuple(zip(schema.fields, sources, strict=True)), case_sensitive=case_sensitive
     )
+
+
+def _options_that_help(judge: "_Judge", schema: TableSchema) -> str:
+    """The end of the sentence that says what the user can do: options by which the rows would fit.
+    It is empty if no option helps against all problems.
+    """
+    if judge.problems.keys() <= judge.missing:
+        return f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
+    if not judge.problems.keys() <= judge.unknown:
+        return ""
+    if schema.primary_keys:
+        return (
+            f", or set {MERGE_SCHEMA.key} = add to add what the table does not have, "
+            f"or {OPERATION_COLUMN.key} if the column says what a row does"
+        )
+    return f", or set {MERGE_SCHEMA.key} = add to add what the table does not have"
 
 
 def _last_change(schema: TableSchema) -> str:
@@ -106,9 +127,15 @@ def _last_change(schema: TableSchema) -> str:
 
 
 class _Judge:
-    """Collects the problems of a DataFrame's columns by path."""
+    """Collects the problems of a DataFrame's columns.
 
-    def __init__(self, fold: Fold, missing_are_null: bool) -> None:
+    Attributes:
+        problems: what is wrong with a column, by the column's path.
+        missing: paths of the table's columns that the DataFrame lacks and that could be NULL.
+        unknown: paths of the DataFrame's columns that the table does not have.
+    """
+
+    def __init__(self, fold: Fold, *, missing_are_null: bool) -> None:
         self._fold = fold
         self._missing_are_null = missing_are_null
         self.problems: dict[str, str] = {}
@@ -119,77 +146,90 @@ class _Judge:
         self, frame: st.StructType, fields: Sequence[DataField], inside: str, keys: set[str]
     ) -> list[st.StructField | None]:
         """For each of the table's columns, the DataFrame's column, or None if the DataFrame lacks
-        it.
+        it. `inside` is the path of the struct whose members these are, with a dot at its end. It is
+        empty for columns.
         """
-        whose = f"of {inside[:-1]!r} " if inside else ""
-        targets = self._named([one.name for one in fields], f"The table {whose}".strip(), inside)
-        given: dict[str, st.StructField] = {}
-        for name in self._named(frame.names, f"The DataFrame {whose}".strip(), inside).values():
-            if self._fold(name) in targets:
-                given[self._fold(name)] = next(one for one in frame.fields if one.name == name)
+        of_struct = f" of {inside[:-1]!r}" if inside else ""
+        targets = self._by_folded_name(
+            [field.name for field in fields], f"The table{of_struct}", inside
+        )
+        columns = self._by_folded_name(frame.names, f"The DataFrame{of_struct}", inside)
+        sources: dict[str, st.StructField] = {}
+        for folded, name in columns.items():
+            if folded in targets:
+                sources[folded] = next(column for column in frame.fields if column.name == name)
             else:
-                self._unknown(name, targets, inside)
-        found = [given.get(self._fold(one.name)) for one in fields]
-        for one, source in zip(fields, found, strict=True):
-            self._judge(one, source, inside, one.name in keys)
-        return found
+                self._judge_unknown(name, targets, inside)
+        source_of_each = [sources.get(self._fold(field.name)) for field in fields]
+        for field, source in zip(fields, source_of_each, strict=True):
+            if source is None:
+                self._judge_missing(field, inside, is_key=field.name in keys)
+            else:
+                self._judge_type(source.dataType, field.type, inside + field.name)
+        return source_of_each
 
-    def _named(self, names: Sequence[str], whose: str, inside: str) -> dict[str, str]:
-        found: dict[str, str] = {}
+    def _by_folded_name(self, names: Sequence[str], whose: str, inside: str) -> dict[str, str]:
+        """The first of the names that count as the same, by their folded name."""
+        first: dict[str, str] = {}
         for name in names:
-            if self._fold(name) in found:
-                both = f"{found[self._fold(name)]!r} and {name!r}"
-                text = f"{whose} has the columns {both}, which are one name here (spark.sql.caseSensitive)"
-                self.problems.setdefault(inside + name, text)
-            found.setdefault(self._fold(name), name)
-        return found
+            folded = self._fold(name)
+            if folded in first:
+                self.problems.setdefault(
+                    inside + name,
+                    f"{whose} has the columns {first[folded]!r} and {name!r}, which are one name "
+                    "here (spark.sql.caseSensitive)",
+                )
+            else:
+                first[folded] = name
+        return first
 
-    def _unknown(self, name: str, targets: dict[str, str], inside: str) -> None:
+    def _judge_unknown(self, name: str, targets: dict[str, str], inside: str) -> None:
         near = difflib.get_close_matches(self._fold(name), targets, n=1, cutoff=0.6)
         hint = f" (did you mean {inside + targets[near[0]]!r}?)" if near else ""
         self.unknown.add(inside + name)
         self.problems.setdefault(inside + name, f"the table has no column {inside + name!r}{hint}")
 
-    def _judge(
-        self, one: DataField, source: st.StructField | None, inside: str, is_key: bool
-    ) -> None:
-        path = inside + one.name
-        if source is not None:
-            self._type(source.dataType, one.type, path)
-        elif is_key:
+    def _judge_missing(self, field: DataField, inside: str, *, is_key: bool) -> None:
+        path = inside + field.name
+        if is_key:
             self.problems.setdefault(
-                path, f"the DataFrame lacks the key column {path!r} ({one.type})"
+                path, f"the DataFrame lacks the key column {path!r} ({field.type})"
             )
-        elif one.default_value is not None:
+        elif field.default_value is not None:
             return
-        elif one.type.nullable and not inside and not self._missing_are_null:
+        elif field.type.nullable and not inside and not self._missing_are_null:
             self.missing.add(path)
-            self.problems.setdefault(path, f"the DataFrame lacks column {path!r} ({one.type})")
-        elif not one.type.nullable:
+            self.problems.setdefault(path, f"the DataFrame lacks column {path!r} ({field.type})")
+        elif not field.type.nullable:
             self.problems.setdefault(
-                path, f"the DataFrame lacks column {path!r}, which is {one.type}"
+                path, f"the DataFrame lacks column {path!r}, which is {field.type}"
             )
 
-    def _type(self, source: st.DataType, target: DataType, path: str) -> None:
+    def _judge_type(self, source: st.DataType, target: DataType, path: str) -> None:
         match source, target:
             case st.StructType(), DataType(root=TypeRoot.ROW):
                 self.sources(source, target.fields, f"{path}.", set())
             case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-                self._type(source.elementType, element, f"{path}.element")
+                self._judge_type(source.elementType, element, f"{path}.element")
             case st.MapType(), DataType(
                 root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value
             ):
-                self._type(source.keyType, key, f"{path}.key")
-                self._type(source.valueType, value, f"{path}.value")
+                self._judge_type(source.keyType, key, f"{path}.key")
+                self._judge_type(source.valueType, value, f"{path}.value")
             case _ if not can_up_cast(source, spark_type(target)):
                 self.problems.setdefault(path, _misfit(source, target, path))
 
 
 def _misfit(source: st.DataType, target: DataType, path: str) -> str:
-    why = f"column {path!r} is {source.simpleString()}, the table's is {target}"
     if {type(source), type(spark_type(target))} == {st.TimestampType, st.TimestampNTZType}:
-        return f"{why}: timestamps with and without time zone are not converted silently, cast it yourself"
-    return f"{why}, and a cast could lose values"
+        return (
+            f"column {path!r} is {source.simpleString()}, the table's is {target}: timestamps with "
+            "and without time zone are not converted silently, cast it yourself"
+        )
+    return (
+        f"column {path!r} is {source.simpleString()}, the table's is {target}, and a cast could "
+        "lose values"
+    )
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
@@ -199,21 +239,21 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
     """
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
-    fold = fold_of(alignment.case_sensitive)
-    return frame.select(
-        *(_expression(*column, named, fold) for column in alignment.columns), *others
-    )
+    fold = fold_of(case_sensitive=alignment.case_sensitive)
+    columns = [_expression(field, source, named, fold) for field, source in alignment.columns]
+    return frame.select(*columns, *others)
 
 
 def _expression(
-    one: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold
+    field: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold
 ) -> Any:
-    """A column of the table, or a member of a struct. `get` gives those of the DataFrame by
-    name.
+    """A column of the table, or a member of a struct. `get` returns a column or member of the
+    DataFrame by its name.
     """
     if source is None:
-        return functions.lit(None).cast(nullable_everywhere(spark_type(one.type))).alias(one.name)
-    return _rebuilt(get(source.name), source.dataType, one.type, fold).alias(one.name)
+        null = functions.lit(None).cast(nullable_everywhere(spark_type(field.type)))
+        return null.alias(field.name)
+    return _rebuilt(get(source.name), source.dataType, field.type, fold).alias(field.name)
 
 
 def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
@@ -227,15 +267,15 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
         return value.cast(nullable_everywhere(wanted))
     match source, target:
         case st.StructType(), DataType(root=TypeRoot.ROW):
-            given = {fold(other.name): other for other in source.fields}
-            members = ((one, given.get(fold(one.name))) for one in target.fields)
-            made = functions.struct(
-                *(_expression(*member, value.getField, fold) for member in members)
-            )
-            return functions.when(value.isNotNull(), made)
+            sources = {fold(member.name): member for member in source.fields}
+            members = [
+                _expression(field, sources.get(fold(field.name)), value.getField, fold)
+                for field in target.fields
+            ]
+            return functions.when(value.isNotNull(), functions.struct(*members))
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return functions.transform(
-                value, lambda one: _rebuilt(one, source.elementType, element, fold)
+                value, lambda item: _rebuilt(item, source.elementType, element, fold)
             )
         case st.MapType(), DataType(
             root=TypeRoot.MAP, key=DataType() as key, element=DataType() as item
@@ -258,11 +298,11 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
     """
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
-        one = schema.field(name)
-        default = default_of(one, table.location)
+        field = schema.field(name)
+        default = default_of(field, table.location)
         if default is not None:
             frame = frame.withColumn(
-                name, functions.coalesce(named(name), literal(one.type, default))
+                name, functions.coalesce(named(name), literal(field.type, default))
             )
     return frame
 

@@ -49,8 +49,17 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(slots=True, kw_only=True)
 class QueryRun:
-    """One run of one query, as this sink sees it. `stateless` says whether the query is known to
-    keep no state; None before Spark was asked.
+    """One run of one query, as this sink sees it.
+
+    Attributes:
+        run_id: Spark's id of the run; None if it is not known.
+        user: the commit user of the stream.
+        writer: judges and publishes the batches of the run.
+        after_commit: what follows a commit, such as the expiry of snapshots.
+        compaction: that of the stream; None if each batch replaces the table.
+        plan: how the next batch is written.
+        cuts: Spark's expressions for batches that the driver writes.
+        stateless: whether the query is known to keep no state; None before Spark was asked.
     """
 
     run_id: str | None
@@ -98,13 +107,22 @@ class QueryRun:
 class Runs:
     """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
     pickled.
+
+    Attributes:
+        last_report: the newest report; None before the first batch.
+        last_error: the error of the newest batch; None if it did not fail.
+        metrics: counts what the runs do.
     """
 
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
+
+    # The ids of the reporters that failed at the last batch.
     _failing: set[int] = field(default_factory=set)
+    # The newest run of each commit user.
     _by_user: dict[str, QueryRun] = field(default_factory=dict)
+    # The facts about the last batch, by the location that the sink was given for the checkpoint.
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
@@ -135,9 +153,17 @@ class Runs:
         rows_of: Callable[[QueryRun], Rows],
         after: int | None = None,
     ) -> None:
-        """Runs one batch in the run of this query. Begins a new run if this process has none, or if
-        `after` is given and is not the newest batch of the present one. Then reports the batch, and
-        does what follows. If it fails, nothing is remembered of the run.
+        """Runs one batch in the run of this query, reports it, and maintains the table. If the
+        batch fails, nothing is remembered of the run.
+
+        Args:
+            batch: the batch.
+            facts: what is known of the query.
+            settings: those of the sink.
+            user: the commit user.
+            rows_of: the rows of the batch, written in this run.
+            after: the batch that must be the newest one of the run. If it is not, or if this
+                process knows no run, a new run begins. None if any batch may be the newest.
         """
         run = self._by_user.pop(user, None)
         if run is not None and (
@@ -155,9 +181,12 @@ class Runs:
         except BaseException:
             run.close()
             raise
-        self._by_user[user], self.last_report = run, settled.report
-        callback = () if settings.on_commit is None else (settings.on_commit,)
-        report_to_all((self.metrics.report, log_report, *callback), settled.report, self._failing)
+        self._by_user[user] = run
+        self.last_report = settled.report
+        listeners: list[Callable[[CommitReport], object]] = [self.metrics.report, log_report]
+        if settings.on_commit is not None:
+            listeners.append(settings.on_commit)
+        report_to_all(listeners, settled.report, self._failing)
         run.maintain(settled)
 
     @contextmanager
@@ -169,7 +198,8 @@ class Runs:
         try:
             yield
         except BaseException as raised:
-            error = self.last_error = _surfacing(raised, location, batch_id)
+            error = _surfacing(raised, location, batch_id)
+            self.last_error = error
             self.metrics.failed(error)
             _PACKAGE_LOG.error("%s", _in_one_line(error, location, batch_id))
             if error is raised:
@@ -178,14 +208,18 @@ class Runs:
         self.last_error = None
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> QueryRun:
-        root, token = None if facts.checkpoint is None else facts.checkpoint.root, settings.token
-        query, run, name = facts.query_id, facts.run_id, facts.name
-        identity = WriterIdentity(
-            user=user, query_id=query, run_id=run, checkpoint=root, query_name=name, token=token
-        )
+        """A new run."""
+        checkpoint = None if facts.checkpoint is None else facts.checkpoint.root
         writer = StreamWriter(
             storage=settings.open_storage(),
-            identity=identity,
+            identity=WriterIdentity(
+                user=user,
+                query_id=facts.query_id,
+                run_id=facts.run_id,
+                checkpoint=checkpoint,
+                query_name=facts.name,
+                token=settings.token,
+            ),
             options=settings.options,
             overwrites=settings.overwrites,
             runtime=self._runtime,
@@ -194,11 +228,9 @@ class Runs:
         after_commit = AfterCommit(
             protect=protect_last_snapshot, runtime=self._runtime, on_expiry=self.metrics.expired
         )
-        compaction = (
-            None
-            if settings.overwrites
-            else StreamCompaction(self._runtime, count=self.metrics.compacted)
-        )
+        compaction = None
+        if not settings.overwrites:
+            compaction = StreamCompaction(self._runtime, count=self.metrics.compacted)
         return QueryRun(
             run_id=facts.run_id,
             user=user,
@@ -223,9 +255,11 @@ class Runs:
         if settings.checkpoint is None and not frame.sparkSession.conf.get(
             _NAMED_CHECKPOINTS, None
         ):
-            cure = "Without it, the stream would begin again at each start."
-            text = f"PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. {cure}"
-            raise errors.InvalidOption(text, option="checkpoint")
+            raise errors.InvalidOption(
+                "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches "
+                "are done. Without it, the stream would begin again at each start.",
+                option="checkpoint",
+            )
         settings = replace(settings, session=frame.sparkSession)
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table, in_stream=not settings.overwrites)
@@ -271,25 +305,38 @@ class FrameRows:
             self.frame.write.format("noop").mode("overwrite").save()
 
     def _write_rows(self, judged: JudgedBatch) -> WrittenBatch:
-        run, operations = self.run, operations_of(judged.table.options)
+        run = self.run
+        operations = operations_of(judged.table.options)
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()
-        given: dict[str, Any] = {
-            "plan": run.plan,
-            "first_sequence": 0 if numbering is None else numbering.first,
-            "index": None if numbering is None else numbering.index,
-            "operations": operations,
-            "user": run.user,
-        }
+        first_sequence = 0 if numbering is None else numbering.first
+        index = None if numbering is None else numbering.index
         if run.is_for_driver(self.frame, judged.table, self.facts):
             held = judged.held()
-            target = for_driver(judged.table, held)
-            small = write_small(rows, judged.table, cuts=run.cuts, target=target, **given)
+            small = write_small(
+                rows,
+                judged.table,
+                plan=run.plan,
+                cuts=run.cuts,
+                first_sequence=first_sequence,
+                index=index,
+                user=run.user,
+                operations=operations,
+                target=for_driver(judged.table, held),
+            )
             if small is not None:
                 return judged.written(small.messages, numbering=numbering, held=held)
-        messages = run_write_job(rows, judged.table, **given).messages
-        return judged.written(messages, numbering=numbering)
+        written = run_write_job(
+            rows,
+            judged.table,
+            plan=run.plan,
+            first_sequence=first_sequence,
+            index=index,
+            user=run.user,
+            operations=operations,
+        )
+        return judged.written(written.messages, numbering=numbering)
 
 
 def _taken_batch_id(batch_id: int) -> int:
@@ -299,9 +346,12 @@ def _taken_batch_id(batch_id: int) -> int:
     number = integer_of(batch_id)
     if number is not None and 0 <= number < BATCH_IDENTIFIER:
         return number
-    cure = "Give the number that Spark passes to foreachBatch, 0 or more. Nothing was written."
-    text = f"The batch id is {batch_id!r}. {cure}"
-    raise errors.InvalidOption(text, option="batch_id", value=batch_id)
+    raise errors.InvalidOption(
+        f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or "
+        "more. Nothing was written.",
+        option="batch_id",
+        value=batch_id,
+    )
 
 
 def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
@@ -309,10 +359,11 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
     checkpoint = facts.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)
-    offsets, watermark = checkpoint.offsets_hash(batch_id), checkpoint.watermark(batch_id)
-    done = checkpoint.done_millis(batch_id - 1)
     return Batch(
-        batch_id=batch_id, offsets_hash=offsets, watermark=watermark, previous_done_millis=done
+        batch_id=batch_id,
+        offsets_hash=checkpoint.offsets_hash(batch_id),
+        watermark=checkpoint.watermark(batch_id),
+        previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
 
 
@@ -328,48 +379,58 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
     if keyed and not settings.overwrites and facts.output_mode in ("append", "update"):
         return
     if settings.overwrites:
-        trouble = "replaces the whole table with each batch: rows of earlier batches would be lost"
+        danger = "replaces the whole table with each batch: rows of earlier batches would be lost"
     elif keyed:
-        trouble = "upserts: rows that the result no longer has would stay in the table"
+        danger = "upserts: rows that the result no longer has would stay in the table"
     else:
-        trouble = "appends: rows that the query updates later would be in the table again and again"
-    instead = ", or give the sink mode='complete', which replaces the table with each batch"
-    other = instead if facts.output_mode == "complete" else ""
-    cure = f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}."
-    text = f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. {cure}"
+        danger = "appends: rows that the query updates later would be in the table again and again"
+    another_mode = ""
+    if facts.output_mode == "complete":
+        another_mode = (
+            ", or give the sink mode='complete', which replaces the table with each batch"
+        )
     raise errors.UnsupportedFeature(
-        text, table=settings.location, option="mode", value=facts.output_mode
+        f"The query runs in output mode {facts.output_mode!r}, but the sink {danger}. Nothing was "
+        f"written. Start the query with .outputMode({settings.mode!r}), or use sink.start(), which "
+        f"sets it{another_mode}.",
+        table=settings.location,
+        option="mode",
+        value=facts.output_mode,
     )
 
 
 def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:
-    """The error as users should see it: with table and batch. One of Spark or of the user's code
-    explains itself.
+    """The error as users should see it: with table and batch. An error of Spark or of the user's
+    code stays as it is.
     """
     if isinstance(error, errors.PaimonStreamError):
         message = error.message
-        if "batch" not in error.context:
-            where = (
-                f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
-            )
-            message = f"{where}: {message}"
+        if "batch" not in error.context and location in message:
+            message = f"Batch {batch_id}: {message}"
+        elif "batch" not in error.context:
+            message = f"Batch {batch_id} of {location}: {message}"
         return type(error)(message, **{"table": location, "batch": batch_id, **error.context})
     if isinstance(error, Exception):
         return error
     # Spark waits forever for a function that ends with anything else.
-    cure = "Nothing half-written is visible. When the query is restarted, it replays the batch."
-    text = f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. {cure}"
-    return errors.WriteInterrupted(text, table=location, batch=batch_id)
+    return errors.WriteInterrupted(
+        f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. Nothing "
+        "half-written is visible. When the query is restarted, it replays the batch.",
+        table=location,
+        batch=batch_id,
+    )
 
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
     """The error's type, the table, the batch, and what to do."""
     if isinstance(error, errors.PaimonStreamError):
         message = " ".join(error.message.split())
-        known = location in message and f"atch {batch_id}" in message
-        where = "" if known else f"Batch {batch_id} of {location}: "
-        return f"{type(error).__name__}: {where}{message}"
-    first = next(iter(str(error).splitlines()), "")
-    where = f"Batch {batch_id} of {location} failed in Spark or in a function of the user's"
-    then = "Nothing of it is visible. When the query is restarted, it writes the batch again."
-    return f"{type(error).__name__}: {where}: {first} {then}"
+        if location in message and f"atch {batch_id}" in message:
+            return f"{type(error).__name__}: {message}"
+        return f"{type(error).__name__}: Batch {batch_id} of {location}: {message}"
+    first_line = next(iter(str(error).splitlines()), "")
+    return (
+        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function "
+        f"of the user's: {first_line} Nothing of it is visible. When the query is restarted, it "
+        "writes the batch again."
+    )

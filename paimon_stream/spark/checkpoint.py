@@ -1,7 +1,7 @@
 """What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has
-state. It is only read, in an object store with the sink's options for such a store, and never
-required. If it cannot be read from here (a scheme without a storage, no permission, a format of a
-later Spark), the functions return None, and the sink uses the table alone.
+state. It is only read, and never required. In an object store it is read with the sink's options
+for such a store. If it cannot be read from here (a scheme without a storage, no permission, a
+format of a later Spark), the functions return None, and the sink uses the table alone.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from paimon_stream.errors import (
     StorageError,
 )
 from paimon_stream.format.json_text import MOST_JSON, parse_json
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import SparkOptions, options_for
@@ -58,17 +58,16 @@ class Checkpoint:
     storage: Storage | None
 
     def kind(self) -> tuple[Kind, str]:
-        """What exists at the location, and its path: of the damaged file if there is one, else the
-        root.
+        """What exists at the location, and where: the path of the damaged file if there is one,
+        else the root.
         """
         if self.storage is None:
             return Kind.UNREADABLE, self.root
         try:
-            if self._is_local and LocalStorage(os.path.dirname(self.root)).exists(
-                os.path.basename(self.root)
-            ):
+            if self._is_file():
                 return Kind.FILE, self.root
-            files, folders = self.storage.list_files(""), self.storage.list_folders("")
+            files = self.storage.list_files("")
+            folders = self.storage.list_folders("")
             if not files and not folders:
                 return Kind.EMPTY if self._is_folder() else Kind.MISSING, self.root
             damaged = self._damaged(self.storage)
@@ -86,6 +85,12 @@ class Checkpoint:
     def _is_local(self) -> bool:
         return isinstance(self.storage, LocalStorage)
 
+    def _is_file(self) -> bool:
+        """Whether the location is a local file."""
+        if not self._is_local:
+            return False
+        return LocalStorage(os.path.dirname(self.root)).exists(os.path.basename(self.root))
+
     def _is_folder(self) -> bool:
         """Whether there is a folder, which may be empty. Object stores have no empty folders."""
         name = os.path.basename(self.root)
@@ -99,12 +104,13 @@ class Checkpoint:
         """
         if storage.exists("metadata") and self.query_id() is None:
             return "metadata"
-        planned, done = self.planned_batch(), self.done_batch()
+        planned = self.planned_batch()
+        done = self.done_batch()
         if planned is not None:
             # Spark starts the newest planned batch where the batch before it ended.
             for batch in range(max(planned - 1, 0), planned + 1):
-                # One line each: a version, the batch's metadata, and the offsets of at least one
-                #     source.
+                # One line each for the version, the batch's metadata, and the offsets of each
+                # source. There is at least one source.
                 lines = _content(storage, f"offsets/{batch}").splitlines()
                 if len(lines) < 3 or not lines[0].startswith(b"v"):
                     return f"offsets/{batch}"
@@ -117,22 +123,22 @@ class Checkpoint:
         Spark reads the newest compacted file of a source and those after it.
         """
         for folder in storage.list_folders("sources"):
-            records = {
-                int(number): stat
-                for stat in storage.list_files(f"sources/{folder}")
-                for number, _, kind in [stat.name.partition(".")]
-                if number.isascii() and number.isdigit() and kind in ("", "compact")
-            }
-            compacted = [one for one, stat in records.items() if stat.name.endswith(".compact")]
-            for number in sorted(records):
-                if number >= max(compacted, default=0) and records[number].size == 0:
-                    return records[number].path
+            records: dict[int, FileStat] = {}
+            for stat in storage.list_files(f"sources/{folder}"):
+                number, _, kind = stat.name.partition(".")
+                if number.isascii() and number.isdigit() and kind in ("", "compact"):
+                    records[int(number)] = stat
+            compacted = [batch for batch, stat in records.items() if stat.name.endswith(".compact")]
+            first = max(compacted, default=0)
+            for batch in sorted(records):
+                if batch >= first and records[batch].size == 0:
+                    return records[batch].path
         return None
 
     def query_id(self) -> str | None:
         """The query id from the file `metadata`; None if it cannot be read."""
-        found = (self._json("metadata", line=0) or {}).get("id")
-        return found if isinstance(found, str) and found else None
+        id_ = (self._json("metadata", line=0) or {}).get("id")
+        return id_ if isinstance(id_, str) and id_ else None
 
     def planned_batch(self) -> int | None:
         """The newest batch that Spark has planned; None before the first, and if it cannot be
@@ -158,12 +164,12 @@ class Checkpoint:
         """The watermark in epoch milliseconds; None if there is none, for which Spark writes 0
         (semantics.md §1.5).
         """
-        found = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
-        return found if isinstance(found, int) and found > 0 else None
+        millis = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
+        return millis if isinstance(millis, int) and millis > 0 else None
 
     def is_continuous(self, batch_id: int) -> bool:
-        """Whether a query with a continuous trigger has planned the batch: then Spark leaves the
-        second line empty.
+        """Whether a query with a continuous trigger has planned the batch. For such a batch, Spark
+        leaves the second line empty.
         """
         lines = (self._read(f"offsets/{batch_id}") or b"").splitlines()
         return len(lines) > 1 and not lines[1].strip()
@@ -227,10 +233,14 @@ def open_checkpoint(
     storage_options: Mapping[str, str] | None = None,
     spark: SparkOptions | None = None,
 ) -> Checkpoint:
-    """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is
-    percent-encoded. `root` is the absolute path of a local checkpoint, so the same checkpoint
-    always has the same name. The options are those of the table's storage; a checkpoint in an
-    object store uses those that it knows.
+    """The checkpoint at a location. Its `root` is the absolute path of a local checkpoint, so the
+    same checkpoint always has the same name.
+
+    Args:
+        location: as Spark takes it. Unlike in URIs, nothing is percent-encoded.
+        storage_options: those of the table's storage. A checkpoint in an object store uses those
+            that its store knows.
+        spark: returns the session's options of object stores.
     """
     scheme = scheme_of(location)
     if scheme in KIND_OF:

@@ -53,18 +53,16 @@ class SparkExecutors:
         self._group = f"paimon-stream-compact-{system().ids.uuid()}"
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """As many as the executors have cores; 0 in local mode and if it does not pay: the driver
-        is as quick.
+        """As many as the executors have cores. 0 in local mode and if it does not pay, because the
+        driver is as quick.
         """
-        return (
-            0
-            if is_local(self._context.master) or not pays([one.size for one in units])
-            else self.cores()
-        )
+        if is_local(self._context.master) or not pays([unit.size for unit in units]):
+            return 0
+        return self.cores()
 
     def cores(self) -> int:
-        """How many tasks run at once. Spark adds executors by need only if it sees more tasks than
-        cores.
+        """How many tasks run at once. If Spark adds executors by need, it does so only if it sees
+        more tasks than cores.
         """
         grows = self._context.getConf().get(_GROWS, "false") == "true"
         return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
@@ -79,10 +77,12 @@ class SparkExecutors:
         try:
             return answers_of(frame, self._table).messages[0]
         except PySparkException as failed:
-            what = "Spark gave up the task that rewrote it, and nothing of it was published."
-            cure = "If an executor ran out of memory, give it more (spark.executor.memoryOverhead)."
-            text = f"{what} {cure} Spark says: {str(failed).strip()[:500]}"
-            raise WriteInterrupted(text, table=self._table.location) from failed
+            raise WriteInterrupted(
+                "Spark gave up the task that rewrote it, and nothing of it was published. If an "
+                "executor ran out of memory, give it more (spark.executor.memoryOverhead). Spark "
+                f"says: {str(failed).strip()[:500]}",
+                table=self._table.location,
+            ) from failed
 
     def cancel(self) -> None:
         """See `Elsewhere`."""

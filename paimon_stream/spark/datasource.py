@@ -2,8 +2,8 @@
 readers and writers. docs/spark-format.md says how it is used. Needs Spark 4.0.
 
 `PaimonSink` is a function that Spark calls in the driver. A data source has no place there: Spark
-asks Python processes of its own, on the driver and beside executors. They live on over batches and
-queries, and one in which anything was raised is replaced.
+asks Python processes of its own, on the driver and beside executors. These processes outlive
+batches and queries. Spark replaces a process in which anything was raised.
 
     planning process (driver)     tasks                          commit process (driver)
     writer made, plan, pickle ──▶ query, run and batch id from
@@ -25,8 +25,9 @@ try:
     from pyspark.sql.types import StructType
 except ImportError:
     raise UnsupportedFeature(
-        'format("paimon_stream") needs pyspark 4.0 or later: earlier versions have no data sources in Python. Use '
-        "PaimonSink with foreachBatch for streams, and PaimonTable.append and overwrite for other DataFrames."
+        'format("paimon_stream") needs pyspark 4.0 or later: earlier versions have no data sources '
+        "in Python. Use PaimonSink with foreachBatch for streams, and PaimonTable.append and "
+        "overwrite for other DataFrames."
     ) from None
 
 NAME: Final = "paimon_stream"
@@ -84,5 +85,7 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
 
 
 def _module(door: str) -> Any:
-    """Loaded when it is needed: a worker of Spark that reads needs nothing of writing."""
+    """The module of a kind of read or write. It is loaded when it is needed, because a worker of
+    Spark that reads needs nothing of writing.
+    """
     return require(f"paimon_stream.spark.datasource_{door}", "spark", f'format("{NAME}")')

@@ -8,9 +8,9 @@ again from here: after a `SequenceConflict` the restart of the query does that.
 Invariants:
 
 - A file of a task has a new name, and is known to nobody before `publish` (`stream/publishing.py`)
-  has journalled it. So whatever ends a batch before that may remove it. After that only that step does.
-  Spark calls `abort` with all answers after a `commit` that raised, and with None for tasks that
-  failed if `commit` was never called: only then it removes files.
+  has journalled it. So whatever ends a batch before that may remove it. After that only `publish`
+  does. Spark calls `abort` with all answers after a `commit` that raised. If `commit` was never
+  called, it calls `abort` with None for tasks that failed. Only then `abort` removes files.
 - The process keeps the run of each query in its memory, and uses it only if its newest batch is the
   one before. Otherwise the batch is judged from storage, as the first one of a run. All writers of
   a run have one token.
@@ -87,61 +87,68 @@ lives on.
 """
 
 Answers: TypeAlias = Sequence[TaskAnswer | None]
-Given: TypeAlias = Mapping[str, str]
 
 
 def settings_of(
-    options: Given, *, overwrite: bool, is_stream: bool
+    options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> tuple[SinkSettings, opt.Options, int | None]:
-    """The settings of a sink that would do the same, the options of the door itself, and the
+    """The settings of a sink that would do the same, the options of the write itself, and the
     identifier of a write that is made once only. Raises `InvalidOption`, `UnsupportedFeature`.
     """
-    given = divided(
-        options,
-        ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key),
-    )
-    own = opt.Options(given.own, location=given.location)
+    door = ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key)
+    source = divided(options, door)
+    of_write = opt.Options(source.own, location=source.location)
     sink = SinkSettings(
-        location=given.location,
-        token=f"format {own.get('name', '')}",  # the same in each process that commits for a query
-        commit_user=own.get("commit-user"),
-        name=own.get("name"),
-        options=given.table,
-        storage_options=given.storage,
+        location=source.location,
+        # The same in each process that commits for a query.
+        token=f"format {of_write.get('name', '')}",
+        commit_user=of_write.get("commit-user"),
+        name=of_write.get("name"),
+        options=source.table,
+        storage_options=source.storage,
         mode="complete" if overwrite else "append",
-        checkpoint=own.get("checkpoint", own.get("checkpointlocation")),
+        checkpoint=of_write.get("checkpoint", of_write.get("checkpointlocation")),
     )
     sink.check()
-    if not is_stream and own.is_set(_IDENTIFIER) != (sink.commit_user is not None):
-        text = "commit-user and commit-identifier together say that rows are written once only. Give both or neither."
-        raise errors.InvalidOption(text, option=_IDENTIFIER.key).of_table(given.location)
-    return sink, own, own.value(_IDENTIFIER) if own.is_set(_IDENTIFIER) else None
+    if not is_stream and of_write.is_set(_IDENTIFIER) != (sink.commit_user is not None):
+        raise errors.InvalidOption(
+            "commit-user and commit-identifier together say that rows are written once only. Give "
+            "both or neither.",
+            option=_IDENTIFIER.key,
+        ).of_table(source.location)
+    identifier = of_write.value(_IDENTIFIER) if of_write.is_set(_IDENTIFIER) else None
+    return sink, of_write, identifier
 
 
 # -- before the tasks
 # ---------------------------------------------------------------------------------
-def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: bool) -> Plan:
+def plan(
+    columns: st.StructType, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
+) -> Plan:
     """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise,
     `UnsupportedFeature` for tables and options that only `PaimonSink` can write, and
     `IncompatibleSchema` for columns that do not fit.
     """
     sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     storage = sink.open_storage()
-    digest = SchemaStore(
-        storage
-    ).first_digest()  # first: if the table is replaced now, the commit sees that
+    # This is read first. If the table is replaced from now on, the commit sees that.
+    digest = SchemaStore(storage).first_digest()
     table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
     _check_door(table)
     operations = operations_of(table.options)
     sources = _columns(columns, table, operations)
     snapshots = SnapshotStore(table.storage)
-    latest, numbering = snapshots.latest(), None
+    latest = snapshots.latest()
+    numbering = None
     if table.schema.primary_keys and not table.is_postponed:
         numbering = Sequences(table, TableCache(table, snapshots)).next(latest, replaces=overwrite)
     user = sink.commit_user or batch_user(table.options, system().ids)
     if is_stream:
         user = commit_user(QueryFacts(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
+    recent: dict[tuple[str, str | None], int] = {}
+    if is_stream and not _may_be_written_again(table):
+        recent = _recent(sink.location, snapshots, latest)
     return Plan(
         task=WriteTask(
             spec=spec_of(table, None, user),
@@ -152,31 +159,30 @@ def plan(columns: st.StructType, options: Given, *, overwrite: bool, is_stream: 
         ),
         columns=sources,
         user=user,
-        recent={}
-        if not is_stream or _may_be_written_again(table)
-        else _recent(sink.location, snapshots, latest),
+        recent=recent,
         basis=pickle.dumps((digest, numbering)),
     )
 
 
 def _check_door(table: Table) -> None:
-    """Raises for what needs more than tasks that write the rows that they have, before a batch is
-    judged.
+    """Raises `UnsupportedFeature`, before a batch is judged, for a table or an option that needs
+    more than tasks that write the rows that they have.
     """
     options = table.options
-    shuffles, merges = (
-        options.value(opt.SHUFFLE) == "bucket",
-        options.value(opt.MERGE_SCHEMA) != "off",
-    )
-    if table.has_dynamic_buckets or shuffles or merges:
-        option: opt.Option[Any] = (
-            opt.SHUFFLE if shuffles else opt.MERGE_SCHEMA if merges else opt.BUCKET
-        )
-        text = options.get(option.key, option.default)
+    option: opt.Option[Any] | None = None
+    if options.value(opt.SHUFFLE) == "bucket":
+        option = opt.SHUFFLE
+    elif options.value(opt.MERGE_SCHEMA) != "off":
+        option = opt.MERGE_SCHEMA
+    elif table.has_dynamic_buckets:
+        option = opt.BUCKET
+    if option is not None:
+        value = options.get(option.key, option.default)
         raise errors.UnsupportedFeature(
-            f'cannot be written by format("paimon_stream") with {option.key} = {text}, which needs more than tasks '
-            "that write the rows they have. Nothing was written. Use PaimonSink with foreachBatch for a stream, and "
-            "PaimonTable.append or overwrite for other rows.",
+            f'cannot be written by format("paimon_stream") with {option.key} = {value}, which '
+            "needs more than tasks that write the rows they have. Nothing was written. Use "
+            "PaimonSink with foreachBatch for a stream, and PaimonTable.append or overwrite for "
+            "other rows.",
             option=option.key,
         ).of_table(table.location, subject=True)
 
@@ -187,17 +193,18 @@ def _columns(
     """The names of the table's columns, and of the one that says what a row does, each with the
     column of the rows.
     """
-    beside: list[tuple[str, str]] = []
+    of_operations: list[tuple[str, str]] = []
     if operations is not None:
-        fold = fold_of(False)
+        fold = fold_of(case_sensitive=False)
         operations.check(table.schema, table.options, table.location, fold)
-        beside = [
+        of_operations = [
             (operations.column, name)
             for name in columns.names
             if fold(name) == fold(operations.column)
         ]
-        operations.only(len(beside), table.location)
-        columns = st.StructType([one for one in columns.fields if one.name != beside[0][1]])
+        operations.only(len(of_operations), table.location)
+        _, set_apart = of_operations[0]
+        columns = st.StructType([column for column in columns.fields if column.name != set_apart])
     may_lack = table.options.value(opt.MISSING_COLUMNS) == "null"
     aligned = align(
         columns,
@@ -206,18 +213,18 @@ def _columns(
         location=table.location,
         missing_are_null=may_lack,
     )
-    for one, source in aligned.columns:
-        if source is not None and not _is_cast_by_arrow(source.dataType, spark_type(one.type)):
+    for field, source in aligned.columns:
+        if source is not None and not _is_cast_by_arrow(source.dataType, spark_type(field.type)):
             raise errors.IncompatibleSchema(
-                f"column {one.name!r} is {source.dataType.simpleString()}, the table's is {one.type}, and here only "
-                "numbers become wider. Nothing was written. Cast the column in the DataFrame; a struct needs the "
-                "table's members in their order.",
-                column=one.name,
+                f"column {field.name!r} is {source.dataType.simpleString()}, the table's is "
+                f"{field.type}, and here only numbers become wider. Nothing was written. Cast the "
+                "column in the DataFrame; a struct needs the table's members in their order.",
+                column=field.name,
             ).of_table(table.location)
-    return (
-        *((one.name, None if source is None else source.name) for one, source in aligned.columns),
-        *beside,
+    sources = (
+        (field.name, None if source is None else source.name) for field, source in aligned.columns
     )
+    return (*sources, *of_operations)
 
 
 def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
@@ -228,11 +235,11 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
 
 
 def _may_be_written_again(table: Table) -> bool:
-    """Whether an operator may let a batch go on that is in the table: its tasks have to write it,
-    then.
+    """Whether an operator's decision may let a batch go on although it is in the table. In that
+    case its tasks have to write it.
     """
-    decisions = opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY
-    return any(table.options.value(one) == "continue" for one in decisions)
+    decisions = (opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY)
+    return any(table.options.value(decision) == "continue" for decision in decisions)
 
 
 def _recent(
@@ -241,53 +248,64 @@ def _recent(
     """The newest batch of each stream among the last snapshots, by commit user and query id. A
     snapshot that this process has read for an earlier plan, and those below it, are not read again.
     """
-    known, last = _READ.get(location, []), list[Snapshot]()
-    for one in () if latest is None else snapshots.walk_down(latest):
-        last += known if one in known[:1] else [one]
-        if one in known[:1] or len(last) == _RECENT:
+    known = _READ.get(location, [])
+    recent: list[Snapshot] = []
+    for snapshot in () if latest is None else snapshots.walk_down(latest):
+        if snapshot in known[:1]:
+            recent += known
             break
-    _READ[location] = last = last[:_RECENT]
-    batches = [one for one in last if one.commit_identifier != BATCH_IDENTIFIER]
-    return {
-        (one.commit_user, Marks.of(own_properties(one)).query_id): one.commit_identifier
-        for one in reversed(batches)
-    }
+        recent.append(snapshot)
+        if len(recent) == _RECENT:
+            break
+    recent = recent[:_RECENT]
+    _READ[location] = recent
+    batches: dict[tuple[str, str | None], int] = {}
+    for snapshot in reversed(recent):
+        if snapshot.commit_identifier != BATCH_IDENTIFIER:
+            query_id = Marks.of(own_properties(snapshot)).query_id
+            batches[snapshot.commit_user, query_id] = snapshot.commit_identifier
+    return batches
 
 
 # -- after the tasks
 # ----------------------------------------------------------------------------------
 def commit_batch(
-    answers: Answers, batch_id: int, options: Given, *, overwrite: bool, is_stream: bool
+    answers: Answers, batch_id: int, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
     """Commits a batch of a stream, unless it is in the table. Raises what `PaimonSink` raises."""
-    sink, own, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
-    first = next((one for one in answers if one is not None), None)
-    checkpoint = _checkpoint_of(sink, own.get("queryname"), first)
-    if first is None:  # the rows had no partition, so no task ran; then Spark makes up one
+    sink, of_write, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
+    first = next((answer for answer in answers if answer is not None), None)
+    name = of_write.get("queryname")
+    checkpoint = _checkpoint_of(sink, name, first)
+    if first is None:
+        # The rows had no partition, so no task ran. In that case Spark makes up one answer.
         if len(answers) > 1 or (checkpoint is not None and checkpoint.is_continuous(batch_id)):
             raise errors.UnsupportedFeature(
-                f"no task has seen the rows of batch {batch_id}: with a continuous trigger, Spark passes none to "
-                "Python. Nothing was published. Stop the query, and start it with trigger(processingTime=…)."
+                f"no task has seen the rows of batch {batch_id}: with a continuous trigger, Spark "
+                "passes none to Python. Nothing was published. Stop the query, and start it with "
+                "trigger(processingTime=…)."
             ).of_table(sink.location)
         if overwrite:
-            text = f"No task says of which query batch {batch_id} is. Nothing was published. Restart the query."
-            raise errors.IdentityUnknown(text).of_table(sink.location)
+            raise errors.IdentityUnknown(
+                f"No task says of which query batch {batch_id} is. Nothing was published. Restart "
+                "the query."
+            ).of_table(sink.location)
         return
     runs = _RUNS.setdefault((first.query_id, sink.location), Runs())
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
         unless_kept.callback(_remove, sink, answers)
-        name = own.get("queryname")
-        facts = QueryFacts(
-            query_id=first.query_id, run_id=first.run_id, name=name, checkpoint=checkpoint
-        )
-        check_checkpoint(checkpoint, first.query_id)
+        query_id = first.query_id
+        basis = first.basis
+        facts = QueryFacts(query_id=query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
+        check_checkpoint(checkpoint, query_id)
         user = commit_user(facts, sink.commit_user, sink.name, sink.prefix)
-        query_id, basis, keep = first.query_id, first.basis, unless_kept.pop_all
 
         def rows_of(run: QueryRun) -> Rows:
             if run.newest_batch is None and checkpoint is None:
                 _check_known(sink, query_id, batch_id)
-            rows = TaskRows(sink=sink, answers=answers, basis=basis, run=run, keep=keep)
+            rows = TaskRows(
+                sink=sink, answers=answers, basis=basis, run=run, keep=unless_kept.pop_all
+            )
             return Rows(write=rows.write, again=False)
 
         batch = batch_of(facts, batch_id)
@@ -297,8 +315,13 @@ def commit_batch(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRows:
     """The rows of one batch of the data source, which its tasks have written before it is judged.
-    `basis` is that of the plan. `keep` is called once it is not up to the caller any more what
-    becomes of the files.
+
+    Attributes:
+        sink: the settings of a sink that would do the same.
+        answers: those of the tasks.
+        basis: that of the plan.
+        run: the run of the query.
+        keep: is called as soon as the caller must not remove the files any more.
     """
 
     sink: SinkSettings
@@ -311,10 +334,12 @@ class TaskRows:
         """What the tasks have written. Raises `TableRolledBack` if one has found the batch in the
         table, `TableReplaced` if they have written to another one, and as `written_by`.
         """
-        if any(one is not None and one.result is None for one in self.answers):
-            cure = "Nothing was published. Restart the query: it judges the batch again."
-            text = f"batch {judged.batch.batch_id} was in the table when it was planned, and is not there any more. {cure}"
-            raise errors.TableRolledBack(text).of_table(self.sink.location)
+        if any(answer is not None and answer.result is None for answer in self.answers):
+            raise errors.TableRolledBack(
+                f"batch {judged.batch.batch_id} was in the table when it was planned, and is not "
+                "there any more. Nothing was published. Restart the query: it judges the batch "
+                "again."
+            ).of_table(self.sink.location)
         messages = written_by(_results(self.answers), judged.table, gathered=False).messages
         digest, numbering = pickle.loads(self.basis)
         judged.require_same_table(digest)
@@ -326,20 +351,27 @@ class TaskRows:
         return written
 
     def _tell_compaction(self, written: WrittenBatch) -> None:
-        """Tells the compaction of a run that begins here when the batch before was committed."""
-        compaction, own = self.run.compaction, written.verdict.own
-        if self.run.newest_batch is not None or own is None or compaction is None:
+        """Tells the compaction when the batch before was committed. It does not know that if the
+        run begins with this batch.
+        """
+        compaction = self.run.compaction
+        last_of_stream = written.verdict.own
+        if self.run.newest_batch is not None or last_of_stream is None or compaction is None:
             return
-        before = SnapshotStore(written.judged.table.storage).find(own.snapshot.id)
-        compaction.follows(system().clock.now_millis() if before is None else before.time_millis)
+        store = SnapshotStore(written.judged.table.storage)
+        snapshot = store.find(last_of_stream.snapshot.id)
+        if snapshot is None:
+            compaction.follows(system().clock.now_millis())
+        else:
+            compaction.follows(snapshot.time_millis)
 
 
 def _checkpoint_of(
     sink: SinkSettings, query_name: str | None, answer: TaskAnswer | None
 ) -> Checkpoint | None:
     """The query's checkpoint: the one that is given, or the folder of the query's name below the
-    session's, if it is this query's. None if it is not known: without a name, Spark makes one up,
-    but then each start is a new query.
+    session's, if it is this query's. None if it is not known. A query without a name has a folder,
+    too, but each of its starts is a new query.
     """
     if sink.checkpoint is not None:
         return sink.open_checkpoint(sink.checkpoint)
@@ -357,28 +389,30 @@ def _check_known(sink: SinkSettings, query_id: str, batch_id: int) -> None:
     decision = opt.Options(sink.options, location=sink.location).value(opt.ON_TABLE_CHANGE)
     if batch_id == 0 or decision == "continue":
         return
-    if any(one.query_id == query_id for one in registered_writers(sink.open_storage())):
+    writers = registered_writers(sink.open_storage())
+    if any(writer.query_id == query_id for writer in writers):
         return
     raise errors.IdentityUnknown(
-        f"batch {batch_id} is not the first one of query {query_id}, of which this table knows nothing, and where its "
-        "checkpoint lies is not known. So whether the table was dropped and created again cannot be known, either. "
-        'Nothing was published. Give .option("checkpoint", …), the folder of the query\'s checkpoint; or let it '
-        f"continue with this batch: option {opt.ON_TABLE_CHANGE.key!r} = 'continue'."
+        f"batch {batch_id} is not the first one of query {query_id}, of which this table knows "
+        "nothing, and where its checkpoint lies is not known. So whether the table was dropped and "
+        "created again cannot be known, either. Nothing was published. Give "
+        '.option("checkpoint", …), the folder of the query\'s checkpoint; or let it continue with '
+        f"this batch: option {opt.ON_TABLE_CHANGE.key!r} = 'continue'."
     ).of_table(sink.location)
 
 
 def commit_rows(
-    planned: Plan, answers: Answers, options: Given, *, overwrite: bool, is_stream: bool
+    planned: Plan, answers: Answers, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
     """Commits the rows of a DataFrame; with a commit identifier, once only. Raises the errors of
     `TableCommit`.
     """
     sink, _, identifier = settings_of(options, overwrite=overwrite, is_stream=is_stream)
-    table, given = load_table(sink.open_storage(), sink.options), opt.Options(sink.options)
-    rows = written_by(_results(answers), table, gathered=False).messages
+    table = load_table(sink.open_storage(), sink.options)
+    messages = written_by(_results(answers), table, gathered=False).messages
     warn_of_work_left(table)
     warn_of_merging(table)
-    summary = BatchSummary.of_messages(rows, millis=None, reused=False).properties()
+    summary = BatchSummary.of_messages(messages, millis=None, reused=False).properties()
     digest, numbering = pickle.loads(planned.basis)
     commit = TableCommit(
         table,
@@ -388,11 +422,14 @@ def commit_rows(
     )
     try:
         if overwrite:
-            dynamic = given.is_set(opt.DYNAMIC_OVERWRITE) and given.value(opt.DYNAMIC_OVERWRITE)
-            report = commit.overwrite(None, rows, identifier, dynamic=dynamic, properties=summary)
+            of_sink = opt.Options(sink.options)
+            dynamic = of_sink.is_set(opt.DYNAMIC_OVERWRITE) and of_sink.value(opt.DYNAMIC_OVERWRITE)
+            report = commit.overwrite(
+                None, messages, identifier, dynamic=dynamic, properties=summary
+            )
         else:
             decided = as_decided(table, numbering)
-            report = commit.append(rows, decided, summary, identifier)
+            report = commit.append(messages, decided, summary, identifier)
     except errors.PaimonStreamError as failed:
         if not isinstance(failed, errors.CommitUnknown):  # then they may be published
             _remove(sink, answers)
@@ -402,29 +439,36 @@ def commit_rows(
     log_report(report)
 
 
-def abort(answers: Answers, options: Given, *, overwrite: bool, is_stream: bool) -> None:
-    """Removes what tasks have written if others did not answer. If all have, `commit` was called,
-    and has removed what may be removed.
+def abort(
+    answers: Answers, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
+) -> None:
+    """Removes what tasks have written, if some tasks did not answer. If all tasks answered,
+    `commit` was called, and has removed what may be removed.
     """
     if None in answers:
-        _remove(settings_of(options, overwrite=overwrite, is_stream=is_stream)[0], answers)
+        sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
+        _remove(sink, answers)
 
 
 def _results(answers: Answers) -> list[TaskResult | TaskFailure]:
     return [
-        decode_result(one.result) for one in answers if one is not None and one.result is not None
+        decode_result(answer.result)
+        for answer in answers
+        if answer is not None and answer.result is not None
     ]
 
 
 def _remove(sink: SinkSettings, answers: Answers) -> None:
-    """Removes what tasks have written and nobody refers to. Raises no error of this package:
-    another one says more.
+    """Removes what tasks have written and nobody refers to. Raises no error of this package,
+    because the error of the write says more.
     """
-    messages = [m for one in _results(answers) if isinstance(one, TaskResult) for m in one.messages]
+    results = (result for result in _results(answers) if isinstance(result, TaskResult))
+    messages = [message for result in results for message in result.messages]
     try:
         if messages:
             TableCommit(load_table(sink.open_storage(), sink.options), "abort").abort(messages)
-    except errors.PaimonStreamError as why:
+    except errors.PaimonStreamError as failed:
         _LOG.warning(
-            "Files of a write that is not published were not removed, and stay as orphans: %s", why
+            "Files of a write that is not published were not removed, and stay as orphans: %s",
+            failed,
         )

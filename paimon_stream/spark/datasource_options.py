@@ -23,8 +23,13 @@ _OF_SPARK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one read or write by whom they concern. `location` names the branch, too.
-    `own` are those of the door, and Spark's own; `table` those of the table and the sink.
+    """The options of one read or write by whom they concern.
+
+    Attributes:
+        location: the table's folder, with the branch.
+        own: options of the read or write itself, and those that Spark adds.
+        table: options of the table and the sink.
+        storage: options of the storage, with secrets.
     """
 
     location: str
@@ -37,41 +42,56 @@ def divided(
     options: Mapping[str, str],
     door: Iterable[str],
 ) -> SourceOptions:
-    """The options, whose keys Spark passes in lower case. `door` are the keys of the door. Raises
-    `InvalidOption` if there is not exactly one path, and for keys that are not known.
+    """The options by whom they concern.
+
+    Args:
+        options: all options, with keys in lower case, as Spark passes them.
+        door: the keys of this kind of read or write.
+
+    Raises:
+        InvalidOption: there is not exactly one path, or a key is not known.
     """
-    given, known = opt.lowered(options), [*door, "branch", "warehouse"]
-    path = given.get("path", "")
-    if not path.strip() or "paths" in given:
-        raise InvalidOption(
-            f"paimon_stream was given {given.get('paths', 'no path')}. Name the folder of one table: .start(location), "
-            ".save(location) or .load(location). In SQL, use CREATE TEMPORARY VIEW … USING paimon_stream OPTIONS (path "
-            "'…'): tables of Spark's catalog, saveAsTable and writeTo do not pass on their options.",
-            option="path",
-        )
-    own = {key: given.pop(key) for key in (*known, *_OF_SPARK) if key in given}
+    rest = opt.lowered(options)
+    known = [*door, "branch", "warehouse"]
+    path = _path_in(rest)
+    own = {key: rest.pop(key) for key in (*known, *_OF_SPARK) if key in rest}
     storage: dict[str, str] = {}
     if "warehouse" in own and "/" not in path:
-        of_catalog = (OF_DATABASE, OF_SERVER) if "metastore" in given else ()
-        named = [key for key in given if any(one.fullmatch(key) for one in of_catalog)]
-        path, found = in_catalog(
-            path, {"warehouse": own["warehouse"], **{key: given.pop(key) for key in named}}
-        )
-        storage |= found
-    if (kind := KIND_OF.get(scheme_of(path))) is not None:
-        theirs = options_for(store_location(path), given)
+        catalog = {"warehouse": own["warehouse"]}
+        if "metastore" in rest:
+            keys = [key for key in rest if OF_DATABASE.fullmatch(key) or OF_SERVER.fullmatch(key)]
+            catalog |= {key: rest.pop(key) for key in keys}
+        path, of_catalog = in_catalog(path, catalog)
+        storage |= of_catalog
+    kind = KIND_OF.get(scheme_of(path))
+    if kind is not None:
+        store_keys = options_for(store_location(path), rest)
         storage |= {
             key: value
-            for key, value in given.items()
-            if key in theirs or key.startswith(PREFIXES[kind])
+            for key, value in rest.items()
+            if key in store_keys or key.startswith(PREFIXES[kind])
         }
         known += recommended_names(kind)
     table = {
         key: value
-        for key, value in given.items()
+        for key, value in rest.items()
         if key not in storage or key.startswith(opt.SINK_PREFIX)
     }
     opt.check_sink_options(table, additional=known)
     return SourceOptions(
         location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage
     )
+
+
+def _path_in(options: Mapping[str, str]) -> str:
+    """The path of the table. Raises `InvalidOption` if there is not exactly one."""
+    path = options.get("path", "")
+    if not path.strip() or "paths" in options:
+        raise InvalidOption(
+            f"paimon_stream was given {options.get('paths', 'no path')}. Name the folder of one "
+            "table: .start(location), .save(location) or .load(location). In SQL, use CREATE "
+            "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of Spark's catalog, "
+            "saveAsTable and writeTo do not pass on their options.",
+            option="path",
+        )
+    return path

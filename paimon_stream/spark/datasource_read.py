@@ -8,6 +8,7 @@ another one. `schema_of` plans with a filter that nothing fulfils, so it opens n
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from paimon_stream.options import moment_millis
 from paimon_stream.options.option import size, switch
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.runtime import system
-from paimon_stream.spark.datasource_options import divided
+from paimon_stream.spark.datasource_options import SourceOptions, divided
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
     arrow_of,
@@ -34,15 +35,15 @@ from paimon_stream.spark.splits import (
 from paimon_stream.spark.types import same_but_nulls, spark_type
 from paimon_stream.table.table import load_table
 
-KEYS: Final = {  # the options of a read, each with the names that Paimon has for it
-    "snapshot_id": ("snapshot-id", "scan.snapshot-id"),
-    "tag": ("tag", "scan.tag-name"),
-    "timestamp": ("timestamp", "scan.timestamp", "scan.timestamp-millis"),
-    "columns": ("columns",),
-    "partition": ("partition",),
-    "split_size": ("split-size", "source.split.target-size"),
-}
-NOW: Final = {"snapshot_id": None, "tag": None, "timestamp": None}
+_SNAPSHOT_ID: Final = ("snapshot-id", "scan.snapshot-id")
+_TAG: Final = ("tag", "scan.tag-name")
+_TIMESTAMP: Final = ("timestamp", "scan.timestamp", "scan.timestamp-millis")
+_COLUMNS: Final = ("columns",)
+_PARTITION: Final = ("partition",)
+_SPLIT_SIZE: Final = ("split-size", "source.split.target-size")
+_KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _SPLIT_SIZE)
+"""The options of a read. Each has our name first, and then those that Paimon has for it."""
+
 READ_CHANGELOG: Final = switch(
     "read.changelog", "A stream gives all changes, and their kinds in a column."
 )
@@ -50,41 +51,98 @@ ROW_KIND: Final = "rowkind"
 """The column of kinds, as Paimon's audit log calls it: +I, -U, +U, -D."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What the options of a read say; None for what they do not say.
+
+    Attributes:
+        snapshot_id: a number if the text is one; `plan_scan` refuses any other text.
+        tag: the name of a tag.
+        timestamp: in epoch milliseconds.
+        columns: the names of the wanted columns.
+        partition: the wanted partition, as the user writes it.
+        split_bytes: about how many bytes of files are in a split.
+    """
+
+    snapshot_id: Any = None
+    tag: str | None = None
+    timestamp: int | None = None
+    columns: list[str] | None = None
+    partition: str | None = None
+    split_bytes: int
+
+    @property
+    def points_in_time(self) -> list[str]:
+        """The names of those of snapshot, tag and timestamp that are given."""
+        return [
+            name for name in ("snapshot_id", "tag", "timestamp") if getattr(self, name) is not None
+        ]
+
+    def of_newest_snapshot(self) -> "ReadOptions":
+        """The same options without snapshot, tag and timestamp."""
+        return replace(self, snapshot_id=None, tag=None, timestamp=None)
+
+
 def schema_of(options: dict[str, str]) -> StructType:
     """The columns of the table, or those that the option `columns` names. Raises as
     `PaimonTable.to_arrow`.
     """
-    scan, *_ = _planned(options, filter=pc.scalar(False), **(NOW if "scan.mode" in options else {}))
-    kinds = (
-        [StructField(ROW_KIND, StringType(), False)]
-        if scan.table.options.value(READ_CHANGELOG)
-        else []
-    )
+    source, chosen = _divided(options)
+    if "scan.mode" in options:
+        chosen = chosen.of_newest_snapshot()
+    scan = _scan(source, chosen, filter=pc.scalar(False))
     columns = [
-        StructField(one.name, spark_type(one.type), one.type.nullable) for one in scan.columns
+        StructField(field.name, spark_type(field.type), field.type.nullable)
+        for field in scan.columns
     ]
-    return StructType([*kinds, *columns])
+    if scan.table.options.value(READ_CHANGELOG):
+        columns.insert(0, StructField(ROW_KIND, StringType(), False))
+    return StructType(columns)
 
 
 class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, options: dict[str, str], schema: StructType, **more: Any) -> None:
-        scan, self.split_bytes, self.asked = _planned(options, columns=schema.names, **more)
-        for one, wanted in zip(scan.columns, schema.fields, strict=True):
-            if not same_but_nulls(spark_type(one.type), wanted.dataType):
-                text = f"column {one.name!r} is {one.type}, which is no {wanted.dataType.simpleString()} in Spark."
-                raise IncompatibleSchema(text, column=one.name).of_table(scan.table.location)
-        self._splits = splits_of(scan, self.split_bytes)
-        self.scan, self.arrow = without_files(scan), arrow_of(schema)
+    """Reads the splits of a scan.
+
+    Attributes:
+        options: what the options of the read say.
+        scan: the scan, without its files.
+        arrow: the types in which Spark takes the rows.
+    """
+
+    def __init__(
+        self,
+        options: dict[str, str],
+        schema: StructType,
+        *,
+        filter: Any = None,
+        of_newest_snapshot: bool = False,
+    ) -> None:
+        source, self.options = _divided(options)
+        chosen = replace(self.options, columns=schema.names)
+        if of_newest_snapshot:
+            chosen = chosen.of_newest_snapshot()
+        scan = _scan(source, chosen, filter=filter)
+        for field, wanted in zip(scan.columns, schema.fields, strict=True):
+            if not same_but_nulls(spark_type(field.type), wanted.dataType):
+                raise IncompatibleSchema(
+                    f"column {field.name!r} is {field.type}, which is no "
+                    f"{wanted.dataType.simpleString()} in Spark.",
+                    column=field.name,
+                ).of_table(scan.table.location)
+        self._splits = splits_of(scan, self.options.split_bytes)
+        self.scan = without_files(scan)
+        self.arrow = arrow_of(schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_splits": []}  # Spark sends each task its own
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition((CommitMessage.VERSION, one)) for one in self._splits]
+        return [InputPartition((CommitMessage.VERSION, split)) for split in self._splits]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:
-            # Spark asks so if there are no splits: 4.0 in the first way, later ones in the second
+            # There are no splits. Spark 4.0 then passes None, and later versions a partition of
+            # None.
             return
         version, data = partition.value
         yield from rows_of_split(self.scan, self.arrow, data, version)
@@ -96,30 +154,56 @@ reader_of: Final = _SnapshotReader
 """
 
 
-def _planned(options: dict[str, str], **more: Any) -> tuple[Scan, int, dict[str, Any]]:
-    """The scan, the bytes of a split, and what the options choose. `more` is for `plan_scan`, and
-    stronger.
-    """
-    given, asked = divided(options, chain.from_iterable(KEYS.values())), dict[str, Any]()
-    where = given.location
-    for name, keys in KEYS.items():
-        found = [key for key in keys if key in given.own]
-        if len(found) > 1:
-            text = f"{' and '.join(found)} mean the same. Give one of them."
-            raise InvalidOption(text, option=found[1]).of_table(where)
-        for text in map(given.own.__getitem__, found):
-            asked[name] = (
-                int(text) if name in ("snapshot_id", "timestamp") and text.isdecimal() else text
-            )
-    if "timestamp" in asked:
-        asked["timestamp"] = moment_millis(
-            asked["timestamp"], "timestamp", where, system().clock.now_millis()
-        )
-    if "columns" in asked:
-        asked["columns"] = [one.strip() for one in asked["columns"].split(",")]
+def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
+    """The options by whom they concern, and what those of the read say."""
+    source = divided(options, chain.from_iterable(_KEYS))
+    texts = {keys: _text_of(source, keys) for keys in _KEYS}
+    timestamp = texts[_TIMESTAMP]
+    columns = texts[_COLUMNS]
+    millis = None
+    if timestamp is not None:
+        now_millis = system().clock.now_millis()
+        moment = _number_or_text(timestamp)
+        millis = moment_millis(moment, "timestamp", source.location, now_millis)
+    split_size = texts[_SPLIT_SIZE]
     try:
-        split_bytes = size(asked.pop("split_size", SPLIT_BYTES))
-    except ValueError as why:
-        raise InvalidOption(f"split-size is {why}.", option="split-size").of_table(where) from None
-    table = load_table(open_storage(where, given.storage), given.table)
-    return plan_scan(table, **{**asked, **more}), split_bytes, asked
+        split_bytes = size(SPLIT_BYTES if split_size is None else split_size)
+    except ValueError as wrong:
+        raise InvalidOption(f"split-size is {wrong}.", option="split-size").of_table(
+            source.location
+        ) from None
+    return source, ReadOptions(
+        snapshot_id=_number_or_text(texts[_SNAPSHOT_ID]),
+        tag=texts[_TAG],
+        timestamp=millis,
+        columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        partition=texts[_PARTITION],
+        split_bytes=split_bytes,
+    )
+
+
+def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:
+    """The text of the one of these options that is set; None if none is."""
+    keys_set = [key for key in keys if key in source.own]
+    if len(keys_set) > 1:
+        raise InvalidOption(
+            f"{' and '.join(keys_set)} mean the same. Give one of them.", option=keys_set[1]
+        ).of_table(source.location)
+    return source.own[keys_set[0]] if keys_set else None
+
+
+def _number_or_text(text: str | None) -> Any:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+def _scan(source: SourceOptions, chosen: ReadOptions, *, filter: Any) -> Scan:
+    table = load_table(open_storage(source.location, source.storage), source.table)
+    return plan_scan(
+        table,
+        snapshot_id=chosen.snapshot_id,
+        tag=chosen.tag,
+        timestamp=chosen.timestamp,
+        columns=chosen.columns,
+        filter=filter,
+        partition=chosen.partition,
+    )

@@ -3,16 +3,16 @@ One process on the driver plans each batch, and tasks get splits as those of a b
 are those of streaming-reads.md.
 
 Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
-in, with its nonce. The start of the first batch is a mark, because Spark writes down no start: what
-that batch reads follows from the mode and from its end, whenever it is asked. Spark below 4.2 asks
-for the newest offset without saying where it is.
+in, with its nonce. The start of the first batch is a mark, because Spark does not write down a
+start. What that batch reads follows from the mode and from its end, whenever Spark asks. Spark
+below 4.2 asks for the newest offset without saying how far it has read.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,8 +35,8 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
 from paimon_stream.options.option import Option, one_of, positive, switch, text
-from paimon_stream.read.scan import plan_scan
-from paimon_stream.spark.datasource_read import NOW, ROW_KIND, reader_of
+from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.spark.datasource_read import ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
@@ -49,10 +49,46 @@ try:
 
     _Base: Any = limits.SupportsTriggerAvailableNow
 except ImportError:  # before Spark 4.2
-    limits, _Base = None, object
+    limits = None
+    _Base = object
 
-Offset = dict[str, Any]
-_BEFORE: Final = {"snapshot": -1, "nonce": ""}  # the start of a stream's first batch
+
+class _OffsetWithoutRows(TypedDict):
+    snapshot: int
+    nonce: str
+
+
+class Offset(_OffsetWithoutRows, total=False):
+    """How far a stream has read, as Spark writes it into its checkpoint.
+
+    Attributes:
+        snapshot: the id of the last snapshot that was taken in.
+        nonce: that of this snapshot. It is empty if the table had no snapshot.
+        rows: the number of rows of the table in this snapshot.
+        first: of the first batch of a stream: where it began, the two values of a `_Begin`.
+    """
+
+    rows: int
+    first: list[Any]
+
+
+class _Begin(NamedTuple):
+    """Where a batch begins.
+
+    Attributes:
+        after: the id of the snapshot whose changes are not read any more. Those of later snapshots
+            are.
+        all_rows_of: the id of the snapshot of which all rows are read before these changes; None
+            if the batch reads only changes.
+    """
+
+    after: int
+    all_rows_of: int | None
+
+
+_BEFORE: Final[Offset] = {"snapshot": -1, "nonce": ""}
+"""The start of a stream's first batch."""
+
 _NEEDED: Final = {
     "from-snapshot": "snapshot_id",
     "from-snapshot-full": "snapshot_id",
@@ -80,45 +116,75 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        columns = StructType([one for one in schema.fields if one.name != ROW_KIND])
-        self._of = reader_of(options, columns, filter=pc.scalar(False), **NOW)
-        self._scan, asked, self._upto = replace(self._of.scan, where=None), self._of.asked, 2**63
-        self._table, value = self._scan.table, self._scan.table.options.value
-        self._store, self._out = SnapshotStore(self._table.storage), arrow_of(schema)
-        self._mode, self._consumer, self._most = value(_MODE), value(_CONSUMER), value(_MOST)
+        columns = StructType([column for column in schema.fields if column.name != ROW_KIND])
+        reader = reader_of(options, columns, filter=pc.scalar(False), of_newest_snapshot=True)
+        self._options = reader.options
+        self._scan = replace(reader.scan, where=None)
+        self._table = self._scan.table
+        self._store = SnapshotStore(self._table.storage)
+        # The types in which Spark takes the rows, with the column of kinds if it is wanted, and
+        # those of the table's columns only.
+        self._arrow = arrow_of(schema)
+        self._arrow_of_columns = reader.arrow
+        # The newest snapshot that is read, once Spark has asked the stream to end.
+        self._newest_allowed = 2**63
+        value = self._table.options.value
+        self._mode = value(_MODE)
+        self._consumer = value(_CONSUMER)
+        self._most_snapshots = value(_MOST)
         self._producer = value(opt.CHANGELOG_PRODUCER) if self._scan.merge else ""
-        given, wrong = (
-            [name for name in NOW if name in asked],
-            wrong_with(f"consumer-{self._consumer}"),
-        )
-        wrong = wrong and f"consumer-id = {self._consumer!r} names no file: {wrong}"
+        points = self._options.points_in_time
         if self._mode == "default":
             self._mode = next(
-                (mode for mode, name in _NEEDED.items() if name in given), "latest-full"
+                (mode for mode, name in _NEEDED.items() if name in points), "latest-full"
             )
-        needed = _NEEDED.get(self._mode, "")
-        if given != [needed] * bool(needed):
-            wrong = f"scan.mode = {self._mode} needs {needed or 'neither snapshot, tag nor time'}; it was given {given}"
-        if wrong or (limits is None and self._table.options.is_set(_MOST)):
-            wrong = wrong or f"{_MOST.key} needs Spark 4.2"
-            raise InvalidOption(f"cannot be read as a stream: {wrong}.").of_table(
-                self._table.location, subject=True
-            )
-        if self._producer == "none" or value(opt.DATA_EVOLUTION):
-            why = "its files may lack columns (data-evolution.enabled). Read it as a batch."
-            if self._producer:
-                why = "it has a primary key and no changelog, so updates and deletes cannot be told. Set changelog-"
-                why += "producer to input, or to lookup or full-compaction: then compactions write a changelog."
-            raise UnsupportedFeature(f"cannot be read as a stream: {why}").of_table(
-                self._table.location, subject=True
-            )
-        self._from = opt.Arguments(self._table.location).whole(needed, asked.get(needed, 0))
+        needed = _NEEDED.get(self._mode)
+        self._check_options(needed, points)
+        self._check_changes_can_be_told()
+        start = 0 if needed is None else getattr(self._options, needed)
+        # A snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds.
+        self._start = opt.Arguments(self._table.location).whole(needed or "", start)
+
+    def _check_options(self, needed: str | None, points: list[str]) -> None:
+        """Raises `InvalidOption` for options that contradict each other, that no stream can have,
+        or that need another version of Spark.
+        """
+        table = self._table
+        if points != ([] if needed is None else [needed]):
+            expected = needed or "neither snapshot, tag nor time"
+            raise InvalidOption(
+                f"cannot be read as a stream: scan.mode = {self._mode} needs {expected}; it was "
+                f"given {points}."
+            ).of_table(table.location, subject=True)
+        wrong = wrong_with(f"consumer-{self._consumer}")
+        if wrong is not None:
+            raise InvalidOption(
+                f"cannot be read as a stream: consumer-id = {self._consumer!r} names no file: "
+                f"{wrong}."
+            ).of_table(table.location, subject=True)
+        if limits is None and table.options.is_set(_MOST):
+            raise InvalidOption(
+                f"cannot be read as a stream: {_MOST.key} needs Spark 4.2."
+            ).of_table(table.location, subject=True)
+
+    def _check_changes_can_be_told(self) -> None:
+        """Raises `UnsupportedFeature` for a table whose changes its files do not show."""
+        table = self._table
+        if self._producer == "none" or (self._producer and table.options.value(opt.DATA_EVOLUTION)):
+            raise UnsupportedFeature(
+                "cannot be read as a stream: it has a primary key and no changelog, so updates and "
+                "deletes cannot be told. Set changelog-producer to input, or to lookup or "
+                "full-compaction: then compactions write a changelog."
+            ).of_table(table.location, subject=True)
+        if table.options.value(opt.DATA_EVOLUTION):
+            raise UnsupportedFeature(
+                "cannot be read as a stream: its files may lack columns (data-evolution.enabled). "
+                "Read it as a batch."
+            ).of_table(table.location, subject=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "_store": None,
-        }  # tasks do not need it, and what it remembers grows
+        # Tasks do not need the store, and what it remembers grows.
+        return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
         """Before the first batch (streaming-reads.md §1)."""
@@ -126,159 +192,201 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
         """The newest snapshot, or an earlier one by the limit (streaming-reads.md §6). Spark below
-        4.2 has none.
+        4.2 passes no limit.
         """
-        newest = self._store.latest()
-        last = min(self._upto, 0 if newest is None else newest.id)
-        after, whole = self._first(last, start)
-        if after > last or whole == 0:
-            return _BEFORE  # what the stream starts with is not there yet, or, later, not any more
-        last = min(last, after + getattr(limit, "max_files", last + 1))
-        if newest is not None and last != newest.id:
-            newest = self._store.find(last)
-        found: Offset = {"snapshot": last, "nonce": ""}
-        if newest is not None:
-            found |= {"nonce": newest.nonce, "rows": newest.total_record_count}
-        if (
-            limits is not None and start == _BEFORE
-        ):  # so a first batch that is run again begins where it began
-            return {**found, "first": [after, whole]}
-        return start if (start["snapshot"], start["nonce"]) == (last, found["nonce"]) else found
+        snapshot = self._store.latest()
+        last = min(self._newest_allowed, 0 if snapshot is None else snapshot.id)
+        begin = self._begin(last, start)
+        if begin.after > last or begin.all_rows_of == 0:
+            # What the stream starts with is not there yet. Or it was there, and is gone.
+            return _BEFORE
+        last = min(last, begin.after + getattr(limit, "max_files", last + 1))
+        if snapshot is not None and last != snapshot.id:
+            snapshot = self._store.find(last)
+        offset: Offset = {"snapshot": last, "nonce": ""}
+        if snapshot is not None:
+            offset = {
+                "snapshot": last,
+                "nonce": snapshot.nonce,
+                "rows": snapshot.total_record_count,
+            }
+        if limits is not None and start == _BEFORE:
+            # So a first batch that is run again begins where it began.
+            offset["first"] = list(begin)
+            return offset
+        is_at_end = start["snapshot"] == last and start["nonce"] == offset["nonce"]
+        return start if is_at_end else offset
 
     def getDefaultReadLimit(self) -> Any:
-        """The most snapshots, in the words that Spark has."""
-        return limits.ReadMaxFiles(self._most)
+        """The most snapshots of a batch. Spark has a limit on files only, which stands for it."""
+        return limits.ReadMaxFiles(self._most_snapshots)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on there is nothing new."""
+        """Has the stream end with the snapshot that is the newest now."""
         newest = self._store.latest()
-        self._upto = 0 if newest is None else newest.id
+        self._newest_allowed = 0 if newest is None else newest.id
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
         """The splits of what is after one offset, up to another (streaming-reads.md §3)."""
-        last, table, splits, partition = (
-            end["snapshot"],
-            self._table,
-            [],
-            self._of.asked.get("partition"),
-        )
-        after, whole = self._first(last, start) if start != end else (last, None)
-        after, whole = (start == _BEFORE and end.get("first")) or (after, whole)
-        for one in (start, end):
-            if after > last or self._lost(one):
+        last = end["snapshot"]
+        begin = _Begin(last, None) if start == end else self._begin(last, start)
+        if start == _BEFORE and "first" in end:
+            begin = _Begin(*end["first"])
+        for offset in (start, end):
+            if begin.after > last or self._is_lost(offset):
                 raise TableRolledBack(
-                    f"was rolled back or created anew: snapshot {one['snapshot']} is not the one that this stream "
-                    "knows. Start with a new checkpoint, and choose by scan.mode what it reads.",
-                    snapshot=one["snapshot"],
-                ).of_table(table.location, subject=True)
-        if whole is not None:
-            lowest = {"lookup": 1, "full-compaction": top_level(table.options)}.get(
-                self._producer, 0
-            )
-            full = plan_scan(
-                table, snapshot_id=whole, partition=partition, hidden=self._producer == "input"
-            )
-            files = tuple(one for one in full.files if one.bucket >= 0 and one.file.level >= lowest)
-            of_query = replace(
-                self._scan, snapshot=full.snapshot, files=files, vectors=full.vectors
-            )
-            splits += [(one, False) for one in splits_of(of_query, self._of.split_bytes)]
-        default, fields = (
-            table.options.value(opt.PARTITION_DEFAULT_NAME),
-            table.schema.partition_fields,
+                    f"was rolled back or created anew: snapshot {offset['snapshot']} is not the "
+                    "one that this stream knows. Start with a new checkpoint, and choose by "
+                    "scan.mode what it reads.",
+                    snapshot=offset["snapshot"],
+                ).of_table(self._table.location, subject=True)
+        rows: list[bytes] = []
+        if begin.all_rows_of is not None:
+            rows = splits_of(self._all_rows(begin.all_rows_of), self._options.split_bytes)
+        changes = splits_of(
+            self._changes(begin.after, last), self._options.split_bytes, changes=True
         )
-        specs = (
-            None
-            if partition is None
-            else [parse_partition(fields, partition, default, table=table.location)]
+        splits = [*((split, False) for split in rows), *((split, True) for split in changes)]
+        return [ds.InputPartition((CommitMessage.VERSION, *split)) for split in splits]
+
+    def _all_rows(self, snapshot_id: int) -> Scan:
+        """A scan of all rows of a snapshot. Files without a changelog yet are left out: a later
+        batch reads their rows as changes.
+        """
+        table = self._table
+        lowest = 0
+        if self._producer == "lookup":
+            lowest = 1
+        elif self._producer == "full-compaction":
+            lowest = top_level(table.options)
+        planned = plan_scan(
+            table,
+            snapshot_id=snapshot_id,
+            partition=self._options.partition,
+            hidden=self._producer == "input",
         )
-        chosen, manifests = (
-            PartitionFilter(table.partition_types, specs=specs),
-            ManifestStore(table.storage),
+        files = tuple(
+            entry for entry in planned.files if entry.bucket >= 0 and entry.file.level >= lowest
         )
-        kinds = [CommitKind.APPEND, *[CommitKind.OVERWRITE] * table.options.value(_OVERWRITES)]
-        changes = [
-            one
-            for one in self._snapshots(after, last)
-            if self._producer or one.commit_kind in kinds
+        return replace(self._scan, snapshot=planned.snapshot, files=files, vectors=planned.vectors)
+
+    def _changes(self, after: int, last: int) -> Scan:
+        """A scan of what the snapshots after one, up to another, have changed: the files of their
+        changelogs if the table has these, else the files that they added.
+        """
+        table = self._table
+        specs = None
+        if self._options.partition is not None:
+            specs = [
+                parse_partition(
+                    table.schema.partition_fields,
+                    self._options.partition,
+                    table.options.value(opt.PARTITION_DEFAULT_NAME),
+                    table=table.location,
+                )
+            ]
+        wanted = PartitionFilter(table.partition_types, specs=specs)
+        manifests = ManifestStore(table.storage)
+        kinds = {CommitKind.APPEND}
+        if table.options.value(_OVERWRITES):
+            kinds.add(CommitKind.OVERWRITE)
+        snapshots = [
+            snapshot
+            for snapshot in self._snapshots(after, last)
+            if self._producer or snapshot.commit_kind in kinds
         ]
-        lists = map(manifests.changelog if self._producer else manifests.delta, changes)
-        entries = (one for metas in lists for one in manifests.entries_of(metas, chosen))
-        added = replace(self._scan, files=tuple(one for one in entries if one.kind is FileKind.ADD))
-        splits += [(one, True) for one in splits_of(added, self._of.split_bytes, changes=True)]
-        return [ds.InputPartition((CommitMessage.VERSION, *one)) for one in splits]
+        metas_of = manifests.changelog if self._producer else manifests.delta
+        added = [
+            entry
+            for snapshot in snapshots
+            for entry in manifests.entries_of(metas_of(snapshot), wanted)
+            if entry.kind is FileKind.ADD
+        ]
+        return replace(self._scan, files=tuple(added))
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. Rows that a change takes away are left out, unless kinds are
-        given.
+        """The rows of a split. Rows that a change takes away are left out, unless the reader's
+        columns include the kinds of rows.
         """
-        version, data, changes = partition.value
-        scan, arrow = self._scan, self._of.arrow
-        if changes and scan.merge is not None:
+        version, data, is_change = partition.value
+        scan = self._scan
+        arrow = self._arrow_of_columns
+        if is_change and scan.merge is not None:
             scan = replace(scan, merge=None, columns=(*scan.columns, KIND_COLUMN))
             arrow = arrow.append(pa.field(KIND, pa.int8(), False))
         for rows in rows_of_split(scan, arrow, data, version):
-            found = dict(zip(rows.schema.names, rows.columns, strict=True))
-            kinds = found.get(KIND, pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows))
-            found[ROW_KIND] = _KINDS.take(kinds)
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            kinds = columns.get(KIND, pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows))
+            columns[ROW_KIND] = _KINDS.take(kinds)
             batch = pa.RecordBatch.from_arrays(
-                [found[name] for name in self._out.names], schema=self._out
+                [columns[name] for name in self._arrow.names], schema=self._arrow
             )
-            yield (
-                batch
-                if ROW_KIND in self._out.names
-                else batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
-            )
+            if ROW_KIND in self._arrow.names:
+                yield batch
+            else:
+                yield batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
 
     def commit(self, end: Offset) -> None:
         """Moves the consumer on, once a batch has taken effect (streaming-reads.md §5)."""
         if self._consumer and end != _BEFORE:
             write_consumer(self._table.storage, self._consumer, end["snapshot"] + 1)
 
-    def _lost(self, at: Offset) -> bool:
-        """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5). If it
-        is gone, this package's rollbacks left a note of it, and after others the next snapshot was
-        built on other rows. Raises `HistoryUnknown` if records contradict each other.
+    def _is_lost(self, offset: Offset) -> bool:
+        """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5).
+
+        If the snapshot is gone, a rollback of this package left a note of it. After a rollback by
+        another engine, the next snapshot was built on other rows. Raises `HistoryUnknown` if
+        records contradict each other.
         """
-        if not at["nonce"]:
+        if not offset["nonce"]:
             return False
-        known = SnapshotRef(id=at["snapshot"], nonce=at["nonce"])
-        there = self._store.find(known.id)
-        if there is not None:
-            return bool(there.nonce != known.nonce)
+        known = SnapshotRef(id=offset["snapshot"], nonce=offset["nonce"])
+        snapshot = self._store.find(known.id)
+        if snapshot is not None:
+            return bool(snapshot.nonce != known.nonce)
         answer = fate_of(self._store, known, self._store.latest())
         if answer.fate is Fate.UNKNOWN:
             raise HistoryUnknown(
-                f"cannot be read further: whether snapshot {known.id}, up to which this stream has read, has expired "
-                f"or was rolled back is not known: {answer.why}. Start with a new checkpoint, and choose by "
-                "scan.mode what it reads.",
+                f"cannot be read further: whether snapshot {known.id}, up to which this stream has "
+                f"read, has expired or was rolled back is not known: {answer.why}. Start with a "
+                "new checkpoint, and choose by scan.mode what it reads.",
                 snapshot=known.id,
             ).of_table(self._table.location, subject=True)
         if answer.fate is not Fate.EXPIRED:
             return True
-        following = self._store.find(at["snapshot"] + 1)
-        rows = (
-            None
-            if following is None
-            else following.total_record_count - following.delta_record_count
-        )
-        return at.get("rows", rows) != rows is not None
+        following = self._store.find(known.id + 1)
+        if following is None:
+            return False
+        rows = following.total_record_count - following.delta_record_count
+        return offset.get("rows", rows) != rows
 
-    def _first(self, newest: int, start: Offset) -> tuple[int, int | None]:
-        """After which snapshot a batch begins, and which one it reads whole before
-        (streaming-reads.md §2).
+    def _begin(self, newest: int, start: Offset) -> _Begin:
+        """Where a batch begins (streaming-reads.md §2). `newest` is the id of the newest snapshot,
+        0 if there is none.
         """
         if start != _BEFORE:
-            return start["snapshot"], None
+            return _Begin(start["snapshot"], None)
         with suppress(NotFound):
             if self._consumer:
-                return next_snapshot(self._table.storage, consumer_path(self._consumer)) - 1, None
-        if self._mode == "from-timestamp":
-            ids = [one for one in self._store.ids() if one <= newest]
-            place = bisect_left(ids, self._from, key=lambda one: self._store.get(one).time_millis)
-            return ids[place - 1] if place else 0, None
-        starts = {"latest": (newest, None), "from-snapshot": (self._from - 1, None)}
-        return starts.get(self._mode, (self._from or newest,) * 2)
+                next_id = next_snapshot(self._table.storage, consumer_path(self._consumer))
+                return _Begin(next_id - 1, None)
+        match self._mode:
+            case "from-timestamp":
+                return _Begin(self._newest_before(self._start, newest), None)
+            case "latest":
+                return _Begin(newest, None)
+            case "from-snapshot":
+                return _Begin(self._start - 1, None)
+        first = self._start or newest
+        return _Begin(first, first)
+
+    def _newest_before(self, millis: int, newest: int) -> int:
+        """The id of the newest snapshot that is older than a time in epoch milliseconds; 0 if none
+        is. Times ascend with the ids.
+        """
+        ids = [id_ for id_ in self._store.ids() if id_ <= newest]
+        place = bisect_left(ids, millis, key=lambda id_: self._store.get(id_).time_millis)
+        return ids[place - 1] if place else 0
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
         """The snapshots after one up to another. Raises `NotFound` if one is missing
@@ -287,12 +395,14 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         window = self._store.window(after, last)
         first = window.snapshots[0].id if window.snapshots else last + 1
         older = list(map(ChangelogStore(self._table.storage).find, range(after + 1, first)))
-        if None not in older:
-            return [*filter(None, older), *window.snapshots]
-        raise NotFound(
-            f"has lost snapshots {after + 1} to {first - 1}, which this stream has not read: they have expired. "
-            f"The oldest one is {min(self._store.ids(), default=0)}. Keep them longer (snapshot.time-retained), or "
-            "give the stream a consumer-id, which keeps what it has not read. To go on without them, start with a "
-            "new checkpoint: scan.mode = latest-full reads all rows of the table, and from-snapshot later changes.",
-            snapshot=after + 1,
-        ).of_table(self._table.location, subject=True)
+        if None in older:
+            raise NotFound(
+                f"has lost snapshots {after + 1} to {first - 1}, which this stream has not read: "
+                f"they have expired. The oldest one is {min(self._store.ids(), default=0)}. Keep "
+                "them longer (snapshot.time-retained), or give the stream a consumer-id, which "
+                "keeps what it has not read. To go on without them, start with a new checkpoint: "
+                "scan.mode = latest-full reads all rows of the table, and from-snapshot later "
+                "changes.",
+                snapshot=after + 1,
+            ).of_table(self._table.location, subject=True)
+        return [*filter(None, older), *window.snapshots]

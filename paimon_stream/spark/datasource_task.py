@@ -15,10 +15,14 @@ from paimon_stream.spark.tasks import WriteTask
 class Plan:
     """What is known of a batch before its tasks begin.
 
-    `columns` are the names of the table's columns, each with the column of the rows, or None if
-    they lack it. In `user`, the commit user, `{}` stands for the query id. `recent` has the newest
-    batch of each stream among the last snapshots, by commit user and query id. `basis` is for the
-    commit, in the driver's own form.
+    Attributes:
+        task: writes the rows of a task.
+        columns: the names of the table's columns, each with the name of the rows' column, or None
+            if the rows lack it.
+        user: the commit user. In it, `{}` stands for the query id.
+        recent: the newest batch of each stream among the last snapshots, by commit user and query
+            id.
+        basis: what the commit needs to know of the plan, in the driver's own form.
     """
 
     task: WriteTask
@@ -33,18 +37,44 @@ class Plan:
         """
         names = [name for name, _ in self.columns]
         for batch in batches:
-            made = [
-                pa.nulls(batch.num_rows) if one is None else batch.column(one)
-                for _, one in self.columns
+            arrays = [
+                pa.nulls(batch.num_rows) if source is None else batch.column(source)
+                for _, source in self.columns
             ]
-            yield pa.RecordBatch.from_arrays(made, names=names)
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+@dataclass(frozen=True)
+class Answer(WriterCommitMessage):  # type: ignore[misc]
+    """What a task sends to the driver.
+
+    Attributes:
+        result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
+            so that no file was written.
+        basis: that of the plan.
+        query_id: in a stream, Spark's id of the query.
+        run_id: in a stream, Spark's id of this run of the query.
+        checkpoints: in a stream, the session's folder of checkpoints, if it has one.
+    """
+
+    result: bytes | None
+    basis: bytes
+    query_id: str = ""
+    run_id: str = ""
+    checkpoints: str | None = None
 
 
 @dataclass(frozen=True)
 class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
-    """What a task sends to the driver: an encoded `TaskResult` or `TaskFailure`, the plan's basis,
-    and in a stream the ids of query and run, and the session's folder of checkpoints, if it has
-    one. The result is None if the batch is in the table already, so that no file was written.
+    """What a task sends to the driver.
+
+    Attributes:
+        result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
+            so that no file was written.
+        basis: that of the plan.
+        query_id: in a stream, Spark's id of the query.
+        run_id: in a stream, Spark's id of this run of the query.
+        checkpoints: in a stream, the session's folder of checkpoints, if it has one.
     """
 
     result: bytes | None

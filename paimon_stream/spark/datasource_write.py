@@ -1,16 +1,17 @@
 """Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
 draws the processes.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. What these need to
-know is found out then, and travels along. Spark commits in another process, for a stream with a
-writer made anew. Both are in datasource_commit.py, which no worker loads.
+Spark asks for a writer in a process on the driver and pickles it for the tasks. The writer finds
+out then what these need to know, and takes it along. Spark commits in another process. For a
+stream, it makes a new writer for that. Both steps are in datasource_commit.py, which no worker
+loads.
 
-The plan is made before the judgement, so it may be wrong: an earlier number, or a batch that is in
-the table only since. The judgement finds out. Numbers that others have used since the plan are a
-`SequenceConflict`.
+The plan is made before the judgement, so it may be wrong: its first number may be too low, or the
+batch may be in the table only since then. The judgement finds out. If others have used the plan's
+numbers, that is a `SequenceConflict`.
 
 Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first
-number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but never
+number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but not
 in numbers, and among rows of a key the later one of the DataFrame wins.
 """
 
@@ -37,7 +38,7 @@ _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batc
 """Local properties of Spark that name query, run and batch of a task."""
 
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
-"""The session's folder of checkpoints, which Spark's SQL passes to tasks as it does its settings."""
+"""The session's folder of checkpoints. Spark's SQL passes it to tasks, like its other settings."""
 
 _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 """A module of the processes in which Spark plans a write."""
@@ -49,12 +50,12 @@ class _RowWriter:
     is_stream = False
 
     def __init__(self, options: dict[str, str], columns: st.StructType, overwrite: bool) -> None:
-        self._given = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
+        self._arguments = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
         self._columns = columns
         self._plan: Plan | None = None
-        _driver().settings_of(**self._given)
+        _driver().settings_of(**self._arguments)
         if _PLANS in sys.modules:
-            # here Spark shows an error whole, but where it pickles a writer only in one line
+            # Here Spark shows all lines of an error. Where it pickles a writer, it shows only one.
             self._planned()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class _RowWriter:
 
     def _planned(self) -> Plan:
         if self._plan is None:
-            self._plan = _driver().plan(self._columns, **self._given)
+            self._plan = _driver().plan(self._columns, **self._arguments)
         return self._plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -71,28 +72,31 @@ class _RowWriter:
         so that `commit` removes what the other tasks have written. Raises `Unavailable`,
         `IdentityUnknown`.
         """
-        context, plan = settle(), self._planned()
-        task, ids = plan.task, ["", ""]
+        context = settle()
+        plan = self._planned()
+        task = plan.task
+        answer = TaskAnswer(None, plan.basis)
         if self.is_stream:
-            *ids, batch = map(context.getLocalProperty, _IDS)
-            if not (batch and all(ids)):
+            query_id, run_id, batch = map(context.getLocalProperty, _IDS)
+            if not (query_id and run_id and batch):
                 raise IdentityUnknown(
-                    "Spark does not tell its tasks which batch they write, so a replay could not be recognised. "
-                    "Nothing was published. Use PaimonSink with foreachBatch."
+                    "Spark does not tell its tasks which batch they write, so a replay could not "
+                    "be recognised. Nothing was published. Use PaimonSink with foreachBatch."
                 ).of_table(task.spec.storage.location)
-            user = plan.user.replace("{}", ids[0])
-            if plan.recent.get((user, ids[0])) == int(batch):
+            checkpoints = context.getLocalProperty(_CHECKPOINTS)
+            answer = TaskAnswer(None, plan.basis, query_id, run_id, checkpoints)
+            user = plan.user.replace("{}", query_id)
+            if plan.recent.get((user, query_id)) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
                     pass
-                return TaskAnswer(None, plan.basis, *ids, context.getLocalProperty(_CHECKPOINTS))
+                return answer
             task = replace(task, spec=replace(task.spec, user=user))
-        made = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
-        checkpoints = context.getLocalProperty(_CHECKPOINTS) if self.is_stream else None
-        return TaskAnswer(encode_result(made), plan.basis, *ids, checkpoints)
+        result = task.answer(plan.rows(iterator), context.partitionId(), context.attemptNumber())
+        return replace(answer, result=encode_result(result))
 
     def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
         """Removes the files of a write that was never committed."""
-        _driver().abort(messages, **self._given)
+        _driver().abort(messages, **self._arguments)
 
 
 def _driver() -> Any:
@@ -104,7 +108,7 @@ class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[TaskAnswer | None]) -> None:
         """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
-        _driver().commit_rows(self._planned(), messages, **self._given)
+        _driver().commit_rows(self._planned(), messages, **self._arguments)
 
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
@@ -116,4 +120,4 @@ class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWrite
 
     def commit(self, messages: Sequence[TaskAnswer | None], batchId: int) -> None:
         """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
-        _driver().commit_batch(messages, batchId, **self._given)
+        _driver().commit_batch(messages, batchId, **self._arguments)

@@ -38,12 +38,12 @@ def hadoop_options(session: Any) -> Mapping[str, str]:
         with unlogged():
             if hasattr(session, "_jsparkSession"):
                 return _of_jvm(session)
-            every = getattr(session.conf, "getAll", {})
-            named = {name.removeprefix(_SPARK): value for name, value in every.items()}
-            return {name: value for name, value in named.items() if name.startswith(_STORES)}
-    except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as unknown:
+            settings = getattr(session.conf, "getAll", {})
+            options = {name.removeprefix(_SPARK): value for name, value in settings.items()}
+            return {name: value for name, value in options.items() if name.startswith(_STORES)}
+    except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as failed:
         _LOG.info(
-            "Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__
+            "Spark's configuration of object stores cannot be read: %s.", type(failed).__name__
         )
         return {}
 
@@ -55,14 +55,14 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     # This lists all names and where they come from in one call. It hides secrets, so values are
     # asked for one by one.
     jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
-    listed = json.loads(str(writer.toString()))["properties"]
+    properties = json.loads(str(writer.toString()))["properties"]
     names = [
-        one["key"]
-        for one in listed
-        if one["key"].startswith(_STORES) and not str(one.get("resource")).endswith(_DEFAULTS)
+        entry["key"]
+        for entry in properties
+        if entry["key"].startswith(_STORES) and not str(entry.get("resource")).endswith(_DEFAULTS)
     ]
-    found = {name: configuration.get(name) for name in names}
-    return {name: str(value) for name, value in found.items() if value is not None}
+    values = {name: configuration.get(name) for name in names}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Finds the streaming query of a batch, from it the commit user that writes the batch, and whether
-it keeps state (exactly-once.md §1; semantics.md R1.1). Spark passes only the batch id to a
-`foreachBatch` function. So the query is found by the context of the call: local properties of the
-thread, Spark's table of running queries, and the checkpoint's `metadata`. A fact that cannot be
-found is None; it is never guessed.
+"""Finds the streaming query of a batch. From the query follow the commit user that writes the
+batch, and whether the query keeps state (exactly-once.md §1; semantics.md R1.1). Spark passes only
+the batch id to a `foreachBatch` function. So the query is found by the context of the call: local
+properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`. A fact
+that cannot be found is None; it is never guessed.
 """
 
 import functools
@@ -46,8 +46,14 @@ it.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
-    """The known facts about the query; None if unknown. `output_mode` is `append`, `update` or
-    `complete`.
+    """The known facts about a query. Those that are not known are None.
+
+    Attributes:
+        query_id: Spark's id of the query, the same after each restart.
+        run_id: Spark's id of this run of the query.
+        name: the query's name, if it has one.
+        output_mode: `append`, `update` or `complete`.
+        checkpoint: the query's checkpoint.
     """
 
     query_id: str | None = None
@@ -69,53 +75,71 @@ def observe_query(
     *,
     opened: Callable[[str], Checkpoint] = open_checkpoint,
 ) -> QueryFacts:
-    """The facts about the query of this batch. `checkpoint` is the location that the user gives for
-    its checkpoint, and `opened` opens one. `last`, the result for an earlier batch with the same
-    `checkpoint`, stays true during a run, and saves a dozen calls to Spark. Raises `InvalidOption`
-    if the checkpoint provably belongs to another query.
+    """The facts about the query of this batch.
+
+    Args:
+        frame: the rows of the batch.
+        checkpoint: the location that the user gives for the query's checkpoint.
+        last: the result for an earlier batch with the same `checkpoint`. It stays true during a
+            run, and saves a dozen calls to Spark.
+        opened: opens the checkpoint at a location.
+
+    Raises:
+        InvalidOption: the checkpoint provably belongs to another query.
     """
     if last is not None and _is_of_run(frame, last):
         return last
-    given = None if checkpoint is None else opened(checkpoint)
-    facts = _of_connect(frame, given) if is_connect(frame) else _of_classic(frame, given, opened)
-    check_checkpoint(given, facts.query_id)
+    of_user = None if checkpoint is None else opened(checkpoint)
+    if is_connect(frame):
+        facts = _facts_on_connect(frame, of_user)
+    else:
+        facts = _facts_on_classic(frame, of_user, opened)
+    check_checkpoint(of_user, facts.query_id)
     return facts
 
 
-def check_checkpoint(given: Checkpoint | None, query_id: str | None) -> None:
+def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> None:
     """Raises `InvalidOption` if the checkpoint provably belongs to another query."""
-    theirs = None if given is None else given.query_id()
-    if given is not None and None not in (theirs, query_id) and theirs != query_id:
-        what = f"The sink was given checkpoint {given.root}, which is of query {theirs}"
-        cure = "Give the checkpointLocation of the query itself, or no checkpoint."
-        text = f"{what}, but it is used in query {query_id}. {cure}"
-        raise InvalidOption(text, option="checkpoint", query=query_id)
+    if checkpoint is None:
+        return
+    id_in_checkpoint = checkpoint.query_id()
+    if id_in_checkpoint is None or query_id is None or id_in_checkpoint == query_id:
+        return
+    raise InvalidOption(
+        f"The sink was given checkpoint {checkpoint.root}, which is of query {id_in_checkpoint}, "
+        f"but it is used in query {query_id}. Give the checkpointLocation of the query itself, or "
+        "no checkpoint.",
+        option="checkpoint",
+        query=query_id,
+    )
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
-    """Whether the batch is known to be of the same run; it is not if the user's job group hides the
-    run id.
+    """Whether the batch is known to be of the same run. It is not known if the user's job group
+    hides the run id.
     """
     if is_connect(frame) or facts.output_mode is None:
         return False
     context = frame.sparkSession.sparkContext
-    found = (context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_JOB_GROUP))
-    return None not in found and found == (facts.query_id, facts.run_id)
+    ids = (context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_JOB_GROUP))
+    return None not in ids and ids == (facts.query_id, facts.run_id)
 
 
-def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """The facts from the checkpoint's metadata, or from the only running query. That is not found
-    from Spark 4.3 on: the batch's session is a clone without queries. On Connect, each run of a
-    batch function has its own process.
+def _facts_on_connect(frame: DataFrame, checkpoint: Checkpoint | None) -> QueryFacts:
+    """The facts from the checkpoint's metadata, or from the only running query. From Spark 4.3 on
+    the running query is not found, because the batch's session is a clone without queries. On
+    Connect, each run of a batch function has its own process.
     """
-    wanted = None if given is None else given.query_id()
+    query_id = None if checkpoint is None else checkpoint.query_id()
     try:
         active = [
-            query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))
+            query
+            for query in frame.sparkSession.streams.active
+            if query_id in (None, str(query.id))
         ]
     except PySparkException:
         active = []
-    facts = QueryFacts(query_id=wanted, run_id=_run_of_this_process(), checkpoint=given)
+    facts = QueryFacts(query_id=query_id, run_id=_run_of_this_process(), checkpoint=checkpoint)
     if len(active) != 1:
         return facts
     only = active[0]
@@ -130,28 +154,29 @@ def _run_of_this_process() -> str:
     return f"process-{system().ids.uuid()}"
 
 
-def _of_classic(
-    frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]
+def _facts_on_classic(
+    frame: DataFrame, checkpoint: Checkpoint | None, opened: Callable[[str], Checkpoint]
 ) -> QueryFacts:
     """The facts from the thread's local properties, or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     run_id = context.getLocalProperty(_JOB_GROUP) if query_id else None
-    if query_id is None and given is not None:
-        query_id = given.query_id()
-    facts = QueryFacts(query_id=query_id, run_id=run_id, checkpoint=given)
+    if query_id is None and checkpoint is not None:
+        query_id = checkpoint.query_id()
+    facts = QueryFacts(query_id=query_id, run_id=run_id, checkpoint=checkpoint)
     if query_id is None:
         return facts
     try:
         execution = execution_of(frame, query_id)
         if execution is None:
             return facts
-        run_id, mode = (
-            str(execution.runId().toString()),
-            str(execution.outputMode().toString()).lower(),
+        return replace(
+            facts,
+            run_id=str(execution.runId().toString()),
+            output_mode=str(execution.outputMode().toString()).lower(),
+            name=execution.name() or None,
+            checkpoint=opened(str(execution.resolvedCheckpointRoot())),
         )
-        name, root = execution.name() or None, opened(str(execution.resolvedCheckpointRoot()))
-        return replace(facts, run_id=run_id, name=name, output_mode=mode, checkpoint=root)
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts
@@ -166,18 +191,29 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
 
 
-def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
-    """The commit user: the given one, or one of query id and sink name. Raises `IdentityUnknown`
-    without both.
+def commit_user(
+    facts: QueryFacts, of_sink: str | None, name: str | None, prefix: str | None
+) -> str:
+    """The commit user of a stream.
+
+    Args:
+        facts: what is known of the query.
+        of_sink: the commit user that the sink was given; None to name it after the query.
+        name: the sink's name, which tells the sinks of a query apart.
+        prefix: what the name begins with; None for `paimon-stream`.
+
+    Raises:
+        IdentityUnknown: neither a commit user nor the query is known.
     """
-    if given is not None:
-        return given
+    if of_sink is not None:
+        return of_sink
     if facts.query_id is None:
         raise IdentityUnknown(
-            "The streaming query of this batch is not known, so a replay could not be recognised. Call the sink from "
-            "foreachBatch itself; from a thread of your own, start that as pyspark.InheritableThread; in a "
-            "ThreadPoolExecutor, submit pyspark.inheritable_thread_target(spark)(function); on Spark Connect "
-            "and for plain DataFrames give PaimonSink the query's checkpoint= or a commit_user=, or write by "
+            "The streaming query of this batch is not known, so a replay could not be recognised. "
+            "Call the sink from foreachBatch itself; from a thread of your own, start that as "
+            "pyspark.InheritableThread; in a ThreadPoolExecutor, submit "
+            "pyspark.inheritable_thread_target(spark)(function); on Spark Connect and for plain "
+            "DataFrames give PaimonSink the query's checkpoint= or a commit_user=, or write by "
             'format("paimon_stream"). Nothing was written.'
         )
     user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
@@ -190,11 +226,11 @@ def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
     has a folder of states. This is asked once in a run, and when a batch is skipped, because
     walking a plan takes calls to Spark for each operator.
     """
-    planned = _plans_state(frame, facts)
-    kept = None if facts.checkpoint is None else facts.checkpoint.has_state()
-    if planned or kept:
+    in_plan = _plans_state(frame, facts)
+    in_checkpoint = None if facts.checkpoint is None else facts.checkpoint.has_state()
+    if in_plan or in_checkpoint:
         return True
-    return kept if planned is None else False
+    return in_checkpoint if in_plan is None else in_plan
 
 
 def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
@@ -211,13 +247,12 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _has_state(frame: DataFrame, plan: Any) -> bool:
-    """Whether the plan has an operator with state at any depth. Its text does not tell: Spark
-    truncates it.
+    """Whether the plan has an operator with state at any depth. The plan's text would not tell,
+    because Spark truncates it.
     """
     session: Any = frame.sparkSession
-    stateful = _loaded(
-        session, session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    )
+    loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    stateful = _stateful_operator(session, loader)
     waiting = [plan]
     while waiting:
         node = waiting.pop()
@@ -228,11 +263,13 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
         waiting += [children.apply(place) for place in range(count)]
         if not count:
             name = str(node.nodeName())
-            waiting += [getattr(node, way)() for end, way in _HOLDERS.items() if name.endswith(end)]
+            waiting += [
+                getattr(node, method)() for end, method in _HOLDERS.items() if name.endswith(end)
+            ]
     return False
 
 
-def _loaded(session: Any, loader: Any) -> Any:
+def _stateful_operator(session: Any, loader: Any) -> Any:
     """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if it has none of the
     known names.
     """

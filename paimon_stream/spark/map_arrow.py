@@ -43,10 +43,11 @@ _OFFSET: Final = 4
 
 
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
-    """The rows that the task makes of the frame's rows, partition by partition. PySpark parses each
-    column name as an expression: a dot is the path into a struct, and a backtick is a syntax error.
-    So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets
-    their original names.
+    """The rows that the task makes of the frame's rows, partition by partition.
+
+    PySpark parses each column name as an expression: a dot is the path into a struct, and a
+    backtick is a syntax error. So columns with such names are renamed to `c0`, `c1`, … for the
+    transfer, and the task gets their original names.
     """
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
@@ -64,7 +65,9 @@ def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield
         return
-    wanted = {_RECORDS: str(size.records)} | ({_BYTES: _NO_LIMIT} if _SPARK_LIMITS_BYTES else {})
+    wanted = {_RECORDS: str(size.records)}
+    if _SPARK_LIMITS_BYTES:
+        wanted[_BYTES] = _NO_LIMIT
     conf = frame.sparkSession.conf
     changed = [key for key in wanted if conf.get(key, None) is None]
     if _SPARK_LIMITS_BYTES and _BYTES not in changed:
@@ -80,50 +83,51 @@ def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
 
 def fixed_row_bytes(schema: TableSchema) -> int | None:
     """The size of each row of the table in bytes; None if the values of a column differ in size."""
-    if any(_varies(one.type) for one in schema.fields):
+    if any(_varies(field.type) for field in schema.fields):
         return None
-    return sum(_fixed(one.type) for one in schema.fields)
+    return sum(_fixed(field.type) for field in schema.fields)
 
 
 def row_bytes(fields: Sequence[DataField]) -> Column:
     """The size of a row with these columns in bytes, a BIGINT. It is slightly more than Arrow
     needs.
     """
-    fixed = F.lit(sum(_fixed(one.type) for one in fields)).cast("long")
-    varying = [_varying(named(one.name), one.type) for one in fields if _varies(one.type)]
+    fixed = F.lit(sum(_fixed(field.type) for field in fields)).cast("long")
+    varying = [_varying(named(field.name), field.type) for field in fields if _varies(field.type)]
     return reduce(Column.__add__, varying, fixed)
 
 
 def _varies(type_: DataType) -> bool:
-    return (
-        any(_varies(one.type) for one in type_.fields)
-        if type_.root is TypeRoot.ROW
-        else _width(type_) is None
-    )
+    """Whether values of the type differ in size."""
+    if type_.root is TypeRoot.ROW:
+        return any(_varies(member.type) for member in type_.fields)
+    return _width(type_) is None
 
 
 def _fixed(type_: DataType) -> int:
     """The bytes that each value takes, even if it is NULL."""
     if type_.root is TypeRoot.ROW:
-        return _NULL + sum(_fixed(one.type) for one in type_.fields)
+        return _NULL + sum(_fixed(member.type) for member in type_.fields)
     return _NULL + (_width(type_) or _OFFSET)
 
 
 def _width(type_: DataType) -> int | None:
     """The bytes that Arrow takes for each value; None if that depends on the value."""
     arrow = arrow_type(type_)
-    fixed = pa.types.is_primitive(arrow) or pa.types.is_decimal(arrow)
-    return max(1, arrow.bit_width // 8) if fixed else None
+    is_fixed = pa.types.is_primitive(arrow) or pa.types.is_decimal(arrow)
+    return max(1, arrow.bit_width // 8) if is_fixed else None
 
 
 def _varying(value: Any, type_: DataType) -> Column:
     """The bytes that the value takes in addition to the fixed ones."""
     match type_:
         case DataType(root=TypeRoot.ROW):
-            members = [one for one in type_.fields if _varies(one.type)]
-            return reduce(
-                Column.__add__, (_varying(value.getField(one.name), one.type) for one in members)
-            )
+            sizes = [
+                _varying(value.getField(member.name), member.type)
+                for member in type_.fields
+                if _varies(member.type)
+            ]
+            return reduce(Column.__add__, sizes)
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return _of_elements(value, element)
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
@@ -133,9 +137,9 @@ def _varying(value: Any, type_: DataType) -> Column:
 
 
 def _of_elements(values: Column, element: DataType) -> Column:
-    nothing = F.lit(0).cast("long")
-    found = F.coalesce(F.array_size(values).cast("long"), nothing) * F.lit(_fixed(element))
+    zero = F.lit(0).cast("long")
+    fixed = F.coalesce(F.array_size(values).cast("long"), zero) * F.lit(_fixed(element))
     if not _varies(element):
-        return found
-    varying = F.aggregate(values, nothing, lambda sum_, one: sum_ + _varying(one, element))
-    return found + F.coalesce(varying, nothing)
+        return fixed
+    varying = F.aggregate(values, zero, lambda total, value: total + _varying(value, element))
+    return fixed + F.coalesce(varying, zero)

@@ -30,18 +30,32 @@ it.
 def fit_rows(
     frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None
 ) -> tuple[Table, DataFrame]:
-    """The table, and the rows, lazily, in exactly the table's columns, followed by the column that
-    says what each row does, if there is one, as text. If `paimon-stream.merge-schema` says so, the
-    table's schema is extended by the DataFrame's new columns and types. `evolve` is
-    `JudgedBatch.evolve`, or `partial(evolve, table, overrides=…)` of `table/table.py` for batch
-    writes. Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have,
-    and what `evolve` raises.
+    """Extends the table's schema by the DataFrame's new columns and types, if
+    `paimon-stream.merge-schema` says so, and fits the rows to it.
+
+    Args:
+        frame: the rows.
+        table: the table to write to.
+        evolve: `JudgedBatch.evolve`, or for batch writes `partial(evolve, table, overrides=…)` of
+            `table/table.py`.
+        runtime: gives the time of a new schema.
+
+    Returns:
+        The table with the schema for these rows. The rows, lazily, in exactly the table's columns,
+        followed, if there is one, by the column that says what each row does, as text.
+
+    Raises:
+        IncompatibleSchema: the rows do not fit.
+        UnsupportedFeature: Paimon does not have a type.
+        PaimonStreamError: what `evolve` raises.
     """
-    given, operation = _set_apart(frame, table)
-    merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
+    rest, operation = _set_apart(frame, table)
+    case_sensitive = is_case_sensitive(frame)
+    merge = _merge_of(rest.schema, table, runtime or system(), case_sensitive=case_sensitive)
     if merge is not None:
         table = evolve(merge)
-    alignment = _aligned(given.schema, table, table.schema, is_case_sensitive(given))
+    alignment = _aligned(rest.schema, table, table.schema, case_sensitive=case_sensitive)
+    # The column that is set apart comes from the frame that still has it.
     return table, project(frame, alignment, *operation)
 
 
@@ -57,11 +71,11 @@ def check_columns(
     """The table's schema after a write of these columns. Raises what `fit_rows` would raise, and
     changes nothing.
     """
-    merge = _merge_of(columns, table, system(), case_sensitive)
+    merge = _merge_of(columns, table, system(), case_sensitive=case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
         check_grown(table, schema)
-    _aligned(columns, table, schema, case_sensitive)
+    _aligned(columns, table, schema, case_sensitive=case_sensitive)
     return schema
 
 
@@ -69,17 +83,18 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
     """Does what `check_columns` does, for a DataFrame with exactly the columns of an earlier schema
     of the table and the column that `paimon-stream.operation-column` names.
     """
-    beside = operations_of(table.options)
-    if beside is not None:
-        beside.check(table.schema, table.options, table.location, fold_of(False))
+    operations = operations_of(table.options)
+    if operations is not None:
+        fold = fold_of(case_sensitive=False)
+        operations.check(table.schema, table.options, table.location, fold)
     columns = st.StructType(
-        [st.StructField(one.name, spark_type(one.type)) for one in schema.fields]
+        [st.StructField(field.name, spark_type(field.type)) for field in schema.fields]
     )
     return check_columns(columns, table)
 
 
 def _aligned(
-    columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool
+    columns: st.StructType, table: Table, schema: TableSchema, *, case_sensitive: bool
 ) -> Alignment:
     may_lack = table.options.value(MISSING_COLUMNS) == "null"
     return align(
@@ -95,14 +110,15 @@ def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column,
     """The DataFrame without the column that says what each row does, and that column as text, if
     there is one.
     """
-    beside = operations_of(table.options)
-    if beside is None:
+    operations = operations_of(table.options)
+    if operations is None:
         return frame, ()
-    fold = fold_of(is_case_sensitive(frame))
-    beside.check(table.schema, table.options, table.location, fold)
-    same = [name for name in frame.columns if fold(name) == fold(beside.column)]
-    beside.only(len(same), table.location)
-    return frame.drop(same[0]), (named(same[0]).cast("string").alias(beside.column),)
+    fold = fold_of(case_sensitive=is_case_sensitive(frame))
+    operations.check(table.schema, table.options, table.location, fold)
+    names = [name for name in frame.columns if fold(name) == fold(operations.column)]
+    operations.only(len(names), table.location)
+    name = names[0]
+    return frame.drop(name), (named(name).cast("string").alias(operations.column),)
 
 
 def is_case_sensitive(frame: DataFrame) -> bool:
@@ -111,7 +127,7 @@ def is_case_sensitive(frame: DataFrame) -> bool:
 
 
 def _merge_of(
-    columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool
+    columns: st.StructType, table: Table, runtime: Runtime, *, case_sensitive: bool
 ) -> Merge | None:
     """The function that extends the table's schema for these columns; None if schemas must not
     change.
@@ -119,7 +135,7 @@ def _merge_of(
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None
-    fold = fold_of(case_sensitive)
+    fold = fold_of(case_sensitive=case_sensitive)
     kind: Mode = "widen" if mode == "widen" else "add"
 
     def merge(schema: TableSchema) -> TableSchema:
@@ -129,7 +145,7 @@ def _merge_of(
         )
         now = runtime.clock.now_millis()
         merged = merge_columns(schema, members, kind, location=table.location, time_millis=now)
-        _aligned(columns, table, merged, case_sensitive)
+        _aligned(columns, table, merged, case_sensitive=case_sensitive)
         return merged
 
     return merge
@@ -144,41 +160,55 @@ def _members(
     """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's
     spelling, and each has the table's type if its values fit into that type unchanged.
     """
-    old = {fold(one.name): one for one in known}
-    made = []
-    for position, one in enumerate(struct.fields):
-        before = old.get(fold(one.name))
-        if before is None:
-            type_, name = _relaxed(paimon_type(one.dataType, one.name)), one.name
+    known_by_name = {fold(field.name): field for field in known}
+    members = []
+    for position, column in enumerate(struct.fields):
+        name = column.name
+        field = known_by_name.get(fold(name))
+        if field is None:
+            type_ = _relaxed(paimon_type(column.dataType, name))
         else:
-            widen = may_widen(fold(one.name))
-            type_, name = _changed(one.dataType, before.type, one.name, widen, fold), before.name
-        comment = one.metadata.get("comment") if one.metadata else None
-        made.append(DataField(id=position, name=name, type=type_, description=comment))
-    return tuple(made)
+            widen = may_widen(fold(name))
+            type_ = _changed(column.dataType, field.type, name, fold, widen=widen)
+            name = field.name
+        comment = column.metadata.get("comment") if column.metadata else None
+        members.append(DataField(id=position, name=name, type=type_, description=comment))
+    return tuple(members)
 
 
 def _relaxed(type_: DataType) -> DataType:
     """The type of a new column. All its parts are nullable, because other rows may have NULLs."""
     key = None if type_.key is None else _relaxed(type_.key).with_nullable(False)
     element = None if type_.element is None else _relaxed(type_.element)
-    fields = tuple(replace(one, type=_relaxed(one.type)) for one in type_.fields)
+    fields = tuple(replace(member, type=_relaxed(member.type)) for member in type_.fields)
     return replace(type_, nullable=True, key=key, element=element, fields=fields)
 
 
-def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold: Fold) -> DataType:
-    """The type that the rows require in place of the table's: the same one if the values fit."""
+def _changed(
+    source: st.DataType, old: DataType, column: str, fold: Fold, *, widen: bool
+) -> DataType:
+    """The type that the rows require in place of the table's: the same one if the values fit.
+
+    Args:
+        source: the type of the rows.
+        old: the type in the table.
+        column: the name of the DataFrame's column, for errors.
+        fold: the folding of names.
+        widen: whether a type may become wider.
+    """
     match source, old:
         case st.StructType(), DataType(root=TypeRoot.ROW):
             return replace(old, fields=_members(source, old.fields, lambda _: widen, fold))
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return replace(old, element=_changed(source.elementType, element, column, widen, fold))
+            changed = _changed(source.elementType, element, column, fold, widen=widen)
+            return replace(old, element=changed)
         case st.MapType(), DataType(
             root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value
         ):
-            kept = _changed(source.keyType, key, column, False, fold)
             return replace(
-                old, key=kept, element=_changed(source.valueType, value, column, widen, fold)
+                old,
+                key=_changed(source.keyType, key, column, fold, widen=False),
+                element=_changed(source.valueType, value, column, fold, widen=widen),
             )
     fits = can_up_cast(source, spark_type(old))
     try:

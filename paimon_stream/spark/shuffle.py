@@ -62,39 +62,40 @@ def check_shuffle(table: Table) -> None:
     """
     choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.has_dynamic_buckets:
-        raise _unfit(
-            table,
-            choice,
-            "the rows of a key must come to one task, which looks up its dynamic bucket",
+        raise InvalidOption(
+            f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: the rows of a key must come to "
+            "one task, which looks up its dynamic bucket. Leave the option out.",
+            option=opt.SHUFFLE.key,
+            value=choice,
+            table=table.location,
         )
     if choice == "bucket" and table.options.value(opt.BUCKET) <= 0:
-        raise _unfit(
-            table, choice, "the table has no fixed buckets, so there is nothing to gather rows by"
+        raise InvalidOption(
+            f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: the table has no fixed "
+            "buckets, so there is nothing to gather rows by. Leave the option out.",
+            option=opt.SHUFFLE.key,
+            value=choice,
+            table=table.location,
         )
-
-
-def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
-    text = f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: {why}. Leave the option out."
-    return InvalidOption(text, option=opt.SHUFFLE.key, value=choice, table=table.location)
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key.
+
     All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other,
-    sorted by key; rows of one key keep their order. If Spark orders the values of a key differently
+    sorted by key. Rows of one key keep their order. If Spark orders the values of a key differently
     from Paimon, rows are not sorted and keep their order. Spark spills to disk what does not fit
     into memory. Text has the table's type, so it sorts by its bytes, without collation.
     """
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
-    by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
+    is_sorted = not any(key.type.root in _OTHER_ORDER for key in keys)
     with_bucket = _with_bucket(frame.withColumn(_ORDER, F.monotonically_increasing_id()), table)
-    sorting = [
-        named(name) for name in (*schema.partition_keys, *(one.name for one in keys if by_key))
-    ]
-    sorting.insert(len(schema.partition_keys), F.col(_BUCKET))
+    sorting = [*map(named, schema.partition_keys), F.col(_BUCKET)]
+    if is_sorted:
+        sorting += [named(key.name) for key in keys]
     placed = _placed(with_bucket, table).sortWithinPartitions(*sorting, F.col(_ORDER))
-    return placed.drop(_BUCKET, _ORDER), by_key
+    return placed.drop(_BUCKET, _ORDER), is_sorted
 
 
 def assigners(frame: DataFrame, table: Table) -> int:
@@ -102,11 +103,10 @@ def assigners(frame: DataFrame, table: Table) -> int:
     options = table.options
     if options.is_set(opt.DYNAMIC_PARALLELISM):
         tasks = options.value(opt.DYNAMIC_PARALLELISM)
+    elif is_connect(frame):
+        tasks = _ASSIGNERS
     else:
-        tasks = min(
-            _ASSIGNERS,
-            _ASSIGNERS if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism,
-        )
+        tasks = min(_ASSIGNERS, frame.sparkSession.sparkContext.defaultParallelism)
     if options.is_set(opt.DYNAMIC_INITIAL_BUCKETS):
         tasks = min(tasks, options.value(opt.DYNAMIC_INITIAL_BUCKETS))
     most = options.value(opt.DYNAMIC_MAX_BUCKETS)
@@ -156,15 +156,17 @@ def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
     expression = bucket_expression(keys, buckets, function)
     if expression is not None:
         return frame.withColumn(_BUCKET, expression)
-    assign = partial(
-        _assigned, [one.name for one in keys], [one.type for one in keys], buckets, function
-    )
+    names = [key.name for key in keys]
+    types = [key.type for key in keys]
+    assign = partial(_with_assigned_bucket, names, types, buckets, function)
     schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
     return map_arrow(frame, assign, schema)
 
 
 def _placed(frame: DataFrame, table: Table) -> DataFrame:
-    count, bucket = _most_tasks(frame, table), F.col(_BUCKET)
+    """The frame with all rows of a (partition, bucket) in one of its partitions."""
+    count = _most_tasks(frame, table)
+    bucket = F.col(_BUCKET)
     if not table.schema.partition_keys:
         homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
         return frame.repartition(
@@ -176,34 +178,44 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
 @cache
 def _keys_of_tasks(count: int) -> tuple[int, ...]:
     """For each of `count` partitions, an integer that Spark's hash partitioning puts there."""
-    found: dict[int, int] = {}
+    key_of: dict[int, int] = {}
     key = 0
-    while len(found) < count:
-        found.setdefault(hash_bytes(struct.pack("<i", key)) % count, key)
+    while len(key_of) < count:
+        key_of.setdefault(hash_bytes(struct.pack("<i", key)) % count, key)
         key += 1
-    return tuple(found[one] for one in range(count))
+    return tuple(key_of[partition] for partition in range(count))
 
 
-def _assigned(
+def _with_assigned_bucket(
     names: list[str],
     types: list[DataType],
     buckets: int,
     function: str,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
+    """The rows with a column for the bucket. Runs in Python beside an executor."""
     for batch in batches:
-        found = assign_buckets(batch.select(names), types, buckets, function)
-        columns = [*batch.columns, pa.array(found, pa.int32())]
+        of_rows = assign_buckets(batch.select(names), types, buckets, function)
+        columns = [*batch.columns, pa.array(of_rows, pa.int32())]
         yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _BUCKET])
 
 
 def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:
     """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to
-    `num_buckets` - 1. `keys` are the bucket key columns in order. Spark's `hash` of bytes is
-    Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of the
-    row. None without such an expression: it exists for keys of BOOLEAN, TINYINT, SMALLINT, INT,
-    BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod` (others:
-    `write/routing.py`).
+    `num_buckets` - 1.
+
+    Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression
+    builds the bytes of the row.
+
+    Args:
+        keys: the bucket key columns, in order.
+        num_buckets: the number of buckets.
+        function: the table's `bucket-function.type`.
+
+    Returns:
+        None if there is no such expression. There is one for keys of BOOLEAN, TINYINT, SMALLINT,
+        INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod`
+        (others: `write/routing.py`).
     """
     if (
         function == "mod"
@@ -215,7 +227,7 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
         ).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
         return None
-    if not all(one.type.root in _INTEGER_BITS or one.type.is_string for one in keys):
+    if not all(key.type.root in _INTEGER_BITS or key.type.is_string for key in keys):
         return None
     return F.abs(F.hash(_row(keys)) % F.lit(num_buckets)).cast("int")
 
@@ -228,7 +240,8 @@ def _row(keys: Sequence[DataField]) -> Column:
     for position, field in enumerate(keys):
         bit = F.lit(1 << (_HEADER_BITS + position)).cast("long")
         nulls = nulls + F.when(named(field.name).isNull(), bit).otherwise(F.lit(0).cast("long"))
-    slots, texts = [_eight_bytes(nulls)], []
+    slots = [_eight_bytes(nulls)]
+    texts = []
     offset = F.lit(_SLOT + _SLOT * len(keys)).cast("long")
     for field in keys:
         if field.type.is_string:
@@ -251,12 +264,12 @@ def _row(keys: Sequence[DataField]) -> Column:
 def _number(field: DataField) -> Column:
     """The bits of the value as a long; zero for NULL."""
     column = named(field.name)
-    value = F.unix_date(column) if field.type.root is TypeRoot.DATE else column.cast("int")
     if field.type.root is TypeRoot.BIGINT:
-        value = column
+        return F.coalesce(column.cast("long"), F.lit(0).cast("long"))
+    value = F.unix_date(column) if field.type.root is TypeRoot.DATE else column.cast("int")
+    number = F.coalesce(value.cast("long"), F.lit(0).cast("long"))
     mask = (1 << _INTEGER_BITS[field.type.root]) - 1
-    whole = F.coalesce(value.cast("long"), F.lit(0).cast("long"))
-    return whole if mask == (1 << 64) - 1 else whole.bitwiseAND(F.lit(mask).cast("long"))
+    return number.bitwiseAND(F.lit(mask).cast("long"))
 
 
 def _eight_bytes(value: Column) -> Column:

@@ -28,22 +28,33 @@ if TYPE_CHECKING:
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
-    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. `branch` names the branch to
-    write to; a location that ends in `$branch_<name>` means the same. With a `catalog`, which are
-    its options or its name in the Spark session, `location` is the table's name, `"db.t"`. Spark's
-    query id identifies the query. `name` is needed if one query writes the same table twice.
-    `commit_user` replaces both, and must then belong to this stream alone. `checkpoint` is the
-    query's `checkpointLocation`; only Spark Connect needs it, where nothing else identifies the
-    query. `options` override the table's options for this sink, and include the sink's own,
-    `paimon-stream.*`. `mode` is the query's output mode: `append` adds the rows of each batch;
-    `complete` replaces the whole table with them, even if there are none. In a table with a primary
-    key, `append` and `update` mean that each row replaces the earlier row with its key, or is
-    merged into it. Within one batch, the order of the rows decides. `before_commit` is called with
-    the tuple of `CommitMessage` before each commit, and can veto it by raising an error.
-    `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
+    A sink is immutable and can be pickled. The table is not read before the query starts.
 
-    A sink is immutable and can be pickled. Raises `MissingExtra` without pyspark, `InvalidOption`
-    and `UnsupportedFeature`. The table is not read before the query starts.
+    Args:
+        location: the table's folder, `<warehouse>/<db>.db/<table>`. With a `catalog` it is the
+            table's name, `"db.t"`.
+        branch: the branch to write to. A location that ends in `$branch_<name>` means the same.
+        commit_user: the commit user of the stream. It must belong to this stream alone. If it is
+            left out, it is made of Spark's query id, which identifies the query, and of `name`.
+        name: tells sinks apart. It is needed if one query writes the same table twice.
+        options: override the table's options for this sink, and include the sink's own,
+            `paimon-stream.*`.
+        storage_options: options of the storage, such as credentials.
+        mode: the query's output mode. `append` adds the rows of each batch. `complete` replaces the
+            whole table with them, even if there are none. In a table with a primary key, `append`
+            and `update` mean that each row replaces the earlier row with its key, or is merged into
+            it. Within one batch, the order of the rows decides.
+        checkpoint: the query's `checkpointLocation`. Only Spark Connect needs it, where nothing
+            else identifies the query.
+        before_commit: is called with the tuple of `CommitMessage` before each commit, and can veto
+            it by raising an error.
+        on_commit: is called with the `CommitReport` after each batch. Its failures are logged.
+        observer: is told of the steps of each batch.
+        catalog: the options of a catalog, or its name in the Spark session.
+
+    Raises:
+        MissingExtra: pyspark is not installed.
+        InvalidOption, UnsupportedFeature: an argument is wrong for every table.
 
     >>> sink = PaimonSink("/data/warehouse/shop.db/orders")  # doctest: +SKIP
     >>> writer = orders.writeStream.foreachBatch(sink)  # doctest: +SKIP
@@ -69,22 +80,25 @@ class PaimonSink:
         catalog: Mapping[str, str] | str | None = None,
     ) -> None:
         if not isinstance(location, str | os.PathLike):
-            text = f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>."
-            raise InvalidOption(text, option="location")
+            raise InvalidOption(
+                f"The location is {location!r}. Give the table's folder as text: "
+                "<warehouse>/<db>.db/<table>.",
+                option="location",
+            )
         location, of_catalog = in_catalog(location, catalog)
-        given = opt.Arguments(shown_location(str(location)))
+        arguments = opt.Arguments(shown_location(str(location)))
         settings = SinkSettings(
             location=str(with_branch(location, branch)),
             token=system().ids.uuid(),
             commit_user=commit_user,
             name=name,
-            options=given.mapping("options", options, "{'bucket': '4'}"),
+            options=arguments.mapping("options", options, "{'bucket': '4'}"),
             storage_options={
                 **of_catalog,
-                **given.mapping("storage_options", storage_options, "{'name': 'value'}"),
+                **arguments.mapping("storage_options", storage_options, "{'name': 'value'}"),
             },
             mode=mode,
-            checkpoint=_folder(given, checkpoint),
+            checkpoint=_folder(arguments, checkpoint),
             before_commit=before_commit,
             on_commit=on_commit,
             observer=NO_OBSERVER if observer is None else observer,
@@ -107,24 +121,31 @@ class PaimonSink:
         query_name: str | None = None,
     ) -> "StreamingQuery":
         """Starts a query that writes the streaming DataFrame with this sink, in the sink's output
-        mode. `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow":
-        True}`. Raises errors in the table or columns before the query starts: `StorageError`,
-        `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
+        mode. Errors in the table or columns are raised before the query starts.
+
+        Args:
+            df: a streaming DataFrame.
+            checkpoint: the query's `checkpointLocation`, in place of the sink's.
+            trigger: the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
+            query_name: the query's name in Spark.
+
+        Raises:
+            StorageError, UnsupportedFeature, IncompatibleSchema, InvalidOption: as a batch would
+                raise them.
         """
         settings = self._settings
-        given = opt.Arguments(shown_location(settings.location))
-        if not hasattr(
-            type(df), "writeStream"
-        ):  # the property itself raises for a frame that is no stream
-            raise given.wrong("df", df, "a streaming DataFrame, from spark.readStream")
-        given.text("query_name", query_name, optional=True)
-        wanted = given.mapping("trigger", trigger, "{'availableNow': True}")
+        arguments = opt.Arguments(shown_location(settings.location))
+        # The type is asked, because the property itself raises for a frame that is no stream.
+        if not hasattr(type(df), "writeStream"):
+            raise arguments.wrong("df", df, "a streaming DataFrame, from spark.readStream")
+        arguments.text("query_name", query_name, optional=True)
+        trigger_arguments = arguments.mapping("trigger", trigger, "{'availableNow': True}")
         if checkpoint is not None:
-            settings = replace(settings, checkpoint=_folder(given, checkpoint))
+            settings = replace(settings, checkpoint=_folder(arguments, checkpoint))
         copy = object.__new__(PaimonSink)
         copy.__setstate__(settings)
         copy._runs = self._runs
-        return self._runs.start(df, copy, settings, wanted, query_name)
+        return self._runs.start(df, copy, settings, trigger_arguments, query_name)
 
     @property
     def location(self) -> str:
@@ -170,7 +191,7 @@ class PaimonSink:
         return f"PaimonSink({self._settings.location!r})"
 
 
-def _folder(given: opt.Arguments, checkpoint: object) -> str | None:
+def _folder(arguments: opt.Arguments, checkpoint: object) -> str | None:
     folder = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
-    given.text("checkpoint", folder, optional=True)
+    arguments.text("checkpoint", folder, optional=True)
     return None if folder is None else str(folder)

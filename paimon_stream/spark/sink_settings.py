@@ -18,15 +18,18 @@ from paimon_stream.table.table import Table
 
 OnCommit = Callable[[CommitReport], object]
 
-
 _MODES: Final = ("append", "update", "complete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it.
-    `session` is the Spark session that runs the query, once known; its Hadoop configuration
-    completes the storage options.
+    """The arguments of a `PaimonSink`, which explains them.
+
+    Attributes:
+        location: the table's folder, with the branch.
+        token: distinguishes two sinks of one run. Copies of a sink keep it.
+        session: the Spark session that runs the query, once it is known. Its Hadoop configuration
+            completes the storage options.
     """
 
     location: str
@@ -47,15 +50,15 @@ class SinkSettings:
         table.
         """
         table = self.open_storage().location
-        given = opt.Arguments(table)
+        arguments = opt.Arguments(table)
         if self.mode not in _MODES:
-            raise given.wrong("mode", self.mode, f"one of {', '.join(_MODES)}")
-        given.text("commit_user", self.commit_user, optional=True)
-        given.text("name", self.name, optional=True)
-        given.function("before_commit", self.before_commit, optional=True)
-        given.function("on_commit", self.on_commit, optional=True)
+            raise arguments.wrong("mode", self.mode, f"one of {', '.join(_MODES)}")
+        arguments.text("commit_user", self.commit_user, optional=True)
+        arguments.text("name", self.name, optional=True)
+        arguments.function("before_commit", self.before_commit, optional=True)
+        arguments.function("on_commit", self.on_commit, optional=True)
         if not isinstance(self.observer, BatchObserver):
-            raise given.wrong("observer", self.observer, "a BatchObserver, or leave it out")
+            raise arguments.wrong("observer", self.observer, "a BatchObserver, or leave it out")
         with naming(table):
             opt.check_sink_options(self.options)
 
@@ -64,11 +67,15 @@ class SinkSettings:
         replace another.
         """
         if self.mode == "update" and not table.schema.primary_keys:
-            why = f"by which a row replaces an earlier one, and {table.location} has none: each update would add a row."
-            others = "mode='append' with a watermark, or a table with a primary key"
-            cure = f"Use mode='complete', which replaces the table each time, {others}."
-            text = f"mode='update' needs a primary key, {why} {cure}"
-            raise UnsupportedFeature(text, table=table.location, option="mode", value=self.mode)
+            raise UnsupportedFeature(
+                "mode='update' needs a primary key, by which a row replaces an earlier one, and "
+                f"{table.location} has none: each update would add a row. Use mode='complete', "
+                "which replaces the table each time, mode='append' with a watermark, or a table "
+                "with a primary key.",
+                table=table.location,
+                option="mode",
+                value=self.mode,
+            )
 
     @property
     def overwrites(self) -> bool:
@@ -87,17 +94,19 @@ class SinkSettings:
 
     def _all_storage_options(self) -> dict[str, str]:
         """The storage options, with those of the sink's options that concern the storage."""
-        given = opt.Options(self.options)
-        ours = (opt.UNSAFE_SINGLE_WRITER, *opt.store_options())
-        named = {one.key: given[one.key] for one in ours if given.is_set(one)}
-        return {**self.storage_options, **named}
+        options = opt.Options(self.options)
+        of_storage = (opt.UNSAFE_SINGLE_WRITER, *opt.store_options())
+        set_here = {
+            option.key: options[option.key] for option in of_storage if options.is_set(option)
+        }
+        return {**self.storage_options, **set_here}
 
     def _hadoop(self) -> Mapping[str, str]:
         if self.session is None:
             return {}
-        read = require("paimon_stream.spark.hadoop_options", "spark", "PaimonSink").hadoop_options
-        found: Mapping[str, str] = read(self.session)
-        return found
+        module = require("paimon_stream.spark.hadoop_options", "spark", "PaimonSink")
+        options: Mapping[str, str] = module.hadoop_options(self.session)
+        return options
 
     @property
     def prefix(self) -> str | None:
@@ -105,8 +114,6 @@ class SinkSettings:
         is altered.
         """
         options = opt.Options(self.options)
-        return (
-            options.value(opt.COMMIT_USER_PREFIX)
-            if options.is_set(opt.COMMIT_USER_PREFIX)
-            else None
-        )
+        if not options.is_set(opt.COMMIT_USER_PREFIX):
+            return None
+        return options.value(opt.COMMIT_USER_PREFIX)

@@ -67,10 +67,12 @@ class Cuts:
     _places: dict[int, Column] = field(default_factory=dict)
     _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
 
-    def cut(self, frame: DataFrame, share: Share, schema: TableSchema, beside: str | None) -> Any:
+    def cut(
+        self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
+    ) -> Any:
         """The frame, cut to the share of each partition."""
         shortened = frame.where(self.places(share))
-        rows = self.narrow_rows(share, schema, beside)
+        rows = self.narrow_rows(share, schema, operation)
         return shortened if rows is None else shortened.select(rows)
 
     def places(self, share: Share) -> Column:
@@ -79,24 +81,28 @@ class Cuts:
             self._places[share.rows] = _place() <= share.rows
         return self._places[share.rows]
 
-    def narrow_rows(self, share: Share, schema: TableSchema, beside: str | None) -> Column | None:
+    def narrow_rows(
+        self, share: Share, schema: TableSchema, operation: str | None
+    ) -> Column | None:
         """The row as a struct, which is NULL if the row is too wide. None if no row of the table
-        can be too wide. `beside` is a text column that comes in addition to the table's columns.
+        can be too wide. `operation` names the text column that says what a row does. It comes in
+        addition to the table's columns.
         """
         fixed = fixed_row_bytes(schema)
         if (
-            beside is None
+            operation is None
             and fixed is not None
             and fixed <= min(share.usual_bytes, share.other_bytes)
         ):
             return None
-        key = (share, schema.id, beside)
+        key = (share, schema.id, operation)
         if key not in self._rows:
-            others = () if beside is None else (DataField(id=-1, name=beside, type=_TEXT),)
-            fields = (*schema.fields, *others)
+            fields = [*schema.fields]
+            if operation is not None:
+                fields.append(DataField(id=-1, name=operation, type=_TEXT))
             most = when(_place() < share.usual, share.usual_bytes).otherwise(share.other_bytes)
-            whole = struct(*(named(one.name) for one in fields))
-            self._rows[key] = when(row_bytes(fields) <= most, whole).alias(_ROW)
+            row = struct(*(named(field.name) for field in fields))
+            self._rows[key] = when(row_bytes(fields) <= most, row).alias(_ROW)
         return self._rows[key]
 
 
@@ -117,21 +123,36 @@ def write_small(
     operations: Operations | None = None,
     target: Table | None = None,
 ) -> Written | None:
-    """Does in the driver what `run_write_job` does, and raises the same errors. `target` is
-    the table with the storage to write to, if that is another one. Returns None, and writes
-    nothing, if the batch is larger than the plan allows, or if this Spark does not report
-    partitions or cannot return Arrow. The plan has then learnt it.
+    """Does in the driver what `run_write_job` does, and raises the same errors.
+
+    Args:
+        frame: the rows, in exactly the table's columns.
+        table: the table.
+        plan: the plan of the run, which this batch teaches.
+        cuts: Spark's expressions that earlier batches of the run have used.
+        first_sequence: as for `run_write_job`.
+        index: as for `run_write_job`.
+        user: as for `run_write_job`.
+        operations: as for `run_write_job`.
+        target: the table with the storage to write to, if that is another one.
+
+    Returns:
+        None if nothing is written: the batch is larger than the plan allows, or this Spark does not
+        report partitions or cannot return Arrow. The plan has then learnt it.
     """
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:
         plan.refused()
         return None
-    spec, attempts = spec_of(target or table, index, user), task_attempts(frame.sparkSession)
     task = WriteTask(
-        spec=spec, attempts=attempts, first_sequence=first_sequence, operations=operations
+        spec=spec_of(target or table, index, user),
+        attempts=task_attempts(frame.sparkSession),
+        first_sequence=first_sequence,
+        operations=operations,
     )
-    answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
+    answer = _answer(task, rows)
+    size = sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)
     written = written_by([answer], table)
@@ -145,36 +166,44 @@ def _collected(
     """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
     collected.
     """
-    given = with_key_defaults(frame, table) if table.schema.primary_keys else frame
-    beside = None if operations is None else operations.column
+    if table.schema.primary_keys:
+        frame = with_key_defaults(frame, table)
+    operation = None if operations is None else operations.column
     expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
     if expected is None:
         return None
-    cut = cuts.cut(given, expected, table.schema, beside)
-    partitions = partitions_of(given, cut)
+    cut = cuts.cut(frame, expected, table.schema, operation)
+    partitions = partitions_of(frame, cut)
     share = None if partitions is None else plan.share(table, partitions)
     if share is None or partitions is None:
         return None
     if share != expected:
-        cuts.partitions, cut = partitions, cuts.cut(given, share, table.schema, beside)
-    try:
-        if hasattr(
-            cut, "_collect_as_arrow"
-        ):  # toArrow calls it on classic Spark; Spark 3.5 has it as well
-            batches = cut._collect_as_arrow()
-        elif hasattr(cut, "toArrow"):
-            batches = cut.toArrow().to_batches()
-        else:
-            return None
-    except PySparkException as error:
-        if _TOO_MUCH in str(error):
-            return None
-        raise
-    if cuts.narrow_rows(share, table.schema, beside) is not None:
+        cuts.partitions = partitions
+        cut = cuts.cut(frame, share, table.schema, operation)
+    batches = _as_arrow(cut)
+    if batches is None:
+        return None
+    if cuts.narrow_rows(share, table.schema, operation) is not None:
         if any(batch.column(0).null_count for batch in batches):
             return None
         batches = [pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches]
     return batches if sum(batch.num_rows for batch in batches) <= share.rows else None
+
+
+def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
+    """Runs the frame. Returns its rows; None if Spark refuses to collect so much, or cannot return
+    Arrow.
+    """
+    try:
+        # `toArrow` calls this method on classic Spark. Spark 3.5 has only the method.
+        if hasattr(frame, "_collect_as_arrow"):
+            batches: Sequence[pa.RecordBatch] = frame._collect_as_arrow()
+            return batches
+        return frame.toArrow().to_batches() if hasattr(frame, "toArrow") else None
+    except PySparkException as error:
+        if _TOO_MUCH in str(error):
+            return None
+        raise
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,7 +20,12 @@ from pyspark.sql.types import StructType
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import (
+    FileKind,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
 from paimon_stream.format.types import DataType
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.read.convert import convert, normalize
@@ -42,15 +47,23 @@ def arrow_of(schema: StructType) -> pa.Schema:
 
 
 def splits_of(scan: Scan, split_bytes: int, *, changes: bool = False) -> list[bytes]:
-    """The scan's files in splits of about that many bytes. The files of `changes` of a bucket,
-    which are read one after the other, stay together. Raises `FormatError` for keys in a manifest
-    that cannot be read.
+    """The scan's files, divided into splits.
+
+    Args:
+        scan: the planned read.
+        split_bytes: about how many bytes of files are in a split.
+        changes: whether the files are those of a changelog. Such files of a bucket are read one
+            after the other, so they stay together.
+
+    Raises:
+        FormatError: keys in a manifest cannot be read.
     """
-    return [_encoded(scan, files) for files in _packed(scan, split_bytes, changes)]
+    units = _units_of_changes(scan) if changes else _units_of_rows(scan)
+    return [_encoded(scan, files) for files in _packed(units, split_bytes)]
 
 
 def without_files(scan: Scan) -> Scan:
-    """What a task needs to know of the scan beside its split."""
+    """What a task needs to know of the scan, in addition to its split."""
     return replace(scan, files=(), vectors={})
 
 
@@ -63,70 +76,101 @@ def rows_of_split(
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
         for array, field in zip(batch.columns, arrow, strict=True):
             if array.null_count and not field.nullable:
-                text = f"column {field.name!r} is NOT NULL in Spark, but holds NULL, maybe of before it was altered"
-                text += ". Read with .schema(...), without NOT NULL there."
-                raise InvalidData(text, column=field.name).of_table(scan.table.location)
+                raise InvalidData(
+                    f"column {field.name!r} is NOT NULL in Spark, but holds NULL, maybe of before "
+                    "it was altered. Read with .schema(...), without NOT NULL there.",
+                    column=field.name,
+                ).of_table(scan.table.location)
         arrays = [
-            convert(array, one.type, _micros(one.type), normalize, one.name).cast(field.type)
-            for array, one, field in zip(batch.columns, scan.columns, arrow, strict=True)
+            convert(array, column.type, _micros(column.type), normalize, column.name).cast(
+                field.type
+            )
+            for array, column, field in zip(batch.columns, scan.columns, arrow, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
-def _packed(scan: Scan, split_bytes: int, changes: bool) -> Iterator[list[ManifestEntry]]:
-    """The files of each split. Files whose rows are merged or joined stay together, in the scan's
+def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
+    """Files whose rows are merged or joined, and all other files alone. Files are in the scan's
     order.
     """
-    units: Iterable[list[ManifestEntry]] = ([one] for one in scan.files)
     if scan.merge is not None:
-        units = buckets(scan.files)
-        if not changes:
-            found = [one for files in units for one in sections_of(scan, files)]
-            units = (
-                sorted(one.files, key=lambda file: one.ages[file.file.file_name]) for one in found
-            )
-    elif scan.table.options.value(DATA_EVOLUTION):
-        units = (list(files) for _, files in groupby(scan.files, row_range))
-    held, left = list[ManifestEntry](), split_bytes
+        sections = [
+            section for files in buckets(scan.files) for section in sections_of(scan, files)
+        ]
+        return [
+            sorted(section.files, key=lambda entry: section.ages[entry.file.file_name])
+            for section in sections
+        ]
+    if scan.table.options.value(DATA_EVOLUTION):
+        return [list(files) for _, files in groupby(scan.files, row_range)]
+    return [[entry] for entry in scan.files]
+
+
+def _units_of_changes(scan: Scan) -> Iterable[list[ManifestEntry]]:
+    """Files that are read one after the other: those of a bucket, if rows have a key."""
+    return _units_of_rows(scan) if scan.merge is None else buckets(scan.files)
+
+
+def _packed(
+    units: Iterable[list[ManifestEntry]], split_bytes: int
+) -> Iterator[list[ManifestEntry]]:
+    """The files of each split. Those of a unit stay together."""
+    split: list[ManifestEntry] = []
+    bytes_left = split_bytes
     for files in units:
-        weight = sum(max(one.file.file_size, _LEAST_BYTES) for one in files)
-        if held and weight > left:
-            yield held
-            held, left = [], split_bytes
-        held, left = [*held, *files], left - weight
-    if held:
-        yield held
+        weight = sum(max(entry.file.file_size, _LEAST_BYTES) for entry in files)
+        if split and weight > bytes_left:
+            yield split
+            split = []
+            bytes_left = split_bytes
+        split += files
+        bytes_left -= weight
+    if split:
+        yield split
 
 
 def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
     """Each file as a message, with the place of its deletion vector."""
     messages = []
-    for one in files:
-        vector = scan.vectors.get(one.file.file_name)
-        index = () if vector is None else (replace(vector[0].file, deletions=(vector[1],)),)
-        where: dict[str, Any] = {
-            "partition": one.partition,
-            "bucket": one.bucket,
-            "total_buckets": one.total_buckets,
-        }
-        messages.append(CommitMessage(**where, new_files=(one.file,), new_index_files=index))
+    for entry in files:
+        vector = scan.vectors.get(entry.file.file_name)
+        index_files: tuple[IndexFileMeta, ...] = ()
+        if vector is not None:
+            index, place = vector
+            index_files = (replace(index.file, deletions=(place,)),)
+        messages.append(
+            CommitMessage(
+                partition=entry.partition,
+                bucket=entry.bucket,
+                total_buckets=entry.total_buckets,
+                new_files=(entry.file,),
+                new_index_files=index_files,
+            )
+        )
     return CommitMessage.serialize_all(messages)
 
 
 def _decoded(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
-    files, vectors = list[ManifestEntry](), dict[str, Vector]()
-    for one in messages:
-        where: dict[str, Any] = {"partition": one.partition, "bucket": one.bucket}
-        total = one.total_buckets or 0
-        files += [
-            ManifestEntry(kind=FileKind.ADD, **where, total_buckets=total, file=file)
-            for file in one.new_files
-        ]
-        for index in one.new_index_files:
-            vectors |= {
-                at.data_file: (IndexManifestEntry(**where, file=index), at)
-                for at in index.deletions or ()
-            }
+    files: list[ManifestEntry] = []
+    vectors: dict[str, Vector] = {}
+    for message in messages:
+        for file in message.new_files:
+            files.append(
+                ManifestEntry(
+                    kind=FileKind.ADD,
+                    partition=message.partition,
+                    bucket=message.bucket,
+                    total_buckets=message.total_buckets or 0,
+                    file=file,
+                )
+            )
+        for index_file in message.new_index_files:
+            index = IndexManifestEntry(
+                partition=message.partition, bucket=message.bucket, file=index_file
+            )
+            for place in index_file.deletions or ():
+                vectors[place.data_file] = (index, place)
     return replace(scan, files=tuple(files), vectors=vectors)
 
 
@@ -134,6 +178,9 @@ def _micros(type_: DataType) -> DataType:
     """The type without digits beyond microseconds, which Spark does not have."""
     if type_.is_timestamp:
         return replace(type_, precision=min(type_.precision, 6))
-    key, element = (None if one is None else _micros(one) for one in (type_.key, type_.element))
-    members = tuple(replace(one, type=_micros(one.type)) for one in type_.fields)
-    return replace(type_, key=key, element=element, fields=members)
+    return replace(
+        type_,
+        key=None if type_.key is None else _micros(type_.key),
+        element=None if type_.element is None else _micros(type_.element),
+        fields=tuple(replace(member, type=_micros(member.type)) for member in type_.fields),
+    )

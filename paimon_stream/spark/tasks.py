@@ -59,23 +59,27 @@ def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     megabytes more.
     """
     waiting: list[pa.RecordBatch] = []
-    rows = size = 0
+    rows = 0
+    size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= _FEW_ROWS or size >= _FEW_BYTES:
-            yield from _as_one(waiting)
-            waiting, rows, size = [], 0, 0
+            yield from _combined(waiting)
+            waiting = []
+            rows = 0
+            size = 0
     if waiting:
-        yield from _as_one(waiting)
+        yield from _combined(waiting)
 
 
-def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in one batch. Without rows, there is none."""
     if len(batches) == 1:
         return batches
-    found: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return found
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined
 
 
 _TASKS: Final[Counter[int]] = Counter()
@@ -130,10 +134,17 @@ def with_names(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
-    """Writes the rows of one task, in Python beside an executor. `attempts` is how often Spark
-    tries a task. `packed` says that the rows come as packets. The other fields are for tables with
-    a primary key, as for `write_keyed_task`; where several tasks may write to one bucket, each has
-    `numbers` sequence numbers, in their order.
+    """Writes the rows of one task, in Python beside an executor.
+
+    Attributes:
+        spec: what the task needs to know of the table.
+        attempts: how often Spark tries a task.
+        packed: whether the rows come as packets.
+        first_sequence: for tables with a primary key, a number above all sequence numbers in them.
+        is_sorted: whether the rows of a bucket come sorted by key.
+        operations: the column that says what each row does; None if there is none.
+        numbers: how many sequence numbers each task has, in the order of tasks, where several tasks
+            may write to one bucket. None where only one may.
     """
 
     spec: WriteSpec
@@ -158,7 +169,8 @@ class WriteTask:
         """What this attempt wrote for this partition, or why the task must not be tried again.
         Raises `Unavailable` if Spark should try the task again, perhaps on another machine.
         """
-        row_bytes = rows = 0  # the largest mean row size of a batch, at least 1
+        row_bytes = 0  # the largest mean row size of a batch, at least 1 if there is a row
+        rows = 0
 
         def measured() -> Iterator[pa.RecordBatch]:
             nonlocal row_bytes, rows
@@ -168,8 +180,9 @@ class WriteTask:
                 rows += batch.num_rows
                 if self.numbers is not None and rows > self.numbers:
                     raise UnsupportedFeature(
-                        f"partition {partition} of the DataFrame has more than {self.numbers:,} rows, the most that "
-                        "one task may write here. Nothing was published. Spread them: .repartition(n) before writing."
+                        f"partition {partition} of the DataFrame has more than {self.numbers:,} "
+                        "rows, the most that one task may write here. Nothing was published. "
+                        "Spread them: .repartition(n) before writing."
                     ).of_table(self.spec.storage.location)
                 yield batch
 
@@ -188,9 +201,8 @@ class WriteTask:
         first = self.first_sequence
         if self.numbers is not None:
             first += partition * self.numbers
-        elif (
-            self.spec.assigners > 1
-        ):  # several tasks may write older keys of a bucket, but never the same key
+        elif self.spec.assigners > 1:
+            # Several tasks may write older keys of a bucket, but never the same key.
             first += partition * _NUMBERS_OF_TASK
         return write_keyed_task(
             self.spec,

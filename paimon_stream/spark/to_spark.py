@@ -53,38 +53,51 @@ _SETTINGS: Final = {
 
 
 def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
-    """The scan as a DataFrame, whose columns may all be NULL for Spark. `native` says whether
-    Spark's own reader reads; None chooses it for local files that hold rows as they are. Raises
-    `UnsupportedFeature`.
+    """The scan as a DataFrame. For Spark, all its columns may be NULL.
+
+    Args:
+        spark: the session.
+        scan: the planned read.
+        native: whether Spark's own reader reads the files. None chooses it for local files that
+            hold rows as they are.
+
+    Raises:
+        UnsupportedFeature: Spark's own reader was asked for, and would not return the right rows.
     """
-    groups: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
-    for one in scan.files:
-        groups[one.file.schema_id].append(one)
-    schemas = {} if native is False else {id_: schemas_of(scan)(id_) for id_ in groups}
-    why = None if native is False else _why_not(scan, schemas.values())
-    if native and why is not None:
-        text = f"cannot be read by Spark's own reader, because {why}. Leave native out: tasks in Python then read it."
-        raise UnsupportedFeature(text, option="native").of_table(scan.table.location, subject=True)
-    if native is None and why is None and not isinstance(scan.table.storage, LocalStorage):
-        why = "Spark may have no access to its store of its own"
-    if native is False or why is not None or not scan.files:
+    if native is False:
+        _LOG.debug("%s is read by tasks in Python: so it was asked", scan.table.location)
+        return _by_tasks(spark, scan)
+    files_by_schema: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
+    for entry in scan.files:
+        files_by_schema[entry.file.schema_id].append(entry)
+    schemas = {id_: schemas_of(scan)(id_) for id_ in files_by_schema}
+    obstacle = _obstacle_to_spark(scan, schemas.values())
+    if native and obstacle is not None:
+        raise UnsupportedFeature(
+            f"cannot be read by Spark's own reader, because {obstacle}. Leave native out: tasks in "
+            "Python then read it.",
+            option="native",
+        ).of_table(scan.table.location, subject=True)
+    if native is None and obstacle is None and not isinstance(scan.table.storage, LocalStorage):
+        obstacle = "Spark may have no access to its store of its own"
+    if obstacle is not None or not scan.files:
         _LOG.debug(
-            "%s is read by tasks in Python: %s", scan.table.location, why or "so it was asked"
+            "%s is read by tasks in Python: %s", scan.table.location, obstacle or "so it was asked"
         )
         return _by_tasks(spark, scan)
     _LOG.debug("%s is read by Spark's own reader", scan.table.location)
     return reduce(
         DataFrame.union,
-        (_by_spark(spark, scan, schemas[id_], files) for id_, files in groups.items()),
+        (_by_spark(spark, scan, schemas[id_], files) for id_, files in files_by_schema.items()),
     )
 
 
 def _by_tasks(spark: SparkSession, scan: Scan) -> DataFrame:
     struct = nullable_everywhere(
-        StructType([StructField(one.name, spark_type(one.type)) for one in scan.columns])
+        StructType([StructField(field.name, spark_type(field.type)) for field in scan.columns])
     )
     splits = splits_of(scan, size(SPLIT_BYTES))
-    frame = spark.createDataFrame([(bytearray(one),) for one in splits], "split binary")
+    frame = spark.createDataFrame([(bytearray(split),) for split in splits], "split binary")
     task = partial(_rows, without_files(scan), arrow_of(struct))
     return map_arrow(frame.repartition(max(1, len(splits))), task, struct)
 
@@ -103,41 +116,45 @@ def _by_spark(
     """The rows of files of one schema."""
     sources = _sources(scan, written)
     struct = StructType(
-        [StructField(old.name, spark_type(old.type)) for _, old in sources if old is not None]
+        [
+            StructField(source.name, spark_type(source.type))
+            for _, source in sources
+            if source is not None
+        ]
     )
     reader = spark.read.format("parquet").options(**_SETTINGS).schema(struct)
-    return reader.load([_path(scan, one) for one in files]).select(
-        *(_column(one, old) for one, old in sources)
+    return reader.load([_path(scan, entry) for entry in files]).select(
+        *(_column(field, source) for field, source in sources)
     )
 
 
-def _column(one: DataField, old: DataField | None) -> Any:
-    made = (
-        functions.lit(None).cast(nullable_everywhere(spark_type(one.type)))
-        if old is None
-        else named(old.name)
-    )
-    if (
-        one.type.is_float
-    ):  # else Spark skips row groups by bounds that leave NaN out, and with it rows
-        made = functions.nanvl(made, functions.lit(float("nan")).cast(spark_type(one.type)))
-    return made.alias(one.name)
+def _column(field: DataField, source: DataField | None) -> Any:
+    type_ = spark_type(field.type)
+    if source is None:
+        column = functions.lit(None).cast(nullable_everywhere(type_))
+    else:
+        column = named(source.name)
+    if field.type.is_float:
+        # Without this, Spark skips row groups by their bounds. These leave NaN out, so rows with
+        # NaN would be lost.
+        column = functions.nanvl(column, functions.lit(float("nan")).cast(type_))
+    return column.alias(field.name)
 
 
 def _sources(scan: Scan, written: TableSchema) -> list[tuple[DataField, DataField | None]]:
     """Each wanted column with the column of files of that schema; None if they do not have it."""
-    by_id = {one.id: one for one in written.fields}
-    return [(one, by_id.get(one.id)) for one in scan.columns]
+    by_id = {field.id: field for field in written.fields}
+    return [(field, by_id.get(field.id)) for field in scan.columns]
 
 
-def _path(scan: Scan, one: ManifestEntry) -> str:
-    path = scan.table.layout.whole_path(scan.table.location, one)
+def _path(scan: Scan, entry: ManifestEntry) -> str:
+    path = scan.table.layout.whole_path(scan.table.location, entry)
     return f"file:{path}" if path.startswith("/") else re.sub("^s3://", "s3a://", path)
 
 
-def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
-    """Why Spark's own reader would not return the rows of the table; None if it would. `schemas`
-    are the files'.
+def _obstacle_to_spark(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
+    """Why Spark's own reader would not return the rows of the table, as a clause; None if it would
+    return them. `schemas` are those of the files.
     """
     if isinstance(scan.table.storage, BranchStorage | ExternalStorage | SpelledStorage):
         return "it is a branch, has external paths, or is partitioned by FLOAT or DOUBLE"
@@ -145,37 +162,57 @@ def _why_not(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
         return "its files have deletion vectors"
     if scan.table.options.value(DATA_EVOLUTION):
         return "its files hold parts of rows"
-    if scan.merge is not None:
-        found = [one.single for files in buckets(scan.files) for one in sections_of(scan, files)]
-        if any(one is None or one.file.delete_row_count != 0 for one in found):
-            return "rows of one key have to be merged"
-    if any(not one.file.file_name.endswith(".parquet") for one in scan.files):
+    if scan.merge is not None and _merges_rows(scan):
+        return "rows of one key have to be merged"
+    if any(not entry.file.file_name.endswith(".parquet") for entry in scan.files):
         return "not all of its files are Parquet"
     if any(
-        _GLOB.search(_path(scan, one)) or ":" in scan.table.layout.file_of(one)
-        for one in scan.files
+        _GLOB.search(_path(scan, entry)) or ":" in scan.table.layout.file_of(entry)
+        for entry in scan.files
     ):
         return "Spark does not take the names of its folders as they are"
     for written in schemas:
-        sources = _sources(scan, written)
-        if all(old is None for _, old in sources):
-            return "files have none of the columns"
-        names = [fold_of(False)(one.name) for one in written.fields]
-        if len(set(names)) < len(names):
-            return "names of columns differ in case only"
-        for one, old in sources:
-            if old is not None and old.type.with_nullable(one.type.nullable) != one.type:
-                return f"column {one.name!r} had another type"
-            if _differs(one.type):
-                return f"Spark reads the type of column {one.name!r} in another way"
+        obstacle = _obstacle_of_schema(scan, written)
+        if obstacle is not None:
+            return obstacle
     return None
 
 
-def _differs(type_: DataType) -> bool:
-    """Whether Spark reads values of the type otherwise: digits beyond microseconds, times of a day,
-    and, where it filters, NaN in members of a struct.
+def _merges_rows(scan: Scan) -> bool:
+    """Whether the rows of a table with a primary key are not all in files as they are."""
+    for files in buckets(scan.files):
+        for section in sections_of(scan, files):
+            entry = section.single
+            if entry is None or entry.file.delete_row_count != 0:
+                return True
+    return False
+
+
+def _obstacle_of_schema(scan: Scan, written: TableSchema) -> str | None:
+    """Why Spark's own reader cannot read files of this schema; None if it can."""
+    sources = _sources(scan, written)
+    if all(source is None for _, source in sources):
+        return "files have none of the columns"
+    fold = fold_of(case_sensitive=False)
+    if len({fold(field.name) for field in written.fields}) < len(written.fields):
+        return "names of columns differ in case only"
+    for field, source in sources:
+        if source is not None and source.type.with_nullable(field.type.nullable) != field.type:
+            return f"column {field.name!r} had another type"
+        if _spark_reads_differently(field.type):
+            return f"Spark reads the type of column {field.name!r} in another way"
+    return None
+
+
+def _spark_reads_differently(type_: DataType) -> bool:
+    """Whether Spark reads values of the type differently: digits beyond microseconds, times of a
+    day, and, where it filters, NaN in members of a struct.
     """
-    parts = [*filter(None, (type_.key, type_.element)), *(one.type for one in type_.fields)]
-    fine = type_.is_timestamp and type_.precision > 6
-    fine |= any(one.type.is_float for one in type_.fields)
-    return fine or type_.root in (TypeRoot.TIME, TypeRoot.MULTISET) or any(map(_differs, parts))
+    if type_.is_timestamp and type_.precision > 6:
+        return True
+    if type_.root in (TypeRoot.TIME, TypeRoot.MULTISET):
+        return True
+    if any(member.type.is_float for member in type_.fields):
+        return True
+    parts = [*filter(None, (type_.key, type_.element)), *(member.type for member in type_.fields)]
+    return any(map(_spark_reads_differently, parts))

@@ -37,8 +37,8 @@ _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 # The root that a new table gets for each Spark class.
 _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
-    made: root
-    for root, made in _PLAIN.items()
+    spark_class: root
+    for root, spark_class in _PLAIN.items()
     if root not in (TypeRoot.CHAR, TypeRoot.BINARY, TypeRoot.TIME)
 }
 
@@ -79,9 +79,12 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
             return DataType(root=TypeRoot.ROW, fields=to_data_fields(type_))
     root = _ROOTS.get(type(type_))
     if root is None:
-        cure = "Convert or drop it."
-        text = f"Column {column!r} is of Spark type {type_.simpleString()}, which Paimon does not have. {cure}"
-        raise UnsupportedFeature(text, column=column, type=type_.simpleString())
+        raise UnsupportedFeature(
+            f"Column {column!r} is of Spark type {type_.simpleString()}, which Paimon does not "
+            "have. Convert or drop it.",
+            column=column,
+            type=type_.simpleString(),
+        )
     return DataType(root=root, precision=6 if root in _TIMESTAMPS else _LENGTHS.get(root, 0))
 
 
@@ -99,7 +102,10 @@ def spark_type(type_: DataType) -> st.DataType:
             return st.MapType(spark_type(key), spark_type(value), value.nullable)
         case DataType(root=TypeRoot.ROW):
             return st.StructType(
-                [st.StructField(f.name, spark_type(f.type), f.type.nullable) for f in type_.fields]
+                [
+                    st.StructField(field.name, spark_type(field.type), field.type.nullable)
+                    for field in type_.fields
+                ]
             )
     return _PLAIN[type_.root]()
 
@@ -136,9 +142,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
         case (st.NullType(), _) | (st.StringType(), st.StringType()):
             return True
         case st.DecimalType(), st.DecimalType():
-            return _digits_before(source) <= _digits_before(target) and int(source.scale) <= int(
-                target.scale
-            )
+            fits_before = _digits_before(source) <= _digits_before(target)
+            return fits_before and int(source.scale) <= int(target.scale)
         case st.DecimalType(), _ if type(target) in _DIGITS:
             # Like Spark's `isTighterThan`: every value of the source must certainly fit.
             return int(source.scale) == 0 and int(source.precision) < _DIGITS[type(target)]
@@ -155,8 +160,10 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
                 source.valueType, target.valueType
             )
         case st.StructType(), st.StructType():
-            given, wanted = ([one.dataType for one in of.fields] for of in (source, target))
-            return source.names == target.names and all(map(can_up_cast, given, wanted))
+            return source.names == target.names and all(
+                can_up_cast(member.dataType, wanted.dataType)
+                for member, wanted in zip(source.fields, target.fields, strict=True)
+            )
     return type(target) in _WIDER.get(type(source), ()) or same_but_nulls(source, target)
 
 
@@ -183,8 +190,8 @@ def nullable_everywhere(type_: st.DataType) -> st.DataType:
         case st.StructType():
             return st.StructType(
                 [
-                    st.StructField(f.name, nullable_everywhere(f.dataType), True)
-                    for f in type_.fields
+                    st.StructField(field.name, nullable_everywhere(field.dataType), True)
+                    for field in type_.fields
                 ]
             )
     return type_

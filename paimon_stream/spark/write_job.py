@@ -8,7 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -69,59 +69,102 @@ def run_write_job(
     user: str = "",
     operations: Operations | None = None,
 ) -> Written:
-    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the
-    plan chooses, and teaches the plan. The messages are in the order of Spark's partitions. Nothing
-    is published.
+    """Writes all rows of a DataFrame in the way that the plan chooses, and teaches the plan.
+    Nothing is published.
 
-    For a table with a primary key, `first_sequence` is above all sequence numbers in it, and
-    `index` names the index manifest by which keys get their dynamic buckets. `user` is the commit
-    user. `operations` names a column, in addition to the table's, that says what each row does. If
-    a task fails with an error of this package (of `write_task` or `write_keyed_task`), the files of
-    the other tasks are removed, and it is raised. Spark raises other failures in the plan.
+    Args:
+        frame: the rows, in exactly the table's columns.
+        table: the table.
+        plan: the plan of the stream's run, or of this write.
+        first_sequence: for a table with a primary key, a number above all sequence numbers in it.
+        index: names the index manifest by which keys get their dynamic buckets.
+        user: the commit user.
+        operations: names a column, in addition to the table's, that says what each row does.
+
+    Returns:
+        The messages, in the order of Spark's partitions.
+
+    Raises:
+        PaimonStreamError: a task failed with this error (of `write_task` or `write_keyed_task`).
+            The files of the other tasks are removed. Spark raises other failures in the plan.
     """
     check_shuffle(table)
-    tasks = partitions_of(frame) if table.schema.primary_keys else None  # of no use to others
+    tasks = partitions_of(frame) if table.schema.primary_keys else None
     way = plan.way_of_tasks(table, tasks)
-    placed, is_sorted, spec = frame, False, spec_of(table, index, user)
-    if way is Way.PACKETS:
-        several = assigners(frame, table) if table.has_dynamic_buckets else 1
-        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=several)
-        placed = gather_packets(frame, spec)
-    elif way is Way.SPARK_SORT:
-        placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
-    spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
+    placed = _placed(frame, table, spec_of(table, index, user), way)
+    is_spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
     task = WriteTask(
-        spec=spec,
+        spec=placed.spec,
         attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
         packed=way is Way.PACKETS,
         first_sequence=first_sequence,
-        is_sorted=is_sorted,
+        is_sorted=placed.is_sorted,
         operations=operations,
-        numbers=max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW)) if spread else None,
+        numbers=_numbers_of_task(tasks) if is_spread else None,
     )
-    size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
-    with arrow_batches_of(size, frame):
-        written = answers_of(
-            map_arrow(placed, task, f"{ANSWER} binary"), table, gathered=not spread
-        )
+    row_bytes = fixed_row_bytes(table.schema) if operations is None else None
+    with arrow_batches_of(plan.arrow_batches(row_bytes), frame):
+        answers = map_arrow(placed.frame, task, f"{ANSWER} binary")
+        written = answers_of(answers, table, gathered=not is_spread)
     plan.learn(way, written, table)
     return written
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Rows in the tasks that write them.
+
+    Attributes:
+        frame: the rows, or packets of them.
+        spec: what the tasks need to know.
+        is_sorted: whether the rows of each bucket are sorted by key.
+    """
+
+    frame: DataFrame
+    spec: WriteSpec
+    is_sorted: bool
+
+
+def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way) -> _Placed:
+    """Moves the rows to the tasks that write them, as that way says."""
+    if way is Way.PACKETS:
+        of_keys = assigners(frame, table) if table.has_dynamic_buckets else 1
+        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=of_keys)
+        return _Placed(frame=gather_packets(frame, spec), spec=spec, is_sorted=False)
+    if way is Way.SPARK_SORT:
+        sorted_rows, is_sorted = gather_keys(with_key_defaults(frame, table), table)
+        return _Placed(frame=sorted_rows, spec=spec, is_sorted=is_sorted)
+    return _Placed(frame=frame, spec=spec, is_sorted=False)
+
+
+def _numbers_of_task(tasks: int | None) -> int:
+    """How many sequence numbers each task has. `tasks` is the number of tasks; None if it is not
+    known.
+    """
+    return max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW))
+
+
 def partitions_of(frame: Any, cut: Any = None) -> int | None:
-    """The number of partitions of the frame, or an upper bound; None if Spark does not report it.
-    Spark passes each batch as an RDD, which knows its partitions. For other plans, the partitions
-    of `cut`, the plan that Spark will run, are counted, which takes a few milliseconds; without
-    `cut` it is None.
+    """The number of partitions of a frame, or an upper bound; None if Spark does not report it.
+    Spark passes each batch as an RDD, which knows its partitions.
+
+    Args:
+        frame: the rows.
+        cut: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
+            of this plan are counted, which takes a few milliseconds. Without it, they are not known
+            then.
     """
     try:
         plan = frame._jdf.queryExecution().analyzed()
-        while (name := plan.nodeName()) in _NARROW:
+        name = plan.nodeName()
+        while name in _NARROW:
             plan = plan.child()
-        if name != "LogicalRDD" and cut is None:
+            name = plan.nodeName()
+        if name == "LogicalRDD":
+            return int(plan.rdd().getNumPartitions())
+        if cut is None:
             return None
-        rdd = plan.rdd() if name == "LogicalRDD" else cut._jdf.queryExecution().toRdd()
-        return int(rdd.getNumPartitions())
+        return int(cut._jdf.queryExecution().toRdd().getNumPartitions())
     except NOT_AS_KNOWN:
         _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
         return None
@@ -136,10 +179,12 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     except PySparkException as failed:
         if _NOT_SHIPPED not in str(failed):
             raise
-        ship = "or ship it with the job, by --py-files or --archives (docs/clusters.md)"
-        cure = f"Install it in the Python that runs on the executors, {ship}."
-        what = f"Spark's executors do not have the package paimon_stream, so nothing was written to {table.location}."
-        raise ConfigError(f"{what} {cure}", table=table.location) from failed
+        raise ConfigError(
+            "Spark's executors do not have the package paimon_stream, so nothing was written to "
+            f"{table.location}. Install it in the Python that runs on the executors, or ship it "
+            "with the job, by --py-files or --archives (docs/clusters.md).",
+            table=table.location,
+        ) from failed
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table, gathered=gathered)
 
 
@@ -153,17 +198,25 @@ def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
 def written_by(
     answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True
 ) -> Written:
-    """What all tasks wrote, in the order of Spark's partitions. `gathered`: all rows of a bucket of
-    a table with a primary key must have come to one task. If a task failed, the others' files are
-    removed and its error is raised.
+    """What all tasks wrote, in the order of Spark's partitions.
+
+    Args:
+        answers: those of all tasks.
+        table: the table.
+        gathered: whether all rows of a bucket of a table with a primary key must have come to one
+            task.
+
+    Raises:
+        PaimonStreamError: a task failed with this error, or the answers contradict each other. The
+            files of the tasks that succeeded are removed.
     """
-    answers = sorted(answers, key=lambda one: one.partition_id)
+    answers = sorted(answers, key=lambda answer: answer.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
-    trouble = _failure(answers, table, gathered=gathered)
-    if trouble is not None:
+    failure = _failure(answers, table, gathered=gathered)
+    if failure is not None:
         remove_files(table.storage, data_files(table.layout, messages))
-        raise trouble
+        raise failure
     sizes = [result.row_bytes for result in results if result.messages]
     return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
 
@@ -175,11 +228,13 @@ def task_attempts(session: SparkSession) -> int:
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
-    """How often Spark tries a task: `local[2,3]` says so itself; for clusters, even local ones,
-    `failures` does.
+    """How often Spark tries a task. A master such as `local[2,3]` says so itself. For clusters,
+    even local ones, `failures` says so.
     """
     local = _LOCAL.fullmatch(master or "")
-    return int((local[1] or 1) if local else (failures or 4))
+    if local is not None:
+        return int(local[1] or 1)
+    return int(failures or 4)
 
 
 def is_local(master: str | None) -> bool:
@@ -195,39 +250,41 @@ def _failure(
         first, *others = errors
         invalid = (error for error in others if isinstance(error, InvalidData))
         return with_total(first, invalid) if isinstance(first, InvalidData) else first
-    twice = [
-        one
-        for one, count in Counter(answer.partition_id for answer in answers).items()
-        if count > 1
-    ]
-    if not twice:
-        return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
-    what = (
-        f"Spark returned more than one result for partitions {twice} of a write to {table.location}"
-    )
-    cure = "Restart the query; if it happens again, turn speculation off and report it."
-    text = f"{what}, so rows would be in the table twice. Nothing was published. {cure}"
-    return PaimonStreamError(text, table=table.location, partitions=tuple(twice))
+    answers_of_partition = Counter(answer.partition_id for answer in answers)
+    twice = [partition for partition, count in answers_of_partition.items() if count > 1]
+    if twice:
+        return PaimonStreamError(
+            f"Spark returned more than one result for partitions {twice} of a write to "
+            f"{table.location}, so rows would be in the table twice. Nothing was published. "
+            "Restart the query; if it happens again, turn speculation off and report it.",
+            table=table.location,
+            partitions=tuple(twice),
+        )
+    return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
-    """The error for a bucket whose rows came to several tasks: with equal sequence numbers, the
-    newer of two rows is unknown. Of dynamic buckets, only new keys must come to one task. Rows of
-    bucket -2 may come to any.
+    """The error for a bucket whose rows came to several tasks; None if there is none. If two rows
+    of a key have equal sequence numbers, it is not known which one is newer. Of dynamic buckets,
+    only new keys must come to one task. Rows of bucket -2 may come to any.
     """
-    fixed = table.options.value(BUCKET) > 0
+    is_fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
-    messages = (
-        one for result in results for one in result.messages if fixed or one.new_index_files
+    tasks_of_bucket = Counter(
+        (message.partition, message.bucket)
+        for result in results
+        for message in result.messages
+        if is_fixed or message.new_index_files
     )
-    homes = Counter((one.partition, one.bucket) for one in messages)
-    torn = [bucket for (_, bucket), count in homes.items() if count > 1]
+    torn = [bucket for (_, bucket), tasks in tasks_of_bucket.items() if tasks > 1]
     if not torn:
         return None
-    torn_ones = f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}"
-    cure = "Nothing was published. Report it, with the table's keys."
-    text = f"{torn_ones}, came to more than one Spark task. {cure}"
-    return PaimonStreamError(text, table=table.location, bucket=torn[0])
+    return PaimonStreamError(
+        f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}, came to "
+        "more than one Spark task. Nothing was published. Report it, with the table's keys.",
+        table=table.location,
+        bucket=torn[0],
+    )
 
 
 def overwrites_dynamically(frame: DataFrame) -> bool | None:
@@ -246,28 +303,51 @@ def write_frame(
     index: str | None,
     user: str,
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
-    """Writes all rows. Returns the table to commit to, and the messages. Nothing is published
-    except, if `merge-schema` allows it, the schema that the rows need. `fixed` are columns that the
-    DataFrame may lack. `first_sequence`, `index` and `user` are as for `run_write_job`. Raises
-    `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
+    """Writes all rows of a batch write. Nothing is published except, if `merge-schema` allows it,
+    the schema that the rows need.
+
+    Args:
+        frame: the rows.
+        table: the table.
+        fixed: values of columns that the DataFrame may lack, by name.
+        first_sequence: as for `run_write_job`.
+        index: as for `run_write_job`.
+        user: the commit user.
+
+    Returns:
+        The table to commit to, and the messages.
+
+    Raises:
+        InvalidOption: this is a streaming DataFrame.
+        PaimonStreamError: what `fit_rows` and `run_write_job` raise.
     """
     if frame.isStreaming:
-        text = "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from spark.read."
-        raise InvalidOption(text, option="df").of_table(table.location)
-    whole = _completed(frame, table.schema, fixed)
+        raise InvalidOption(
+            "this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame from "
+            "spark.read.",
+            option="df",
+        ).of_table(table.location)
+    completed = _with_fixed_columns(frame, table.schema, fixed)
     operations = operations_of(table.options)
-    table, rows = fit_rows(whole, table, partial(evolve, table))
-    plan, run = (
-        WritePlan(streaming=False),
-        partial(run_write_job, rows, table, operations=operations, user=user),
+    table, rows = fit_rows(completed, table, partial(evolve, table))
+    written = run_write_job(
+        rows,
+        table,
+        plan=WritePlan(streaming=False),
+        first_sequence=first_sequence,
+        index=index,
+        user=user,
+        operations=operations,
     )
-    return table, run(plan=plan, first_sequence=first_sequence, index=index).messages
+    return table, written.messages
 
 
-def _completed(frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]) -> DataFrame:
-    fold = fold_of(is_case_sensitive(frame))
-    there = set(map(fold, frame.columns))
+def _with_fixed_columns(
+    frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]
+) -> DataFrame:
+    fold = fold_of(case_sensitive=is_case_sensitive(frame))
+    names = set(map(fold, frame.columns))
     for name, value in fixed.items():
-        if fold(name) not in there:
+        if fold(name) not in names:
             frame = frame.withColumn(name, literal(schema.field(name).type, value))
     return frame

@@ -124,18 +124,27 @@ class Share:
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
     """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost,
-    so a restart begins with an empty plan. `streaming` is False for a batch write. It may have any
-    size, so Spark sorts its rows for a table with a primary key. The first batch of a stream is
-    assumed to fit into memory.
+    so a restart begins with an empty plan. The first batch of a stream is assumed to fit into
+    memory. A batch write may have any size, so Spark sorts its rows for a table with a primary key.
+
+    Attributes:
+        streaming: False for a batch write.
     """
 
     streaming: bool = True
+
+    # The rows of the newest batches; None for one that was not small.
     _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    # The largest mean size of a row of the last batch, in bytes; None if it is not known.
     _row_bytes: int | None = None
+    # The files of each (partition, bucket) that the last batch wrote by `Way.TASKS`: the mean.
     _files_of_group: float = 0.0
+    # Whether the last batch left so many small files that the next one is gathered.
     _gathers: bool = False
+    # The bytes of all files of the last batch, and of those of each (partition, bucket).
     _bytes: int = 0
     _bytes_of_group: float = 0.0
+    # The bytes of the smallest batch that left several files in a bucket; None if none has.
     _too_large: int | None = None
 
     def most_rows(self, table: Table) -> int | None:
@@ -145,14 +154,14 @@ class WritePlan:
         largest = self._largest()
         if largest is None:
             return None
-        most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
-        return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), most)
+        return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), _row_limit(table))
 
     def share(self, table: Table, partitions: int) -> Share | None:
         """What each partition of the batch may pass to the driver, which must be able to hold all
         shares. None if that would be fewer rows than one of the newest batches had.
         """
-        largest, most = self._largest(), self.most_rows(table)
+        largest = self._largest()
+        most = self.most_rows(table)
         if largest is None or most is None:
             return None
         budget = _MOST_COLLECTED // max(1, partitions)
@@ -167,20 +176,17 @@ class WritePlan:
         return Share(rows=most, usual=usual, usual_bytes=usual_bytes, other_bytes=other_bytes)
 
     def way_of_tasks(self, table: Table, tasks: int | None = None) -> Way:
-        """How tasks write the next batch, whose rows are in that many of them. None: their number
+        """How tasks write the next batch. `tasks` is how many of them have its rows, None if that
         is not known.
         """
         choice = table.options.value(SHUFFLE)
         if choice == "auto" and table.schema.primary_keys and self._stay(table, tasks):
             return Way.TASKS
         if table.schema.primary_keys and not table.is_postponed and choice != "none":
+            if table.has_dynamic_buckets:
+                return Way.PACKETS  # Spark cannot sort by buckets that it does not know
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
-            # Spark cannot sort by buckets that it does not know.
-            return (
-                Way.PACKETS
-                if table.has_dynamic_buckets or (self.streaming and fits)
-                else Way.SPARK_SORT
-            )
+            return Way.PACKETS if self.streaming and fits else Way.SPARK_SORT
         if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
             return Way.PACKETS
         return Way.TASKS
@@ -217,25 +223,25 @@ class WritePlan:
 
     def learn(self, way: Way, written: Written, table: Table) -> None:
         """Learns from a batch that was written in the given way."""
-        messages = [one for one in written.messages if one.new_files]
-        rows, files = sum(map(_rows_of, messages)), sum(len(one.new_files) for one in messages)
-        size = sum(file.file_size for one in messages for file in one.new_files)
+        messages = [message for message in written.messages if message.new_files]
+        rows = sum(map(_rows_of, messages))
+        files = sum(len(message.new_files) for message in messages)
+        size = sum(file.file_size for message in messages for file in message.new_files)
         if written.messages:
             self._row_bytes = written.row_bytes
         self._bytes = size
-        most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
-        self._rows.append(rows if rows <= most and size <= _MOST_BYTES else None)
+        is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
+        self._rows.append(rows if is_small else None)
         if files > len(messages) and (self._too_large is None or size < self._too_large):
-            self._too_large = (
-                size  # a bucket with several files did not fit, or was large in any case
-            )
-        groups = len({(one.partition, one.bucket) for one in messages})
+            # A bucket with several files did not fit, or was large in any case.
+            self._too_large = size
+        groups = len({(message.partition, message.bucket) for message in messages})
         self._bytes_of_group = size / max(1, groups)
         if way is Way.DRIVER or not groups:
             return
-        if (
-            way is Way.TASKS
-        ):  # after a gathered batch, the next is assumed to have as many tasks as the last other one
+        if way is Way.TASKS:
+            # After a gathered batch, the next one is assumed to have as many tasks as the last
+            # batch that was not gathered.
             self._files_of_group = files / groups
         size_of_group = size / groups
         self._gathers = (
@@ -257,6 +263,11 @@ def _rows_of(message: CommitMessage) -> int:
     first = min(file.min_sequence_number for file in message.new_files)
     last = max(file.max_sequence_number for file in message.new_files)
     return max(sum(file.row_count for file in message.new_files), last - first + 1)
+
+
+def _row_limit(table: Table) -> int:
+    """The most rows of any batch of the table that the driver writes."""
+    return _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
 
 
 def is_grouped(table: Table) -> bool:

@@ -31,7 +31,7 @@ class WatchedWriter(StreamTableWriter):
     """Takes the copies beside the table."""
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        copies = Copies(Path(self._given["options"]["path"]).parent)
+        copies = Copies(Path(self._arguments["options"]["path"]).parent)
         sys.addaudithook(copies.audit)
         watched = partial(SinkSettings, observer=copies.of_sink(None))
         datasource_commit.SinkSettings = watched  # type: ignore[misc]

@@ -97,7 +97,7 @@ def _orc_footer(data: bytes) -> None:
 
 def _orc_rows(data: bytes) -> None:
     for legacy in (True, False):
-        for _chunk in read_orc(pa.BufferReader(data), PATH, _FIELDS[1:2], legacy):
+        for _chunk in read_orc(pa.BufferReader(data), PATH, _FIELDS[1:2], legacy_ltz=legacy):
             pass
 
 

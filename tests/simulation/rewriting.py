@@ -250,7 +250,7 @@ def section_changes(
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
         pieces = merged([piece for entry in files for piece in _read(scan, entry)])
         keys = {key for one in pieces for key in one.values}
-        for entry in (one for run in section.beside for one in run):
+        for entry in (one for run in section.looked_up for one in run):
             _read(scan, entry)
             found = [at for at, key in enumerate(keys_of(world, entry)) if key in keys]
             (before,) = deleted_rows(scan, [entry])

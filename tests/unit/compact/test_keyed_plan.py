@@ -307,18 +307,19 @@ def test_files_of_higher_levels_whose_keys_overlap_are_looked_up(
     (merge,) = unit.merges
     if looks_up is None:
         assert merge.comparison is None
-        assert not any(section.beside for section in merge.sections)
+        assert not any(section.looked_up for section in merge.sections)
         return
     assert merge.comparison is not None
     assert (merge.comparison.looks_up, merge.comparison.logs) == (looks_up, logs)
     found = [
-        sorted(number(one) for run in section.beside for one in run) for section in merge.sections
+        sorted(number(one) for run in section.looked_up for one in run)
+        for section in merge.sections
     ]
     assert found == [[4, 5, 13], [10, 14]]
     assert all(
         section.ages[one.file.file_name] < 0
         for section in merge.sections
-        for run in section.beside
+        for run in section.looked_up
         for one in run
     )
 
