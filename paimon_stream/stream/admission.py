@@ -17,6 +17,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     """The first batch from which on a missing journal entry proves that a batch never reached its
     commit. None if none proves that, as while the journal is off.
 
+    Where our newest batch stands without an entry, the journal vouches for the batches above it
+    only: a rollback may take it, and then nothing but the note tells of it.
+
     Args:
         table: the table, with its options.
         evidence: what the storage holds.
@@ -28,13 +31,27 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     registered = evidence.registered
     same_table = registered is not None and registered.schema_digest == evidence.schema_digest
     if same_table and evidence.journal_since is not None and not anew:
-        return evidence.journal_since
+        return max(evidence.journal_since, _standing_without_entry(evidence, verdict) + 1)
     batch_id = evidence.batch.batch_id
     if not isinstance(verdict, AlreadyCommitted):
         return batch_id
     if verdict.snapshot is None:
         return None  # later batches may have been committed without a journal, and have expired
     return batch_id + 1
+
+
+def _standing_without_entry(evidence: Evidence, verdict: Verdict) -> int:
+    """Our newest batch up to this one, if its snapshot stands and the journal has no entry of it,
+    else -1. Later batches had dropped the entry before a rollback took them, or it went with an
+    operator's decision and what was written since was taken or had no rows.
+    """
+    if isinstance(verdict, AlreadyCommitted):
+        is_shown = verdict.snapshot is None or evidence.entry is not None
+        return -1 if is_shown else evidence.batch.batch_id
+    own, last = verdict.own, evidence.last_entry
+    if own is None or (last is not None and last.batch_id >= own.batch_id):
+        return -1
+    return own.batch_id
 
 
 def given_up(

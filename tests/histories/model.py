@@ -264,6 +264,8 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
     elif since is None or anew:
         has_expired = is_committed and facts.ask(OwnStands) is not OwnStands.THIS_BATCH
         since = None if has_expired else batch + is_committed
+    else:
+        since = max(since, _standing_without_entry(state, facts, is_committed=is_committed) + 1)
     given_up = tuple([(a, min(b, batch - 1)) for a, b in state.let_go if a < batch])
     if anew and (TABLE in judged.accepted or judged.doubts) and not is_committed:
         kept = -1 if facts.published is None else facts.published[0]
@@ -284,6 +286,16 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
         passed_over=passed_over,
         journal=() if anew else state.journal,
     )
+
+
+def _standing_without_entry(state: State, facts: model_facts.Facts, *, is_committed: bool) -> int:
+    """Our newest batch up to this one, if it stands and the journal has no entry of it, else -1."""
+    if is_committed:
+        stands = facts.ask(OwnStands) is OwnStands.THIS_BATCH
+        return state.next_batch if stands and state.entry(state.next_batch) is None else -1
+    newest = max((one.batch for one in state.journal if one.batch < state.next_batch), default=-1)
+    own = -1 if facts.published is None else facts.published[0]
+    return own if newest < own else -1
 
 
 def _committed(state: State, run: Run, rows: bool, reused: Entry | None, dies: str) -> State:

@@ -14,6 +14,12 @@ from tests.histories.world import ALL_SETTINGS, OFF, ON, RULES, SLOW, SLOW_OFF, 
 
 ROOT = Path(__file__).parents[2]
 full = pytest.mark.full
+_REWOUND = "checkpoint put back; continue"
+_REWOUND_BY_TWO = f"checkpoint put back; {_REWOUND}"
+_PUT_BACK_WITH_THE_TABLE = (
+    "empty batch; batch; batch; checkpoint put back; checkpoint put back; checkpoint put back; "
+    "rollback by one; rollback by one"
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,28 @@ def test_what_a_rollback_took_below_a_checkpoint_that_was_put_back_is_reported(
     """The journal keeps the entries of later batches and has dropped those of the batches that the
     rollback took; and a decision about the checkpoint is none about these.
     """
+    assert broken_by(tuple(history.split("; ")), setting) is None
+
+
+@pytest.mark.parametrize("setting", [ON, SLOW], ids=str)
+@pytest.mark.parametrize(
+    "history",
+    [
+        f"{_REWOUND_BY_TWO}; rollback by one; batch; forward to the branch",
+        f"{_REWOUND_BY_TWO}; rollback by one; batch; rollback to the tag",
+        f"{_REWOUND_BY_TWO}; rollback by one; batch; rollback by one",
+        f"batch, not noted; {_REWOUND}; rollback by one; batch; rollback by one",
+        f"empty batch; batch, not noted; {_REWOUND}; batch; rollback by one",
+        f"batch; batch; checkpoint put back; {_REWOUND_BY_TWO}; rollback by one; rollback by one; "
+        "batch; rollback by one",
+        f"{_PUT_BACK_WITH_THE_TABLE}; empty batch; rollback by one",
+        f"{_PUT_BACK_WITH_THE_TABLE}; checkpoint put back; batch; empty batch; rollback by one",
+    ],
+)
+def test_a_batch_whose_entry_had_gone_before_it_was_found_and_taken_away_is_reported(
+    history: str, setting: Setting
+) -> None:
+    """The register does not vouch for it, so the note is asked."""
     assert broken_by(tuple(history.split("; ")), setting) is None
 
 

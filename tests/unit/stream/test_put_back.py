@@ -14,7 +14,7 @@ from paimon_stream.format.snapshot_marks import MARK_PREFIX, RECOMMITTED_MARK
 from paimon_stream.maintenance.rollback import rollback_to
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.streams import At, PowerCut
-from tests.unit.stream.test_what_is_gone import CONTINUE, stream_of
+from tests.unit.stream.test_what_is_gone import CONTINUE, outage, stream_of
 
 JOURNAL = pytest.mark.parametrize("journal", ["true", "false"])
 
@@ -42,6 +42,49 @@ def test_batches_that_have_no_rows_any_more_are_not_taken_for_lost(
         stream.batch(rows=0)
     stream.start()
     stream.batch()
+
+
+@pytest.mark.parametrize("back_to", [2, 3])
+def test_a_later_rollback_of_the_batch_to_which_the_table_was_put_back_stops_the_stream(
+    back_to: int,
+) -> None:
+    """The journal has dropped its entry, so nothing but the note of the rollback tells of it. The
+    checkpoint went back as far as the table, or a batch further.
+    """
+    stream = stream_of(6)
+    bench = stream.bench
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    stream.next_batch = back_to
+    stream.start()
+    if back_to == 2:
+        assert stream.batch().outcome == "already committed"
+    stream.batch(rows=0)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    for _ in range(2):
+        stream.start()
+        with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+            stream.batch()
+    stream.options = CONTINUE
+    stream.start()
+    stream.batch(rows=0)
+    stream.options = {}
+    stream.start()
+    assert stream.batch().outcome == "committed"
+
+
+@pytest.mark.parametrize("back_to", [2, 3])
+def test_an_outage_after_table_and_checkpoint_were_put_back_stops_nobody(back_to: int) -> None:
+    """The journal vouches for the batches that follow, though their first ones had no rows."""
+    stream = stream_of(6)
+    bench = stream.bench
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    stream.next_batch = back_to
+    stream.start()
+    for _ in range(4 - back_to):
+        stream.batch(rows=0)
+    outage(bench)
+    stream.start()
+    assert stream.batch().outcome == "committed"
 
 
 @JOURNAL
