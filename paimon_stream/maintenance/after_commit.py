@@ -70,36 +70,40 @@ class AfterCommit:
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
         self._last = snapshot
-        self._tried(table, lambda: self._maintain(table, made=snapshot))
+        self._tried(table, lambda: self._maintain(table, new_snapshot=snapshot))
 
     def after_nothing(self, table: Table) -> None:
         """Like a call, after a batch that made no snapshot: others may have made some, and time has
         passed.
         """
-        self._tried(table, lambda: self._maintain(table, made=None))
+        self._tried(table, lambda: self._maintain(table, new_snapshot=None))
 
-    def _maintain(self, table: Table, made: Snapshot | None) -> None:
-        if made is not None:
-            self.protect(table, made)
+    def _maintain(self, table: Table, new_snapshot: Snapshot | None) -> None:
+        if new_snapshot is not None:
+            self.protect(table, new_snapshot)
         if is_served(table.storage):
             if self._waiting_for is None:
                 self._waiting_for = table.location
-                text = "%s is of a REST catalog: its server or another engine expires snapshots and partitions, and tags."
-                _LOG.info(text, table.location)
+                _LOG.info(
+                    "%s is of a REST catalog: its server or another engine "
+                    "expires snapshots and partitions, and tags.",
+                    table.location,
+                )
             return
         if table.options.value(opt.WRITE_ONLY) or (
             self._worker is not None and self._worker.is_alive()
         ):
             return  # other jobs do it, or the work after an earlier batch goes on
-        last, latest = self._last, None if made is None else made.id
+        last = self._last
+        latest = None if new_snapshot is None else new_snapshot.id
         tags = self._tags_are_due(table, last)
         partitions = False
         try:
             partitions, self._dropped = is_time(
                 table.options, self.runtime, self._dropped, batch=self.batch
             )
-        except PaimonStreamError as why:  # the rest is done all the same
-            self._failed(table, why)
+        except PaimonStreamError as error:  # the rest is done all the same
+            self._failed(table, error)
         oldest = self._oldest  # as far as is known without a look
         snapshots = (
             oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
@@ -129,7 +133,8 @@ class AfterCommit:
             return mode == "batch" and self.batch
         names = TagNames.of(table.options)
         if self._tag_names != names:  # the first time, or somebody has changed the options
-            self._tag_names, self._tags_due_at = names, None
+            self._tag_names = names
+            self._tags_due_at = None
         moment = None if last is None else names.moment(last)
         if self._tags_due_at is None:
             return last is None or moment is not None
@@ -144,7 +149,8 @@ class AfterCommit:
         return self._is_due(table, latest)
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
-        snapshots, oldest = self._snapshots(table), self._oldest
+        snapshots = self._snapshots(table)
+        oldest = self._oldest
         return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest, latest)
 
     def _waits_for_rollback(self, table: Table) -> bool:
@@ -185,8 +191,8 @@ class AfterCommit:
             if tags:
                 self._tags_due_at = create_automatic_tags(table, runtime=self.runtime).next_time
             snapshots = snapshots and (not latest or self._may_begin(table, *latest))
-        except Exception as why:  # noqa: BLE001  snapshots that were to be tagged must not expire
-            self._failed(table, why)
+        except Exception as error:  # noqa: BLE001  snapshots that were to be tagged must not expire
+            self._failed(table, error)
             return
         if snapshots and table.options.value(opt.TAG_TIME_EXPIRE):
             self._tried(table, lambda: expire_tags(table, runtime=self.runtime))
@@ -200,18 +206,16 @@ class AfterCommit:
         """Does it. If it fails, the rest is done all the same."""
         try:
             act()
-        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
-            self._failed(table, why)
+        except Exception as error:  # noqa: BLE001  whatever fails here, the commit stands
+            self._failed(table, error)
 
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
         user, newest = (None, None) if last is None else (last.commit_user, last.id)
         report = expire_snapshots(table, user=user, last_of_user=newest, runtime=self.runtime)
         self._notify(report)
         if report.snapshots:
-            text, files = (
-                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
-                sum(report.files.values()),
-            )
+            text = "%s: expired snapshots %d to %d, %d files, in %.0f ms."
+            files = sum(report.files.values())
             _LOG.info(
                 text,
                 table.location,
@@ -227,8 +231,13 @@ class AfterCommit:
 
     def _failed(self, table: Table, why: Exception) -> None:
         self._notify(None)
-        text = "%s: maintenance after a commit failed. The commit stands; the next one tries again. %s: %s"
-        _LOG.warning(text, table.location, type(why).__name__, why)
+        _LOG.warning(
+            "%s: maintenance after a commit failed. The commit stands; the "
+            "next one tries again. %s: %s",
+            table.location,
+            type(why).__name__,
+            why,
+        )
 
 
 @atexit.register

@@ -85,19 +85,19 @@ def create_automatic_tags(
     for _ in range(_LOOKS):
         tags = {} if names.mode == "none" else read_tags(table.storage)
         due = [
-            (name, one)
-            for name, one in names.due(snapshots, tags)
-            if names.is_wanted(tags.get(name), one)
+            (name, snapshot)
+            for name, snapshot in names.due(snapshots, tags)
+            if names.is_wanted(tags.get(name), snapshot)
         ]
-        counted = [(one.id, name) for name, one in tags.items() if names.counts(name)]
-        counted = sorted({*counted, *((one.id, name) for name, one in due)})
+        counted = [(snapshot.id, name) for name, snapshot in tags.items() if names.counts(name)]
+        counted = sorted({*counted, *((snapshot.id, name) for name, snapshot in due)})
         over = {name for _, name in (counted[: -names.most] if due and names.most else ())}
-        wanted = [(name, one) for name, one in due if name not in over]
+        wanted = [(name, snapshot) for name, snapshot in due if name not in over]
         if dry_run or made(wanted, tags):
             break
     else:
         wanted = []  # others are at work all the time; the next run goes on
-    created |= {name: one.id for name, one in wanted}
+    created |= {name: snapshot.id for name, snapshot in wanted}
     deleted = tuple(name for _, name in counted if name in over and name in tags)
     for name in () if dry_run else deleted:
         delete_tag(table, name, runtime=runtime)
@@ -130,10 +130,8 @@ class TagNames:
     @classmethod
     def of(cls, options: opt.Options) -> "TagNames":
         """Raises `InvalidOption`."""
-        mode, period = (
-            options.value(opt.TAG_AUTOMATIC_CREATION),
-            options.value(opt.TAG_CREATION_PERIOD),
-        )
+        mode = options.value(opt.TAG_AUTOMATIC_CREATION)
+        period = options.value(opt.TAG_CREATION_PERIOD)
         style = options.value(opt.TAG_PERIOD_FORMATTER)
         text = (
             _DAY[style]
@@ -197,7 +195,9 @@ class TagNames:
     def _last(self, tags: Mapping[str, Snapshot]) -> tuple[int, dt.datetime] | None:
         """The id and the time of the last automatic tag, which is that of the newest snapshot."""
         times = (
-            (one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None
+            (snapshot.id, time)
+            for name, snapshot in tags.items()
+            if (time := self.time_of(name)) is not None
         )
         return max(times, default=None)
 
@@ -215,7 +215,8 @@ class TagNames:
             yield from self._of_batch(snapshots)
         if self.mode not in ("process-time", "watermark"):
             return
-        at, last = self.due_at(tags), self._last(tags)
+        at = self.due_at(tags)
+        last = self._last(tags)
         for number in snapshots.ids():
             snapshot = snapshots.find(number) if last is None or number > last[0] else None
             moment = None if snapshot is None else self.moment(snapshot)

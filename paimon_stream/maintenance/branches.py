@@ -104,14 +104,14 @@ def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
     """The finished branches but main by name, with their newest snapshots. Raises
     `CorruptMetadata`, `StorageError`.
     """
-    found = [
+    branches = [
         of_branch.BranchStorage(of_branch.whole_of(storage), name)
         for name in of_branch.branch_names(storage)
     ]
     return {
-        one.branch: SnapshotStore(cast(Storage, one)).latest()
-        for one in found
-        if not one.is_noted()
+        branch.branch: SnapshotStore(cast(Storage, branch)).latest()
+        for branch in branches
+        if not branch.is_noted()
     }
 
 
@@ -119,47 +119,47 @@ def create_branch(
     table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None
 ) -> BranchReport:
     """Creates a branch, as `PaimonTable.create_branch` says, and raises the same errors."""
-    used = table.storage
-    of_branch.check_is_main(used, WHERE)
-    of_branch.check_branch(name, used.location)
+    main = table.storage
+    of_branch.check_is_main(main, WHERE)
+    of_branch.check_branch(name, main.location)
     kept = None if tag is None else _tagged(table, tag, runtime)
-    _note_creation(used, name, tag)
-    branch = of_branch.branch_storage(used, name)
-    for one in SchemaStore(used).ids():
-        if kept is None or one <= kept.schema_id:
-            branch.put_if_absent(schema_path(one), used.read(schema_path(one)))
+    _note_creation(main, name, tag)
+    branch = of_branch.branch_storage(main, name)
+    for schema_id in SchemaStore(main).ids():
+        if kept is None or schema_id <= kept.schema_id:
+            branch.put_if_absent(schema_path(schema_id), main.read(schema_path(schema_id)))
     point = None if kept is None else SnapshotRef.of(kept)
     write_identity(branch, point, runtime or system())
     if kept is not None and tag is not None:
         branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
-        if read_tag(used, tag_path(tag)) != kept:  # who deletes it later sees the branch
+        if read_tag(main, tag_path(tag)) != kept:  # who deletes it later sees the branch
             delete_branch(table, name)
-            raise _no_tag(used, tag)
-        branch.write(tag_path(tag), used.read(tag_path(tag)))
-    _remove_notes(used, name)
+            raise _no_tag(main, tag)
+        branch.write(tag_path(tag), main.read(tag_path(tag)))
+    _remove_notes(main, name)
     return BranchReport(
-        location=used.location, branch=name, snapshot=None if kept is None else kept.id
+        location=main.location, branch=name, snapshot=None if kept is None else kept.id
     )
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
     """Deletes a branch, as `PaimonTable.delete_branch` says, and raises the same errors."""
-    used = table.storage
-    of_branch.check_is_main(used, WHERE)
-    of_branch.check_branch(name, used.location)
-    found = name in of_branch.branch_names(used)
+    main = table.storage
+    of_branch.check_is_main(main, WHERE)
+    of_branch.check_branch(name, main.location)
+    exists = name in of_branch.branch_names(main)
     if dry_run:
-        return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
-    if found:
-        used.write(of_branch.branch_note(name), _DELETED)
-        used.delete(
+        return BranchReport(location=main.location, branch=name, found=exists, dry_run=True)
+    if exists:
+        main.write(of_branch.branch_note(name), _DELETED)
+        main.delete(
             of_branch.branch_folder(name) + LATEST_HINT
         )  # it never names a snapshot that is gone
         delete_below(
-            used, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER)
+            main, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER)
         )
-    _remove_notes(used, name)
-    return BranchReport(location=used.location, branch=name, found=found)
+    _remove_notes(main, name)
+    return BranchReport(location=main.location, branch=name, found=exists)
 
 
 def _remove_notes(storage: Storage, name: str) -> None:
@@ -169,42 +169,52 @@ def _remove_notes(storage: Storage, name: str) -> None:
 
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
     """The snapshot of the tag, whose files exist."""
-    used = table.storage
-    kept = read_tags(used).get(tag)
+    main = table.storage
+    kept = read_tags(main).get(tag)
     if kept is None:
-        raise _no_tag(used, tag)
+        raise _no_tag(main, tag)
     try:
-        refuse_missing(table, kept, data=not SnapshotStore(used, runtime).stands(kept))
+        refuse_missing(table, kept, data=not SnapshotStore(main, runtime).stands(kept))
     except (CorruptMetadata, NotFound) as lost:
-        raise _no_tag(used, tag) from lost
+        raise _no_tag(main, tag) from lost
     return kept
 
 
 def _no_tag(storage: Storage, tag: str) -> NotFound:
-    text = f"{storage.location} has no tag {tag!r} with all its files. No branch was created. Give another tag."
-    return NotFound(text, table=storage.location, tag=tag)
+    return NotFound(
+        f"{storage.location} has no tag {tag!r} with all its files. No branch "
+        "was created. Give another tag.",
+        table=storage.location,
+        tag=tag,
+    )
 
 
 def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
     """Notes that the branch is being made. A creation that was interrupted may go on."""
     older = of_branch.older_branch_note(name)
     was_begun_before = older in of_branch.notes_of_branch(storage, name)
-    path, content = (
-        older if was_begun_before else of_branch.branch_note(name),
-        b"create" if tag is None else f"create from {tag}".encode(),
-    )
+    path = older if was_begun_before else of_branch.branch_note(name)
+    content = b"create" if tag is None else f"create from {tag}".encode()
     if name not in of_branch.branch_names(storage) or storage.exists(path):
         if storage.put_if_absent(path, content) is PutResult.EXISTS:
             if storage.read(path) == content:
                 return
-            done = "the creation from another tag, or the deletion, of branch"
-            text = f"{storage.location}: {done} {name!r} was interrupted. Run delete_branch({name!r}) first."
-            raise CommitContended(text, table=storage.location, branch=name)
+            raise CommitContended(
+                f"{storage.location}: the creation from another tag, or the "
+                f"deletion, of branch {name!r} was interrupted. Run "
+                f"delete_branch({name!r}) first.",
+                table=storage.location,
+                branch=name,
+            )
         if name not in of_branch.branch_names(storage):
             return
         storage.delete(path)  # another call has just made it
-    text = f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or delete that branch."
-    raise AlreadyExists(text, table=storage.location, branch=name)
+    raise AlreadyExists(
+        f"{storage.location} has a branch {name!r}. Nothing was changed. Take "
+        "another name, or delete that branch.",
+        table=storage.location,
+        branch=name,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,10 +245,10 @@ def fast_forward(
     """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same
     errors.
     """
-    used = table.storage
-    of_branch.check_is_main(used, WHERE)
-    of_branch.check_branch(name, used.location)
-    run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
+    main = table.storage
+    of_branch.check_is_main(main, WHERE)
+    of_branch.check_branch(name, main.location)
+    run = _Forward(main, of_branch.BranchStorage(main, name), runtime)
     target = run.target()
     run.refuse(target, take_over)
     forwarding = Forwarding(
@@ -253,11 +263,15 @@ def fast_forward(
         run.note_what_is_back(present)
         run.copy_streams(present)
     return ForwardReport(
-        location=used.location,
+        location=main.location,
         branch=name,
         snapshot=run.ids[-1],
         kept=None if target.alone else target.snapshot.id,
-        added=tuple(one for one in run.ids if target.alone or one > target.snapshot.id),
+        added=tuple(
+            snapshot_id
+            for snapshot_id in run.ids
+            if target.alone or snapshot_id > target.snapshot.id
+        ),
         removed=rolled.snapshots,
         tags=rolled.tags,
         streams=rolled.streams,
@@ -277,26 +291,37 @@ class _Forward:
     def __init__(
         self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None
     ) -> None:
-        self.main, self.branch = main, cast(Storage, branch)
-        self.ours, self.theirs = SnapshotStore(main, runtime), SnapshotStore(self.branch, runtime)
+        self.main = main
+        self.branch = cast(Storage, branch)
+        self.ours = SnapshotStore(main, runtime)
+        self.theirs = SnapshotStore(self.branch, runtime)
         if branch.is_noted() or branch.branch not in of_branch.branch_names(main):
             raise no_such_branch(branch)
         ids = self.theirs.ids()
-        self.ids = [one for place, one in enumerate(ids, 1) if ids[-1] - one == len(ids) - place]
+        self.ids = [
+            snapshot_id
+            for place, snapshot_id in enumerate(ids, 1)
+            if ids[-1] - snapshot_id == len(ids) - place
+        ]
         if not ids:
-            text = f"{branch.location} has no snapshot that main could get. Nothing was changed. Write to it first."
-            raise NotFound(text, table=main.location, branch=branch.branch)
+            raise NotFound(
+                f"{branch.location} has no snapshot that main could get. "
+                "Nothing was changed. Write to it first.",
+                table=main.location,
+                branch=branch.branch,
+            )
 
     def target(self) -> RollbackTarget:
         """The newest snapshot that both have, or the oldest of the branch, which is then restored
         in main. A pin says so where an interrupted run has restored it.
         """
-        for one in reversed(self.ids):
-            theirs, mine = self.theirs.find(one), self.ours.find(one)
-            if theirs is not None and mine is not None and theirs.nonce == mine.nonce:
+        for snapshot_id in reversed(self.ids):
+            in_branch = self.theirs.find(snapshot_id)
+            in_main = self.ours.find(snapshot_id)
+            if in_branch is not None and in_main is not None and in_branch.nonce == in_main.nonce:
                 pins = read_pins(self.main)
-                is_alone = any(pin.is_alone and pin.keeps(mine) for pin in pins)
-                return RollbackTarget(snapshot=mine, alone=is_alone)
+                is_alone = any(pin.is_alone and pin.keeps(in_main) for pin in pins)
+                return RollbackTarget(snapshot=in_main, alone=is_alone)
         oldest = self.theirs.get(self.ids[0])
         folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
         return RollbackTarget(
@@ -306,26 +331,34 @@ class _Forward:
     def refuse(self, target: RollbackTarget, take_over: bool) -> None:
         """Refuses what cannot be forwarded."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
-        foreign = [one for one in read_pins(self.main) if not one.keeps(target.snapshot)]
+        foreign = [pin for pin in read_pins(self.main) if not pin.keeps(target.snapshot)]
         if foreign and not take_over:
             raise under_way(self.main, foreign, "nothing was forwarded")
-        same, mine, _ = self._schemas()
-        if not mine[same:]:
+        same, main_schemas, _ = self._schemas()
+        if not main_schemas[same:]:
             return
         if target.snapshot.schema_id >= same:
-            both = f"{self.main.location} and {self.branch.location} share no snapshot"
-            cure = "Nothing was changed. Append the rows of the branch to the table."
-            text = f"{both}, and their schemas differ from schema {same} on. {cure}"
-            raise IncompatibleSchema(text, table=self.main.location, schema=same)
-        tags = {name: one for name, one in read_tags(self.main).items() if one.schema_id >= same}
-        staying = {name: one for name, one in tags.items() if one.id <= target.snapshot.id}
-        for name, one in sorted(staying.items()):
             raise IncompatibleSchema(
-                f"{self.main.location}: tag {name!r} would stay, and needs schema {one.schema_id} of main, which "
+                f"{self.main.location} and {self.branch.location} share no "
+                f"snapshot, and their schemas differ from schema {same} on. "
+                "Nothing was changed. Append the rows of the branch to the "
+                "table.",
+                table=self.main.location,
+                schema=same,
+            )
+        tags = {
+            name: tagged
+            for name, tagged in read_tags(self.main).items()
+            if tagged.schema_id >= same
+        }
+        staying = {name: tagged for name, tagged in tags.items() if tagged.id <= target.snapshot.id}
+        for name, tagged in sorted(staying.items()):
+            raise IncompatibleSchema(
+                f"{self.main.location}: tag {name!r} would stay, and needs schema {tagged.schema_id} of main, which "
                 f"{self.branch.location} does not have. Nothing was changed. Delete the tag, or append the rows of the "
                 "branch to the table.",
                 table=self.main.location,
-                schema=one.schema_id,
+                schema=tagged.schema_id,
                 tag=name,
             )
 
@@ -340,9 +373,15 @@ class _Forward:
             return []
         shared, proven = self._shared()
         restored = SnapshotRef.of(target.snapshot)  # by a run that was killed
-        standing = [one for one in self._standing() if SnapshotRef.of(one) != restored]
-        lost = [Removed.of(one, certain=one.id > proven) for one in standing if one.id > shared]
-        there = {(one.commit_user, one.commit_identifier) for one in standing}
+        standing = [
+            snapshot for snapshot in self._standing() if SnapshotRef.of(snapshot) != restored
+        ]
+        lost = [
+            Removed.of(snapshot, certain=snapshot.id > proven)
+            for snapshot in standing
+            if snapshot.id > shared
+        ]
+        there = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
         earlier = read_removals(self.main)  # what a rollback has noted may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
@@ -364,7 +403,11 @@ class _Forward:
         if not target.alone:
             return False
         restored = self.ours.stands(target.snapshot)  # by a run that was killed
-        ids = [one for one in self.ours.ids() if one != target.snapshot.id or not restored]
+        ids = [
+            snapshot_id
+            for snapshot_id in self.ours.ids()
+            if snapshot_id != target.snapshot.id or not restored
+        ]
         return bool(ids) and ids[0] > self._shared()[0] + 1
 
     def _shared(self) -> tuple[int, float]:
@@ -392,22 +435,24 @@ class _Forward:
         def readable(snapshot_id: int) -> Snapshot | None:
             try:
                 return self.ours.find(snapshot_id)
-            except FormatError as why:
+            except FormatError as error:
                 _LOG.warning(
                     "%s: snapshot %d cannot be read, so the report does not name the stream that wrote it: %s",
                     self.main.location,
                     snapshot_id,
-                    why,
+                    error,
                 )
                 return None
 
-        looks = [partial(readable, one) for one in self.ours.ids()]
-        return [one for one in self.main.together(looks) if one is not None]
+        looks = [partial(readable, snapshot_id) for snapshot_id in self.ours.ids()]
+        return [snapshot for snapshot in self.main.together(looks) if snapshot is not None]
 
     def present(self) -> list[SnapshotRef]:
         """The branch's snapshots, all of which main has got."""
-        snapshots = self.branch.together([partial(self.theirs.find, one) for one in self.ids])
-        return [SnapshotRef.of(one) for one in snapshots if one is not None]
+        snapshots = self.branch.together(
+            [partial(self.theirs.find, snapshot_id) for snapshot_id in self.ids]
+        )
+        return [SnapshotRef.of(snapshot) for snapshot in snapshots if snapshot is not None]
 
     def note_what_is_back(self, present: Sequence[SnapshotRef]) -> None:
         """Gives main the branch's notes of removed snapshots, and notes which that main had lost are
@@ -435,16 +480,18 @@ class _Forward:
         taken: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
         of_branch_alone = set(read_removals(self.branch).removed)
-        for one in removals.removed:  # also those of a run that was killed
-            is_taken = one.by == FAST_FORWARD and one.target in present
-            if not one.is_of_stream:
+        for removed in removals.removed:  # also those of a run that was killed
+            is_taken = removed.by == FAST_FORWARD and removed.target in present
+            if not removed.is_of_stream:
                 continue
-            if one.by == ROLLBACK and one not in of_branch_alone:
-                is_taken = not self._went_on_after(one, removals)
-            elif one.snapshot is None:
+            if removed.by == ROLLBACK and removed not in of_branch_alone:
+                is_taken = not self._went_on_after(removed, removals)
+            elif removed.snapshot is None:
                 is_taken = False  # nobody knows whether this attempt was committed
             if is_taken:
-                taken.setdefault(user_folder(str(one.user)), set()).add((one.query, one.note))
+                taken.setdefault(user_folder(str(removed.user)), set()).add(
+                    (removed.query, removed.note)
+                )
         return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
@@ -453,22 +500,33 @@ class _Forward:
         such a batch lies above the rollback's target and is shared with the branch, or main's
         journal has a later attempt, which no note names.
         """
-        identity, batch, target = read_identity(self.branch), removed.identifier, removed.target
+        identity = read_identity(self.branch)
+        batch = removed.identifier
+        target = removed.target
         point = None if identity is None else identity.snapshot
         user = str(removed.user)
         if batch is None or target is None or removed.millis is None:
             return False
-        shared = [one for one in self.ids if point is not None and target.id < one <= point.id]
-        for snapshot in self.branch.together([partial(self.theirs.find, one) for one in shared]):
+        shared = [
+            snapshot_id
+            for snapshot_id in self.ids
+            if point is not None and target.id < snapshot_id <= point.id
+        ]
+        for snapshot in self.branch.together(
+            [partial(self.theirs.find, snapshot_id) for snapshot_id in shared]
+        ):
             is_of_user = snapshot is not None and snapshot.commit_user == user
             if is_of_user and batch <= snapshot.commit_identifier < BATCH_IDENTIFIER:
                 return True
-        mine, theirs = Journal(self.main, user), Journal(self.branch, user)
-        for number in mine.batches():
-            entry = None if number < batch else mine.read(number)
+        main_journal = Journal(self.main, user)
+        branch_journal = Journal(self.branch, user)
+        for number in main_journal.batches():
+            entry = None if number < batch else main_journal.read(number)
             if entry is None or entry.attempted_millis < removed.millis:
                 continue
-            if removals.of_uuid(entry.stage_uuids[0]) is None and entry != theirs.read(number):
+            if removals.of_uuid(entry.stage_uuids[0]) is None and entry != branch_journal.read(
+                number
+            ):
                 return True
         return False
 
@@ -476,7 +534,9 @@ class _Forward:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
         try:
             self.copy_schemas()
-            for path in (snapshot_path(one) for one in self.ids if one > kept):
+            for path in (
+                snapshot_path(snapshot_id) for snapshot_id in self.ids if snapshot_id > kept
+            ):
                 self._put(path, self.branch.read(path))
                 self._require(path)
             for path in map(tag_path, read_tags(self.branch)):
@@ -500,12 +560,13 @@ class _Forward:
         """How many schemas both have in common from the first on, and the ids of main's and of the
         branch's.
         """
-        mine, theirs = SchemaStore(self.main).ids(), SchemaStore(self.branch).ids()
-        both = zip(mine, theirs, strict=False)
+        main_schemas = SchemaStore(self.main).ids()
+        branch_schemas = SchemaStore(self.branch).ids()
+        both = zip(main_schemas, branch_schemas, strict=False)
         alike = (
             self.main.read(schema_path(a)) == self.branch.read(schema_path(b)) for a, b in both
         )
-        return sum(1 for _ in takewhile(bool, alike)), mine, theirs
+        return sum(1 for _ in takewhile(bool, alike)), main_schemas, branch_schemas
 
     def begin(self) -> None:
         """What main gets before it loses anything. A run that is killed later may never be completed,
@@ -521,24 +582,25 @@ class _Forward:
         some of main's have to go first, the target needs none of them (`refuse`), and main's
         snapshots need theirs until they are removed: a killed run may be given up.
         """
-        same, mine, theirs = self._schemas()
-        if not mine[same:]:
-            for one in theirs[same:]:
-                self._put(schema_path(one), self.branch.read(schema_path(one)))
+        same, main_schemas, branch_schemas = self._schemas()
+        if not main_schemas[same:]:
+            for schema_id in branch_schemas[same:]:
+                self._put(schema_path(schema_id), self.branch.read(schema_path(schema_id)))
 
     def copy_schemas(self) -> None:
         """Makes main's schemas those of the branch."""
-        same, mine, theirs = self._schemas()
-        for one in reversed(mine[same:]):
-            self.main.delete(schema_path(one))
-        for one in theirs[same:]:
-            self._put(schema_path(one), self.branch.read(schema_path(one)))
+        same, main_schemas, branch_schemas = self._schemas()
+        for schema_id in reversed(main_schemas[same:]):
+            self.main.delete(schema_path(schema_id))
+        for schema_id in branch_schemas[same:]:
+            self._put(schema_path(schema_id), self.branch.read(schema_path(schema_id)))
 
     def _put(self, path: str, data: bytes) -> None:
         if self.main.put_if_absent(path, data) is PutResult.EXISTS and self.main.read(path) != data:
             raise self._contended(f"a writer of main made {path} meanwhile")
 
     def _contended(self, why: str) -> CommitContended:
-        cure = "Stop the writers of both, and run fast_forward again."
-        text = f"was not forwarded to the end: {why}. It is in a state that the branch had. {cure}"
-        return CommitContended(text).of_table(self.main.location, subject=True)
+        return CommitContended(
+            f"was not forwarded to the end: {why}. It is in a state that the "
+            "branch had. Stop the writers of both, and run fast_forward again."
+        ).of_table(self.main.location, subject=True)

@@ -74,7 +74,8 @@ def delete_rows(
     while True:
         plans += 1
         plan = _DeletionPlan.of(load(), where, progress)
-        place, files = plan.table.location, len(plan.marked)
+        place = plan.table.location
+        files = len(plan.marked)
         report = DeleteReport(
             table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read
         )
@@ -90,15 +91,17 @@ def delete_rows(
 def _check(table: Table) -> None:
     check_table_kind(table)
     if table.schema.primary_keys:
-        cure = "Append rows with these keys and an operation column that says -D."
-        text = f"has a primary key, and rows are deleted by their keys there. {cure}"
-        raise UnsupportedFeature(text).of_table(table.location, subject=True)
+        raise UnsupportedFeature(
+            "has a primary key, and rows are deleted by their keys there. "
+            "Append rows with these keys and an operation column that says -D."
+        ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
-        cure = f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true."
-        text = f"has no deletion vectors, and this release does not rewrite files to delete rows. {cure}"
-        raise UnsupportedFeature(text, option=DELETION_VECTORS.key).of_table(
-            table.location, subject=True
-        )
+        raise UnsupportedFeature(
+            "has no deletion vectors, and this release does not rewrite files "
+            "to delete rows. Overwrite the partitions without these rows, or "
+            f"create the table with {DELETION_VECTORS.key} = true.",
+            option=DELETION_VECTORS.key,
+        ).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +125,19 @@ class _DeletionPlan:
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
         scan = replace(plan_scan(table, filter=where), where=None)
-        size, done, marked = sum(one.file.file_size for one in scan.files), 0, {}
+        size = sum(entry.file.file_size for entry in scan.files)
+        done = 0
+        marked = {}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:
-                found = pool.map(partial(_found, scan, predicate), scan.files)
-                for one, rows, old in zip(
-                    scan.files, found, deleted_rows(scan, scan.files), strict=True
+                matches = pool.map(partial(_found, scan, predicate), scan.files)
+                for entry, rows, old in zip(
+                    scan.files, matches, deleted_rows(scan, scan.files), strict=True
                 ):
                     new = np.setdiff1d(rows, old, assume_unique=True)
                     if len(new):
-                        marked[one.partition, one.bucket, one.file.file_name] = new
-                    done += one.file.file_size
+                        marked[entry.partition, entry.bucket, entry.file.file_name] = new
+                    done += entry.file.file_size
                     progress("bytes", done, size)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
@@ -142,18 +147,22 @@ class _DeletionPlan:
 
 def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
     """The positions of the rows in the file that fulfil the condition, deleted or not."""
-    found, rows = [np.empty(0, np.int64)], 0
+    positions = [np.empty(0, np.int64)]
+    rows = 0
     try:
         for batch in read_batches(
             replace(scan, columns=predicate.columns, files=(file,), vectors={})
         ):
-            found.append(predicate.positions(batch) + rows)
+            positions.append(predicate.positions(batch) + rows)
             rows += batch.num_rows
-    except pa.ArrowException as why:
-        reason = f"{str(why).splitlines()[0].rstrip('.')}. Nothing was deleted."
-        text = f"the condition {predicate.where} cannot be computed for a row of {file.file.file_name}: {reason}"
-        raise InvalidData(text, file=file.file.file_name).of_table(scan.table.location) from None
-    return np.concatenate(found)
+    except pa.ArrowException as error:
+        raise InvalidData(
+            f"the condition {predicate.where} cannot be computed for a row of "
+            f"{file.file.file_name}: {str(error).splitlines()[0].rstrip('.')}. "
+            "Nothing was deleted.",
+            file=file.file.file_name,
+        ).of_table(scan.table.location) from None
+    return np.concatenate(positions)
 
 
 class _DeleteSource:
@@ -168,19 +177,21 @@ class _DeleteSource:
         that are gone, as a faulty writer may have left them, go. Raises `DeletedFiles` if one of
         the files is not live any more, `CorruptMetadata`, `StorageError`.
         """
-        table, marked = self._plan.table, self._plan.marked
-        touched, types = {partition for partition, _, _ in marked}, table.partition_types
+        table = self._plan.table
+        marked = self._plan.marked
+        touched = {partition for partition, _, _ in marked}
+        types = table.partition_types
         files = live_files(
             ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched)
         )
-        live = {(one.partition, one.bucket, one.file.file_name): one for one in files}
+        live = {(entry.partition, entry.bucket, entry.file.file_name): entry for entry in files}
         if gone := marked.keys() - live.keys():
-            cure = "Nothing was deleted. Delete again later."
-            what = f"{len(gone)} of the {len(marked)} data files whose rows were to be deleted"
-            text = f"others have replaced {what}, each time that they were looked for. {cure}"
-            raise DeletedFiles(text, files=tuple(sorted(name for *_, name in gone))).of_table(
-                table.location
-            )
+            raise DeletedFiles(
+                f"others have replaced {len(gone)} of the {len(marked)} data "
+                "files whose rows were to be deleted, each time that they were "
+                "looked for. Nothing was deleted. Delete again later.",
+                files=tuple(sorted(name for *_, name in gone)),
+            ).of_table(table.location)
         index = VectorIndex.of(table, base.snapshot)
         vectors = index.vectors({name for *_, name in marked})
         scan = Scan(
@@ -192,17 +203,17 @@ class _DeleteSource:
             vectors=vectors,
         )
         before = deleted_rows(scan, map(live.__getitem__, marked))
-        whole = {
-            one: np.union1d(new, old)
-            for (one, new), old in zip(marked.items(), before, strict=True)
+        merged = {
+            file: np.union1d(new, old)
+            for (file, new), old in zip(marked.items(), before, strict=True)
         }
         named = {
-            (one.partition, one.bucket, of.data_file)
-            for one in index.entries
-            for of in one.file.deletions or ()
+            (entry.partition, entry.bucket, vector.data_file)
+            for entry in index.entries
+            for vector in entry.file.deletions or ()
         }
-        stale = {one for one in named if one[0] in touched} - live.keys()
-        return Changes(index=self.vectors.at(index.entries, stale, whole))
+        stale = {file for file in named if file[0] in touched} - live.keys()
+        return Changes(index=self.vectors.at(index.entries, stale, merged))
 
 
 def _publish(plan: _DeletionPlan, runtime: Runtime) -> int | None:

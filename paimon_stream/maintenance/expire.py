@@ -98,10 +98,15 @@ class Retention:
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
-            low, high = opt.SNAPSHOT_NUM_RETAINED_MIN.key, opt.SNAPSHOT_NUM_RETAINED_MAX.key
-            cure = f"Lower retain_min ({low}) or raise retain_max ({high})."
-            text = f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. {cure}"
-            raise InvalidOption(text, option=low, value=least).of_table(table)
+            low = opt.SNAPSHOT_NUM_RETAINED_MIN.key
+            high = opt.SNAPSHOT_NUM_RETAINED_MAX.key
+            raise InvalidOption(
+                f"at most {most} snapshots are to be retained, but at least "
+                f"{least}. Nothing was deleted. Lower retain_min ({low}) or "
+                f"raise retain_max ({high}).",
+                option=low,
+                value=least,
+            ).of_table(table)
         if older_than is None:
             cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:
@@ -141,24 +146,27 @@ def expire_snapshots(
     `CorruptMetadata` for a snapshot or tag that cannot be read, and `CommitContended` while a
     rollback is under way.
     """
-    used, clock = table.storage, (runtime or system()).clock
+    storage = table.storage
+    clock = (runtime or system()).clock
     started = clock.monotonic()
     limits = (retain_max, retain_min, older_than, max_deletes)
-    retention = Retention.of(table.options, clock.now_millis(), used.location, *limits)
+    retention = Retention.of(table.options, clock.now_millis(), storage.location, *limits)
     if not dry_run:
-        refuse_while_pinned(used, "nothing was expired")
-        if is_served(used):
-            text = "is of a REST catalog, whose server or another engine expires snapshots. Nothing was expired."
-            raise UnsupportedFeature(text).of_table(used.location, subject=True)
-    snapshots = SnapshotStore(used, runtime)
+        refuse_while_pinned(storage, "nothing was expired")
+        if is_served(storage):
+            raise UnsupportedFeature(
+                "is of a REST catalog, whose server or another engine expires "
+                "snapshots. Nothing was expired."
+            ).of_table(storage.location, subject=True)
+    snapshots = SnapshotStore(storage, runtime)
     newest = snapshots.latest()
     ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files
     if newest is None or not ids:
-        return ExpireReport(location=used.location, dry_run=dry_run)
+        return ExpireReport(location=storage.location, dry_run=dry_run)
     earliest = ids[0]
     end = _end(table.options, snapshots, retention, ids, newest.id)
     if end > earliest and protect_streams:
-        end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
+        end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > earliest:
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
@@ -172,14 +180,14 @@ def expire_snapshots(
                 cleaner.finish(run, following, resumed=True)
         for group in _groups(snapshots, ids, end):
             begun = cleaner.begin(group, newest)
-            gone += [one.id for one in begun.mine]
+            gone += [snapshot.id for snapshot in begun.mine]
             if begun.gone:
                 left_over = group[begun.gone].id
             if begun.mine:
                 cleaner.finish(group[: begun.gone], group[begun.gone])
-                progress("snapshots", len(gone), sum(one < end for one in ids))
+                progress("snapshots", len(gone), sum(snapshot_id < end for snapshot_id in ids))
             if begun.stopped:
-                _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
+                _LOG.warning("%s: the expiry stopped, because a rollback began.", storage.location)
                 complete = False
                 break
         else:
@@ -188,7 +196,7 @@ def expire_snapshots(
         if not dry_run:
             left_over = _write_earliest(snapshots, bool(gone))
     return ExpireReport(
-        location=used.location,
+        location=storage.location,
         snapshots=tuple(gone),
         changelogs=changelogs,
         files=dict(+cleaner.remover.removed),
@@ -222,8 +230,10 @@ def _expire_changelogs(
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
     one stays, as in Java. Consumers always hold them back.
     """
-    store, earliest = cleaner.changelogs, next(iter(cleaner.snapshots.ids()), None)
-    ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
+    store = cleaner.changelogs
+    earliest = next(iter(cleaner.snapshots.ids()), None)
+    ids = store.ids()
+    first = None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
     options = of_changelogs(opt.Options(table.schema.options, location=table.location))
@@ -234,7 +244,11 @@ def _expire_changelogs(
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
         cleaner.finish_changelogs(group[:-1], group[-1], first)
-        gone += [one.id for one in group[:-1] if cleaner.dry_run or not store.exists(one.id)]
+        gone += [
+            changelog.id
+            for changelog in group[:-1]
+            if cleaner.dry_run or not store.exists(changelog.id)
+        ]
     if not cleaner.dry_run:
         _write_earliest(store, bool(gone))
     return tuple(gone)
@@ -255,11 +269,13 @@ def _end(
         return earliest
     if not (options.value(opt.CONSUMER_CHANGELOG_ONLY) and changelog_outlives(options)):
         end = min((end, *consumers(snapshots.storage).values()))
-    judged = [one for one in ids if lowest <= one < end]
-    for some in in_groups(judged, AT_ONCE):
-        found = snapshots.storage.together([partial(snapshots.find, one) for one in some])
-        for snapshot_id, one in zip(some, found, strict=True):
-            if one is not None and retention.cutoff_millis <= one.time_millis:
+    judged = [snapshot_id for snapshot_id in ids if lowest <= snapshot_id < end]
+    for ids_of_group in in_groups(judged, AT_ONCE):
+        snapshots_read = snapshots.storage.together(
+            [partial(snapshots.find, snapshot_id) for snapshot_id in ids_of_group]
+        )
+        for snapshot_id, snapshot in zip(ids_of_group, snapshots_read, strict=True):
+            if snapshot is not None and retention.cutoff_millis <= snapshot.time_millis:
                 return snapshot_id
     return max(end, earliest)
 
@@ -272,10 +288,10 @@ def _least_of_streams(
     one on which the newest was judged.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]
-    own = None if user is None or last_of_user is None else user_folder(user)
+    folder_of_user = None if user is None or last_of_user is None else user_folder(user)
     for name in storage.list_folders(OWN_FOLDER):
         folder = f"{OWN_FOLDER}/{name}"
-        if folder == own:
+        if folder == folder_of_user:
             continue
         journal = Journal(storage, "", folder)
         for batch in journal.batches()[-1:]:
@@ -296,17 +312,21 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
     """The snapshots below `end` in groups, oldest first. A group's last one follows the others, and
     begins the next.
     """
-    below = [one for one in ids if one < end]
-    found: list[Snapshot] = []
-    for some in in_groups(below, _GROUP):
-        read = snapshots.storage.together([partial(snapshots.find, one) for one in some])
-        found += [one for one in read if one is not None]  # others were removed by another expirer
-        if len(found) > 1:
-            yield found
-            found = found[-1:]
-    following = next(filter(None, map(snapshots.find, ids[len(below) :])), None) if found else None
+    below = [snapshot_id for snapshot_id in ids if snapshot_id < end]
+    group: list[Snapshot] = []
+    for ids_of_group in in_groups(below, _GROUP):
+        read = snapshots.storage.together(
+            [partial(snapshots.find, snapshot_id) for snapshot_id in ids_of_group]
+        )
+        group += [
+            snapshot for snapshot in read if snapshot is not None
+        ]  # others were removed by another expirer
+        if len(group) > 1:
+            yield group
+            group = group[-1:]
+    following = next(filter(None, map(snapshots.find, ids[len(below) :])), None) if group else None
     if following is not None:
-        yield [*found, following]
+        yield [*group, following]
 
 
 def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
@@ -314,9 +334,11 @@ def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
     as in Java. Looks again after it has written, because a rollback may have restored an older
     snapshot.
     """
-    earliest, hint = None, f"{snapshots.folder}/EARLIEST"
+    earliest = None
+    hint = f"{snapshots.folder}/EARLIEST"
     for _ in range(_LOOKS):
-        before, earliest = earliest, next(iter(snapshots.ids()), None)
+        before = earliest
+        earliest = next(iter(snapshots.ids()), None)
         if (
             earliest is None
             or earliest == before

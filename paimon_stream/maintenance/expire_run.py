@@ -143,7 +143,9 @@ class Cleaner:
         dry_run: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self.table, self.snapshots, self.dry_run = table, snapshots, dry_run
+        self.table = table
+        self.snapshots = snapshots
+        self.dry_run = dry_run
         self.clock = clock or system().clock
         self.storage = table.storage
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
@@ -170,25 +172,25 @@ class Cleaner:
         Raises `StorageError`; then each snapshot or its note exists.
         """
         if self.dry_run:
-            for one in group[:-1]:
-                self.remover.remove_first("snapshot", snapshot_path(one.id))
+            for snapshot in group[:-1]:
+                self.remover.remove_first("snapshot", snapshot_path(snapshot.id))
             return Begun(len(group) - 1, list(group[:-1]))
         self.storage.together([partial(self.notes.write, *pair) for pair in pairwise(group)])
-        lists = [path for one in group[-2::-1] for path in self._small_lists(one)]
+        lists = [path for snapshot in group[-2::-1] for path in self._small_lists(snapshot)]
         removal = partial(self._remove_own, group, newest, lists)
-        gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[
-            0
-        ]
-        last = mine[-1] if mine else None
+        gone, removed = self.storage.together(
+            [removal, *[partial(self._hold_all, lists)] * _READERS]
+        )[0]
+        last = removed[-1] if removed else None
         if last is group[gone - 1] and not (
             self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
         ):
             gone -= 1
-            mine.pop()
+            removed.pop()
             if self._was_newest(last):
                 self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
-        self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
-        return Begun(gone, mine, gone < len(group) - 1 and not self._overtaken(newest))
+        self.notes.drop(*(snapshot.id for snapshot in group[gone if removed else 0 : -1]))
+        return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
 
     def finish(
         self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
@@ -214,11 +216,11 @@ class Cleaner:
             return
         finally:
             self._ahead.forget()
-        for one in gone:
-            for name in (one.base_manifest_list, one.delta_manifest_list):
+        for snapshot in gone:
+            for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
                 self._lists.pop(name, None)
         if not self.dry_run:
-            self.notes.drop(*(one.id for one in gone))
+            self.notes.drop(*(snapshot.id for snapshot in gone))
 
     def finish_changelogs(
         self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot
@@ -228,7 +230,8 @@ class Cleaner:
         one that was killed. What could make data files needed again is a rollback to a tag, which
         keeps them itself. Raises `StorageError`.
         """
-        self._changed, self._appended_stay = lambda: bool(read_pins(self.storage)), False
+        self._changed = lambda: bool(read_pins(self.storage))
+        self._appended_stay = False
         self._of_changelogs = NameSet()
         try:
             self.refresh_tags()
@@ -240,11 +243,15 @@ class Cleaner:
                 [*gone, following]
             )  # what lies beside the lineage may have replaced files that are live
             linked = [
-                one for one, after in pairs if in_lineage(self.changelogs, one, after) is not False
+                changelog
+                for changelog, after in pairs
+                if in_lineage(self.changelogs, changelog, after) is not False
             ]
             self._remove_rows(self._replaced_files(linked, gone), gone)
             self._delete_metadata(gone, kept, 3)
-            self._remove("long-lived changelog", [self.changelogs.path(one.id) for one in gone])
+            self._remove(
+                "long-lived changelog", [self.changelogs.path(changelog.id) for changelog in gone]
+            )
         except _HistoryChanged:
             return
         finally:
@@ -254,14 +261,16 @@ class Cleaner:
         """Removes data files, then the changelog files of some snapshots, then folders that are
         empty.
         """
-        for kind, found in (("data", replaced), ("changelog", self._changelog_files(gone))):
-            for paths in in_groups(found, _CHUNK):
+        for kind, files in (("data", replaced), ("changelog", self._changelog_files(gone))):
+            for paths in in_groups(files, _CHUNK):
                 self._remove(kind, paths)
         self._clean_folders()
 
     def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
         """Writes the changelogs of a group that expires, but for what lies below a gap."""
-        pairs = [(one, after) for one, after in pairwise(group) if after.id == one.id + 1]
+        pairs = [
+            (snapshot, after) for snapshot, after in pairwise(group) if after.id == snapshot.id + 1
+        ]
         self.storage.together([partial(self.changelogs.keep, *pair) for pair in pairs])
         if pairs:
             self.storage.write(f"{CHANGELOG_FOLDER}/LATEST", str(pairs[-1][0].id).encode())
@@ -273,27 +282,28 @@ class Cleaner:
         and those that this run removed. At the end it takes what is left in `lists` from their
         readers.
         """
-        gone, mine = 0, []
+        gone = 0
+        removed = []
         try:
             looked = self._look(group[0], newest)
             if self._outlives and looked.is_history:
                 self._keep_changelogs(group)
-            for one, following in pairwise(group):
+            for snapshot, following in pairwise(group):
                 if self.clock.monotonic() - looked.at > _FRESH_SECONDS:
-                    looked = self._look(one, newest)
+                    looked = self._look(snapshot, newest)
                 if not looked.is_history:
                     break
                 steps: list[Callable[[], Any]] = [partial(self._look, following, newest)]
                 if looked.is_there:
-                    mine.append(one)
+                    removed.append(snapshot)
                     steps.append(
-                        partial(self.remover.remove_first, "snapshot", snapshot_path(one.id))
+                        partial(self.remover.remove_first, "snapshot", snapshot_path(snapshot.id))
                     )
                 looked = self.storage.together(steps[::-1])[-1]
                 gone += 1
         finally:
             lists.clear()
-        return gone, mine
+        return gone, removed
 
     def _hold_all(self, lists: list[str]) -> None:
         """Reads lists from the end, until none is left."""
@@ -325,9 +335,12 @@ class Cleaner:
         if not ids or ids[-1] >= last.id:
             return not ids
         self.refresh_tags()
-        kept = {one.nonce for one in self._tags.values()}
-        below = [one for one in map(self.snapshots.find, ids) if one is not None]
-        older = all(one.nonce not in kept and one.time_millis <= last.time_millis for one in below)
+        kept = {tag.nonce for tag in self._tags.values()}
+        below = [snapshot for snapshot in map(self.snapshots.find, ids) if snapshot is not None]
+        older = all(
+            snapshot.nonce not in kept and snapshot.time_millis <= last.time_millis
+            for snapshot in below
+        )
         return older and read_removals(self.storage).of_nonce(last.nonce) is None
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
@@ -335,10 +348,8 @@ class Cleaner:
         remove the newest snapshot first. `oldest` may be gone: another expirer took it.
         """
         began = self.clock.monotonic()
-        find, stand = (
-            partial(self.snapshots.find, oldest.id),
-            partial(self.snapshots.stands, newest),
-        )
+        find = partial(self.snapshots.find, oldest.id)
+        stand = partial(self.snapshots.stands, newest)
         pins, there, stands = self.storage.together([partial(read_pins, self.storage), find, stand])
         is_same = there is None or there.nonce == oldest.nonce
         return _Looked(not pins and is_same and stands, there is not None, began)
@@ -352,7 +363,8 @@ class Cleaner:
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
         """Whether one of these ids exists again, or what followed does not exist any more."""
-        store, ids = self.snapshots, {one.id for one in gone}
+        store = self.snapshots
+        ids = {snapshot.id for snapshot in gone}
         look = (
             partial(store.exists, *ids)
             if len(ids) == 1
@@ -379,15 +391,17 @@ class Cleaner:
         self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
         kept = self.branches.metadata
-        for one in neighbours:
-            kept |= needed.metadata_names(self.storage, self.manifests, one)
+        for neighbour in neighbours:
+            kept |= needed.metadata_names(self.storage, self.manifests, neighbour)
         live = self._live_names(neighbours)
         ids = self.changelogs.ids()
-        nearest = next((place for place, one in enumerate(ids, 1) if one > tag.id), None)
-        for one in filter(
+        nearest = next(
+            (place for place, changelog_id in enumerate(ids, 1) if changelog_id > tag.id), None
+        )
+        for changelog in filter(
             None, map(self.changelogs.find, ids[:nearest])
         ):  # what the tag and later ones share it has
-            names, files = needed.changelog_needs(self.storage, self.manifests, one)
+            names, files = needed.changelog_needs(self.storage, self.manifests, changelog)
             kept |= names
             live.add(files)
         sets = (live, self._journal_names(), self.branches.live_names())
@@ -411,27 +425,31 @@ class Cleaner:
         was removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
         self.branches.look()
-        before, self._tags = self._tags, {}
+        before = self._tags
+        self._tags = {}
         for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
-            found = before.get(stat) or read_tag(self.storage, stat.path)
-            if found is not None:
-                self._tags[stat] = found
+            tag = before.get(stat) or read_tag(self.storage, stat.path)
+            if tag is not None:
+                self._tags[stat] = tag
 
     def _older_changelogs(self) -> tuple[frozenset[str], NameSet]:
         """The names of metadata, and of data files, that long-lived changelogs need which were
         written while the table had other options, so that their changes are the files of a delta.
         Usually there are none.
         """
-        kept, files = frozenset[str](), NameSet()
+        kept = frozenset[str]()
+        files = NameSet()
         if (
             self.table.schema.id
             and not self._appended_stay
             and (ids := self.changelogs.ids())
             and self._appended_stayed
         ):
-            for one in filter(None, map(self.changelogs.find, ids)):
-                if one.changelog_manifest_list is None:
-                    names, of_delta = needed.changelog_needs(self.storage, self.manifests, one)
+            for changelog in filter(None, map(self.changelogs.find, ids)):
+                if changelog.changelog_manifest_list is None:
+                    names, of_delta = needed.changelog_needs(
+                        self.storage, self.manifests, changelog
+                    )
                     kept |= names
                     files.add(of_delta)
         return kept, files
@@ -442,19 +460,19 @@ class Cleaner:
         in a run.
         """
         schemas = SchemaStore(self.storage)
-        return any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids())
+        return any(_kept_of_changelogs(schemas.get(schema_id))[1] for schema_id in schemas.ids())
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot with the largest id up to this one. It has everything that an older
         tag shares with a snapshot that exists now.
         """
-        below = [one for one in self._tags.values() if one.id <= snapshot_id]
-        return max(below, key=lambda one: one.id, default=None)
+        below = [tag for tag in self._tags.values() if tag.id <= snapshot_id]
+        return max(below, key=lambda tag: tag.id, default=None)
 
     def _tag_above(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot with the smallest id above this one."""
-        above = [one for one in self._tags.values() if one.id > snapshot_id]
-        return min(above, key=lambda one: one.id, default=None)
+        above = [tag for tag in self._tags.values() if tag.id > snapshot_id]
+        return min(above, key=lambda tag: tag.id, default=None)
 
     def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
         """The metadata that is kept when all from the first of `gone` up to `following` is removed;
@@ -463,19 +481,20 @@ class Cleaner:
         tagged: a paused writer may have created that id again after the tagged snapshot expired.
         """
         first = gone[0].id
-        tags = [one for one in self._tags.values() if first <= one.id < following.id]
-        beside = (
+        tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
+        neighbours = (
             self._tag_at(first - 1),
-            *(self._tag_above(one.id) for one in gone),
+            *(self._tag_above(snapshot.id) for snapshot in gone),
         )
-        tags += [one for one in beside if one is not None]
+        tags += [tag for tag in neighbours if tag is not None]
         try:
             kept = (
                 needed.metadata_names(self.storage, self.manifests, following, self._lists)
                 | self.branches.metadata
             )
-            before, self._tag_names = self._tag_names, {}
-            for tag in {one.nonce: one for one in tags}.values():
+            before = self._tag_names
+            self._tag_names = {}
+            for tag in {tag.nonce: tag for tag in tags}.values():
                 if tag.nonce not in self._tag_names:
                     names = before.get(tag.nonce) or needed.metadata_names(
                         self.storage, self.manifests, tag
@@ -483,9 +502,14 @@ class Cleaner:
                     self._tag_names[tag.nonce] = names
                     kept |= names
             return kept
-        except CorruptMetadata as why:
-            text = "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s"
-            _LOG.warning(text, self.storage.location, following.id, why)
+        except CorruptMetadata as error:
+            _LOG.warning(
+                "%s: metadata of the snapshot before %d stays as orphans; what "
+                "is needed cannot be read: %s",
+                self.storage.location,
+                following.id,
+                error,
+            )
             return None
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
@@ -498,7 +522,7 @@ class Cleaner:
             if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
                 self._tag_files = (tag.id, tag.nonce, self._live_names([tag]))
             sets.append(self._tag_files[2])
-        return lambda name: any(name in one for one in sets)
+        return lambda name: any(name in names for names in sets)
 
     def _live_names(self, snapshots: Sequence[Snapshot]) -> NameSet:
         names = NameSet()
@@ -522,35 +546,44 @@ class Cleaner:
         """The data files that these snapshots deleted. A file that one of them added again, on
         another level, is live. An interrupted run may have deleted the lists of those in `gone`.
         """
-        self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
-        deltas = [(one, self._delta(one, one in gone)) for one in followings]
+        self._ahead.expect(
+            [(manifest_path(snapshot.delta_manifest_list), 0) for snapshot in followings]
+        )
+        deltas = [(snapshot, self._delta(snapshot, snapshot in gone)) for snapshot in followings]
         changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
         self._ahead.expect(
-            (manifest_path(one.file_name), one.file_size) for metas in changed for one in metas
+            (manifest_path(meta.file_name), meta.file_size) for metas in changed for meta in metas
         )
-        for one, metas in deltas:
+        for snapshot, metas in deltas:
             if any(meta.num_deleted_files for meta in metas):
                 try:
-                    yield from self._replaced_by(one, metas)
-                except CorruptMetadata as why:
-                    self._left(one, why)
+                    yield from self._replaced_by(snapshot, metas)
+                except CorruptMetadata as error:
+                    self._left(snapshot, error)
 
     def _delta(self, following: Snapshot, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
         try:
             metas = ManifestStore(self._ahead).delta(following)
-        except CorruptMetadata as why:
+        except CorruptMetadata as error:
             if not (
                 may_be_gone
                 and not self.storage.exists(manifest_path(following.delta_manifest_list))
             ):
-                self._left(following, why)  # else the interrupted run was done with the data files
+                self._left(
+                    following, error
+                )  # else the interrupted run was done with the data files
             return ()
-        self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
+        self._lists[following.delta_manifest_list] = tuple(meta.file_name for meta in metas)
         return metas
 
     def _left(self, following: Snapshot, why: CorruptMetadata) -> None:
-        text = "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s"
-        _LOG.warning(text, self.storage.location, following.id, why)
+        _LOG.warning(
+            "%s: data files that snapshot %d replaced stay as orphans, because "
+            "it cannot be read: %s",
+            self.storage.location,
+            following.id,
+            why,
+        )
 
     def _replaced_by(self, following: Snapshot, metas: Sequence[ManifestFileMeta]) -> Iterator[str]:
         manifests = ManifestStore(self._ahead)
@@ -560,7 +593,7 @@ class Cleaner:
         for meta in metas:
             if meta.num_added_files:
                 entries = manifests.read(meta)
-                added.add(one.file.file_name for one in entries if one.kind is FileKind.ADD)
+                added.add(entry.file.file_name for entry in entries if entry.kind is FileKind.ADD)
         for meta in metas:
             if meta.num_deleted_files:
                 if len(metas) > 1 or not meta.num_added_files:
@@ -581,30 +614,31 @@ class Cleaner:
         layout = self.table.layout
         try:
             folder = layout.bucket_folder(entry.partition, entry.bucket, entry.file.external_path)
-        except FormatError as why:
-            self.remover.pass_over(why)
+        except FormatError as error:
+            self.remover.pass_over(error)
             return
         self._folders.add(folder)
         for name in (entry.file.file_name, *entry.file.extra_files):
             try:
                 yield layout.in_folder(folder, name)
-            except CorruptMetadata as why:
-                self.remover.pass_over(why)
+            except CorruptMetadata as error:
+                self.remover.pass_over(error)
 
     def _changelog_files(self, gone: Sequence[Snapshot]) -> Iterator[str]:
-        for name in filter(None, (one.changelog_manifest_list for one in gone)):
+        for name in filter(None, (snapshot.changelog_manifest_list for snapshot in gone)):
             if name in self.branches.changelogs():
                 continue
             for meta in _if_whole(self.manifests.read_list, name):
-                for one in _if_whole(self.manifests.read, meta):
-                    if one.kind is FileKind.ADD:
-                        yield from self._paths(one)
+                for entry in _if_whole(self.manifests.read, meta):
+                    if entry.kind is FileKind.ADD:
+                        yield from self._paths(entry)
 
     def _clean_folders(self) -> None:
         """If the options say so, deletes empty bucket folders, then empty partition folders above,
         deepest first.
         """
-        emptied, self._folders = sorted(self._folders), set()
+        emptied = sorted(self._folders)
+        self._folders = set()
         if not (self.table.options.value(CLEAN_EMPTY_DIRECTORIES) and self.storage.has_folders):
             return
         above: set[str] = set()
@@ -612,8 +646,8 @@ class Cleaner:
         for folder in emptied:
             self.remover.remove_uncounted(folder)
             root, inner = split_root(folder)
-            above.update(root + one for one in parents(inner) if one not in keep)
-        for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
+            above.update(root + parent for parent in parents(inner) if parent not in keep)
+        for folder in sorted(above, key=lambda folder: (-folder.count("/"), folder)):
             self.remover.remove_uncounted(folder)
 
     def _delete_metadata(
@@ -622,31 +656,33 @@ class Cleaner:
         shared = self.branches.changelogs()
         lists = [
             name
-            for one in gone
-            for name, _ in one.manifest_lists[:lists_of_each]
+            for snapshot in gone
+            for name, _ in snapshot.manifest_lists[:lists_of_each]
             if name not in shared
         ]
-        self._ahead.expect([(manifest_path(one), 0) for one in lists if one not in self._lists])
+        self._ahead.expect([(manifest_path(name), 0) for name in lists if name not in self._lists])
         for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
             self._remove("manifest", paths)
-        wanted = (one.index_manifest for one in gone)
+        wanted = (snapshot.index_manifest for snapshot in gone)
         indexes = [name for name in dict.fromkeys(wanted) if name is not None and name not in kept]
         self._remove("index", [path for name in indexes for path in self._index_files(name, kept)])
-        self._remove("manifest list", [manifest_path(one) for one in lists if one not in kept])
+        self._remove("manifest list", [manifest_path(name) for name in lists if name not in kept])
         self._remove("index manifest", map(manifest_path, indexes))
-        statistics = dict.fromkeys(one.statistics for one in gone)
-        unused = (one for one in statistics if one is not None and one not in kept)
+        statistics = dict.fromkeys(snapshot.statistics for snapshot in gone)
+        unused = (name for name in statistics if name is not None and name not in kept)
         self._remove("statistics", map(statistics_path, unused))
 
     def _manifests_of(self, lists: Sequence[str], kept: frozenset[str]) -> Iterator[str]:
         """The manifests in these lists that are not kept, each once."""
-        found: set[str] = set()
+        seen: set[str] = set()
         for name in lists:
             named = self._lists.get(name) or _if_whole(
                 partial(needed.manifest_names, self._ahead), name
             )
-            fresh = [one for one in named if one not in kept and one not in found]
-            found.update(fresh)
+            fresh = [
+                manifest for manifest in named if manifest not in kept and manifest not in seen
+            ]
+            seen.update(fresh)
             yield from fresh
 
     def _index_files(self, name: str, kept: frozenset[str]) -> Iterator[str]:
@@ -655,16 +691,16 @@ class Cleaner:
                 continue
             try:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
-            except FormatError as why:
-                self.remover.pass_over(why)
+            except FormatError as error:
+                self.remover.pass_over(error)
 
 
-def _if_whole(read: Callable[[_Of], Sequence[_T]], of: _Of) -> Sequence[_T]:
+def _if_whole(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence[_T]:
     """What `read` finds; nothing in metadata that is gone or broken, so what it names stays as an
     orphan.
     """
     try:
-        return read(of)
+        return read(source)
     except CorruptMetadata:
         return ()
 
@@ -681,5 +717,7 @@ def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
     gap is beside the lineage, such as a put that came after its id had expired. What that deleted
     may be live.
     """
-    gaps = [place for place, (one, two) in enumerate(pairwise(run), 1) if two.id != one.id + 1]
+    gaps = [
+        place for place, (snapshot, two) in enumerate(pairwise(run), 1) if two.id != snapshot.id + 1
+    ]
     return run[max(gaps, default=0) + 1 :]

@@ -85,9 +85,14 @@ class ExpiringNotes:
         }
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
-        except StorageError as why:
-            text = "%s: snapshot %d expires without a note, and leaves orphans if the run is killed: %s"
-            _LOG.warning(text, self._storage.location, oldest.id, why)
+        except StorageError as error:
+            _LOG.warning(
+                "%s: snapshot %d expires without a note, and leaves orphans if "
+                "the run is killed: %s",
+                self._storage.location,
+                oldest.id,
+                error,
+            )
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. Raises
@@ -98,8 +103,8 @@ class ExpiringNotes:
         """
         for note in self.written():
             try:
-                found = self._read(note.path)
-                if found is not None and not snapshots.stands(found[0]):
+                content = self._read(note.path)
+                if content is not None and not snapshots.stands(content[0]):
                     return True
             except UnknownVersion:
                 if abs(now_millis - note.millis) < _FINISHED_BY_MILLIS:
@@ -113,8 +118,8 @@ class ExpiringNotes:
         than five minutes, by the storage's clock, whose time is `now_millis`. Raises
         `StorageError`.
         """
-        young = (one.snapshot_id for one in self.written() if is_young(one.millis, now_millis))
-        return next((one for one in young if one >= snapshot_id), None)
+        young = (note.snapshot_id for note in self.written() if is_young(note.millis, now_millis))
+        return next((snapshot_id for snapshot_id in young if snapshot_id >= snapshot_id), None)
 
     def drop(self, *snapshot_ids: int) -> None:
         """Removes notes that nobody needs. A failure is logged: the next expiry removes them."""
@@ -127,26 +132,26 @@ class ExpiringNotes:
         removed. Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read,
         `StorageError`.
         """
-        found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
+        notes: dict[int, tuple[Snapshot, SnapshotRef]] = {}
         written = list(self.written())
         self._rename_older(written)
-        for snapshot_id in sorted({one.snapshot_id for one in written}):
+        for snapshot_id in sorted({note.snapshot_id for note in written}):
             try:
                 note = self._read(note_path(snapshot_id))
             except UnknownVersion:
                 continue  # a newer release wrote it and will finish it
-            except CorruptMetadata as why:
-                self._give_up(snapshot_id, str(why))
+            except CorruptMetadata as error:
+                self._give_up(snapshot_id, str(error))
                 continue
             # None: another run has finished it. If its snapshot stands, its expiry has not begun,
             # or it was rolled back to: it is expired like any other.
             if note is not None and not snapshots.stands(note[0]):
-                found[snapshot_id] = note
-        while found:
-            oldest, reference = found.pop(min(found))
+                notes[snapshot_id] = note
+        while notes:
+            oldest, reference = notes.pop(min(notes))
             run = [oldest]
-            while reference.id in found and found[reference.id][0].nonce == reference.nonce:
-                oldest, reference = found.pop(reference.id)
+            while reference.id in notes and notes[reference.id][0].nonce == reference.nonce:
+                oldest, reference = notes.pop(reference.id)
                 run.append(oldest)
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
@@ -156,17 +161,17 @@ class ExpiringNotes:
             else:
                 yield run, following
                 continue
-            for one in run:
-                self._give_up(one.id, wrong)
+            for snapshot in run:
+                self._give_up(snapshot.id, wrong)
 
     def written(self) -> Iterator[WrittenNote]:
         """The notes that are there, also those of earlier releases. Raises `StorageError`."""
         for stat in self._storage.list_files(OWN_FOLDER, "expiring"):
             for prefix in (_PREFIX, _OLDER_PREFIX):
-                found = id_in_name(stat.name, prefix)
-                if found is not None:
+                snapshot_id = id_in_name(stat.name, prefix)
+                if snapshot_id is not None:
                     yield WrittenNote(
-                        snapshot_id=found, path=stat.path, millis=stat.modified_millis
+                        snapshot_id=snapshot_id, path=stat.path, millis=stat.modified_millis
                     )
 
     def _rename_older(self, written: Sequence[WrittenNote]) -> None:
@@ -182,9 +187,13 @@ class ExpiringNotes:
             if data is not None and path not in newer:
                 try:
                     self._storage.write_hint(path, data)
-                except StorageError as why:
-                    text = "%s: the note %s of an earlier release waits: %s"
-                    _LOG.warning(text, self._storage.location, note.path, why)
+                except StorageError as error:
+                    _LOG.warning(
+                        "%s: the note %s of an earlier release waits: %s",
+                        self._storage.location,
+                        note.path,
+                        error,
+                    )
                     continue
             self._storage.delete(note.path)
 
@@ -201,9 +210,13 @@ class ExpiringNotes:
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
 
     def _give_up(self, snapshot_id: int, why: str) -> None:
-        cure = "remove_orphan_files removes them."
-        text = f"%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. {cure}"
-        _LOG.warning(text, self._storage.location, snapshot_id, why)
+        _LOG.warning(
+            "%s: the expiry of snapshot %d was cut short, and its files stay "
+            "as orphans: %s. remove_orphan_files removes them.",
+            self._storage.location,
+            snapshot_id,
+            why,
+        )
         self._storage.delete(note_path(snapshot_id))
 
 

@@ -32,12 +32,14 @@ def ask_notes(
     on in what a killed run has left, and is asked when the run is completed. Raises `StorageError`.
     """
     path = register_path(folder)
-    registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
-    theirs, mine = [None if one is None else _readable(one, path) for one in registers]
-    if theirs is None or mine is None or theirs.query_id != mine.query_id:
+    registers = [read_if_there(storage.read, path, MOST_JSON) for storage in (branch, main)]
+    of_branch, of_main = [
+        None if register is None else _readable(register, path) for register in registers
+    ]
+    if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
         return
-    if not mine.asks_notes and not _notes_of(theirs, taken) <= set(mine.asked_notes):
-        main.write(path, encode_register(replace(mine, asks_notes=True)))
+    if not of_main.asks_notes and not _notes_of(of_branch, taken) <= set(of_main.asked_notes):
+        main.write(path, encode_register(replace(of_main, asks_notes=True)))
 
 
 def copy_stream(
@@ -58,21 +60,24 @@ def copy_stream(
     if register is None:
         return
     present = read_if_there(main.read, path, MOST_JSON)
-    theirs, mine = _readable(register, path), None
+    of_branch = _readable(register, path)
+    of_main = None
     if present is not None:
-        mine = _readable(present, path)
-        if theirs is None or mine is None or theirs.query_id != mine.query_id:
+        of_main = _readable(present, path)
+        if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
             return
-    if theirs is not None:
-        written_here = frozenset() if mine is None else mine.runs - set(mine.forwarded_runs)
-        theirs = replace(theirs, forwarded_runs=tuple(sorted(theirs.runs - written_here)))
-        if mine is not None:
+    if of_branch is not None:
+        written_here = (
+            frozenset() if of_main is None else of_main.runs - set(of_main.forwarded_runs)
+        )
+        of_branch = replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs - written_here)))
+        if of_main is not None:
             since = _later_since(
-                vouched_since(theirs, standing_runs(branch, folder)),
-                vouched_since(mine, standing_runs(main, folder)),
+                vouched_since(of_branch, standing_runs(branch, folder)),
+                vouched_since(of_main, standing_runs(main, folder)),
             )
-            theirs = _of_both(theirs, mine, since, _notes_of(theirs, taken))
-        register = encode_register(theirs)
+            of_branch = _of_both(of_branch, of_main, since, _notes_of(of_branch, taken))
+        register = encode_register(of_branch)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
         if data is None or stat.path == path:
@@ -92,20 +97,25 @@ def _readable(register: bytes, path: str) -> RegisteredWriter | None:
 
 
 def _of_both(
-    theirs: RegisteredWriter, mine: RegisteredWriter, since: int | None, notes: Collection[str]
+    of_branch: RegisteredWriter,
+    of_main: RegisteredWriter,
+    since: int | None,
+    notes: Collection[str],
 ) -> RegisteredWriter:
     """The branch's register with what main's says of the same query. The journal vouches from batch
     `since` on, and `notes` name what main has lost.
     """
     # Two users that shared a run are two sinks, wherever they have run together.
-    runs = dict.fromkeys((*theirs.earlier_runs, mine.run, *mine.earlier_runs))
+    runs = dict.fromkeys((*of_branch.earlier_runs, of_main.run, *of_main.earlier_runs))
     return replace(
-        theirs,
+        of_branch,
         journal_since=since,
-        given_up=tuple(sorted({*theirs.given_up, *mine.given_up})),
-        asks_notes=theirs.asks_notes or mine.asks_notes or not set(notes) <= set(mine.asked_notes),
-        asked_notes=tuple(sorted({*mine.asked_notes, *notes})),
-        earlier_runs=tuple(run for run in runs if run is not None and run != theirs.run),
+        given_up=tuple(sorted({*of_branch.given_up, *of_main.given_up})),
+        asks_notes=of_branch.asks_notes
+        or of_main.asks_notes
+        or not set(notes) <= set(of_main.asked_notes),
+        asked_notes=tuple(sorted({*of_main.asked_notes, *notes})),
+        earlier_runs=tuple(run for run in runs if run is not None and run != of_branch.run),
     )
 
 
@@ -118,5 +128,5 @@ def _notes_of(
 
 def _later_since(*since: int | None) -> int | None:
     """The batch from which on all of them vouch."""
-    known = [one for one in since if one is not None]
+    known = [batch for batch in since if batch is not None]
     return max(known) if len(known) == len(since) else None

@@ -44,10 +44,10 @@ def repair_hints(
     beside writers: LATEST is never moved to a missing snapshot, and a commit meanwhile sets it
     again. Raises `StorageError`.
     """
-    used = table.storage
-    snapshots = SnapshotStore(used, runtime)
+    storage = table.storage
+    snapshots = SnapshotStore(storage, runtime)
     ids = snapshots.ids()
-    before = {path: read_hint(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
+    before = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}
     right = {LATEST_HINT: ids[-1] if ids else None, EARLIEST_HINT: ids[0] if ids else None}
     repaired = [
         path
@@ -60,15 +60,15 @@ def repair_hints(
     for path in () if dry_run else repaired:
         snapshot_id = right[path]
         if snapshot_id is None:
-            used.delete(path)
+            storage.delete(path)
         elif path == EARLIEST_HINT:
-            used.write(path, str(snapshot_id).encode())
+            storage.write(path, str(snapshot_id).encode())
         elif not snapshots.write_latest_hint(snapshot_id):
             newest = snapshots.ids()[-1:]
             if newest:
                 snapshots.write_latest_hint(newest[0])
     return HintReport(
-        location=used.location,
+        location=storage.location,
         latest_before=before[LATEST_HINT],
         earliest_before=before[EARLIEST_HINT],
         latest=right[LATEST_HINT],
@@ -98,7 +98,8 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
         path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)
     }  # before the listing
     ids = SnapshotStore(storage).ids()
-    latest, first = hints[LATEST_HINT], hints[EARLIEST_HINT] if is_served(storage) else None
+    latest = hints[LATEST_HINT]
+    first = hints[EARLIEST_HINT] if is_served(storage) else None
     if ids:
         if first is not None and int(first) < ids[0]:
             return f"the catalog's server shows snapshot {first}, but snapshot {ids[0]} is the oldest with a file"

@@ -105,7 +105,8 @@ def _merged(
 ) -> Merged:
     """The result of the merge, computed without writing anything."""
     manifests = ManifestStore(table.storage)
-    nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
+    nowhere = _Nowhere()
+    names = NameSource(runtime.ids.uuid())
     writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
     joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests, nowhere)
     return merge_manifests(manifests.base_and_delta(latest), limits, joiner.access(writer, names))

@@ -55,14 +55,16 @@ def metadata_names(
     """
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
-    for one in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
-        found = known.get(one)
-        if found is None:
-            found = manifest_names(storage, one)
-            if not found:
-                manifests.read_list(one)  # returns () if the list is empty, raises if it is gone
-            known[one] = found
-        names.update(found)
+    for list_name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+        in_list = known.get(list_name)
+        if in_list is None:
+            in_list = manifest_names(storage, list_name)
+            if not in_list:
+                manifests.read_list(
+                    list_name
+                )  # returns () if the list is empty, raises if it is gone
+            known[list_name] = in_list
+        names.update(in_list)
     if snapshot.index_manifest is not None:
         names.add(snapshot.index_manifest)
         names.update(
@@ -82,7 +84,7 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
     for meta in metas:
         if meta.num_deleted_files:
             deleted.update(
-                one.identity for one in manifests.read(meta) if one.kind is FileKind.DELETE
+                entry.identity for entry in manifests.read(meta) if entry.kind is FileKind.DELETE
             )
     for meta in metas:
         if meta.num_added_files:
@@ -107,7 +109,7 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     that an interrupted rollback has restored the snapshot below others that it had not removed yet.
     Raises `NotFound`, `StorageError`.
     """
-    if any(one.snapshot is not None and one.snapshot.nonce == wanted.nonce for one in pins):
+    if any(pin.snapshot is not None and pin.snapshot.nonce == wanted.nonce for pin in pins):
         return
     try:
         following = snapshots.find(wanted.id + 1)
@@ -121,9 +123,12 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         stray = in_lineage(snapshots, wanted, following) is False
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
-        cause = f"a paused writer created it again after its id had expired. Nothing was changed.{later}"
-        text = f"snapshot {wanted.id} is no part of the table. The next one was not built on it: {cause}"
-        raise NotFound(text, snapshot=wanted.id).of_table(snapshots.location)
+        raise NotFound(
+            f"snapshot {wanted.id} is no part of the table. The next one was "
+            "not built on it: a paused writer created it again after its id "
+            f"had expired. Nothing was changed.{later}",
+            snapshot=wanted.id,
+        ).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
@@ -163,7 +168,9 @@ def changelog_needs(
     `StorageError`.
     """
     names = {
-        name for one, _ in changelog.manifest_lists for name in (one, *manifest_names(storage, one))
+        name
+        for list_name, _ in changelog.manifest_lists
+        for name in (list_name, *manifest_names(storage, list_name))
     }
     files: set[str] = set()
     if (
@@ -192,7 +199,8 @@ class OtherBranches:
     """
 
     def __init__(self, storage: Storage, manifests: ManifestStore) -> None:
-        self._storage, self._manifests = storage, manifests
+        self._storage = storage
+        self._manifests = manifests
         self._whole = whole_of(storage)
         self._found: dict[FileStat, tuple[str, Snapshot]] = {}
         self._unread: set[FileStat] = set()
@@ -223,28 +231,28 @@ class OtherBranches:
         """
         store = SnapshotStore(self._whole)
         below: tuple[str, Snapshot] | None = None
-        for stat, found in sorted(
+        for stat, located in sorted(
             self._found.items(), key=lambda item: (item[1][0], item[1][1].id)
         ):
-            group, one = found
+            group, snapshot = located
             if stat in self._unread:
                 with self._unless_gone(stat):
-                    entries = live_entries(self._manifests, one)
+                    entries = live_entries(self._manifests, snapshot)
                     if (
                         below
-                        and (below[0], below[1].id) == (group, one.id - 1)
-                        and in_lineage(store, below[1], one)
+                        and (below[0], below[1].id) == (group, snapshot.id - 1)
+                        and in_lineage(store, below[1], snapshot)
                     ):
                         entries = (
                             entry
-                            for meta in self._manifests.delta(one)
+                            for meta in self._manifests.delta(snapshot)
                             for entry in self._manifests.read(meta)
                         )
                     for entry in entries:
                         if entry.kind is FileKind.ADD:
                             self._live.add((entry.file.file_name, *entry.file.extra_files))
                     self._unread.discard(stat)
-            below = None if stat in self._unread else found
+            below = None if stat in self._unread else located
         return self._live
 
     def changelogs(self) -> set[str]:
@@ -254,9 +262,9 @@ class OtherBranches:
         if self._whole is self._storage:
             return set()
         return {
-            one.changelog_manifest_list
-            for _, one in self._found.values()
-            if one.changelog_manifest_list
+            snapshot.changelog_manifest_list
+            for _, snapshot in self._found.values()
+            if snapshot.changelog_manifest_list
         }
 
     @contextmanager

@@ -129,16 +129,17 @@ def remove_orphan_files(
     `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is
     counted and logged.
     """
-    table, running = replace(table, storage=whole_of(table.storage)), runtime or system()
-    used = table.storage
-    age = _age(older_than, used.location)
+    table = replace(table, storage=whole_of(table.storage))
+    running = runtime or system()
+    storage = table.storage
+    age = _age(older_than, storage.location)
     if not dry_run:
-        for one in histories(used):
-            refuse_while_pinned(one, "nothing was removed")
+        for history in histories(storage):
+            refuse_while_pinned(history, "nothing was removed")
     now = running.clock.now_millis()
     if not dry_run:
         for root in ("", *table.layout.roots):
-            by_storage = _storage_clock(used, running, root)
+            by_storage = _storage_clock(storage, running, root)
             now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
     return _Cleaner(
         table=table,
@@ -153,10 +154,14 @@ def remove_orphan_files(
 def _age(older_than: Age | None, location: str) -> int:
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
-        cure = "Give an age of an hour or more, longer than your longest batch takes."
-        why = "files that a writer is about to commit would count as orphans."
-        text = f"older_than is {older_than!s}, less than an hour: {why} Nothing was deleted. {cure}"
-        raise InvalidOption(text, option="older_than", value=str(older_than)).of_table(location)
+        raise InvalidOption(
+            f"older_than is {older_than!s}, less than an hour: files that a "
+            "writer is about to commit would count as orphans. Nothing was "
+            "deleted. Give an age of an hour or more, longer than your longest "
+            "batch takes.",
+            option="older_than",
+            value=str(older_than),
+        ).of_table(location)
     return age // timedelta(milliseconds=1)
 
 
@@ -168,16 +173,19 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
     try:
         storage.write(path, b"")
         return storage.stat(path).modified_millis
-    except NoSpace as why:
-        text = "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s"
-        _LOG.warning(text, storage.location, why)
+    except NoSpace as error:
+        _LOG.warning(
+            "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s",
+            storage.location,
+            error,
+        )
         return None
     finally:
         try:
             storage.delete(path)
-        except StorageError as why:
+        except StorageError as error:
             _LOG.warning(
-                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why
+                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, error
             )
 
 
@@ -211,12 +219,13 @@ class _Cleaner:
             why = lost_history(history, in_doubt=True)
             if why is None:
                 continue
-            lost = "Snapshots seem to be lost, and then the files of their rows would count as orphans."
-            cure = "Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints."
-            text, folder = (
-                f"{why}. {lost} Nothing was deleted. {cure}",
-                f"{history.location}/{SNAPSHOT_FOLDER}",
+            text = (
+                f"{why}. Snapshots seem to be lost, and then the files of their "
+                "rows would count as orphans. Nothing was deleted. Restore the "
+                "snapshot files from a backup; if only the hint is wrong, run "
+                "repair-hints."
             )
+            folder = f"{history.location}/{SNAPSHOT_FOLDER}"
             raise CorruptMetadata(text, path=folder).of_table(history.location)
         strays = list(
             self._strays()
@@ -263,7 +272,7 @@ class _Cleaner:
 
     def _pages(self, listings: Sequence[int]) -> Iterator[tuple[int, list[FileStat]]]:
         """The pages of these listings, each after its listing's number."""
-        sources = (self.searched.pages(*self.folders[one]) for one in listings)
+        sources = (self.searched.pages(*self.folders[listing]) for listing in listings)
         return ((listings[at], page) for at, page in pages_of_all(self.storage, sources))
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
@@ -295,21 +304,22 @@ class _Cleaner:
     def _remove_orphans(
         self, pages: list[tuple[int, int]], hashes: _Longs, orphans: _Longs, protected: set[str]
     ) -> None:
-        start, again = 0, dict[int, None]()
+        start = 0
+        again = dict[int, None]()
         for listing, end in pages:
             if listing not in again and np.isin(hashes[start:end], orphans).any():
                 again[listing] = None
             start = end
-        for listing, found in self._pages(list(again)):
+        for listing, page in self._pages(list(again)):
             kind, folder = self.folders[listing]
-            old = [one for one in found if one.modified_millis < self.cutoff]
+            old = [stat for stat in page if stat.modified_millis < self.cutoff]
             unused = np.isin(
-                np.fromiter((name_hash(one.name) for one in old), np.int64, len(old)), orphans
+                np.fromiter((name_hash(stat.name) for stat in old), np.int64, len(old)), orphans
             )
             wanted = [
-                one
-                for one in compress(old, unused)
-                if not any(uuid in one.name for uuid in protected)
+                stat
+                for stat in compress(old, unused)
+                if not any(uuid in stat.name for uuid in protected)
             ]
             self._remove(kind, wanted)
             if kind == "data" and not self.dry_run and self.storage.has_folders:
@@ -317,7 +327,7 @@ class _Cleaner:
 
     def _remove(self, kind: str, stats: Iterable[FileStat]) -> None:
         for group in in_groups(
-            (one for one in stats if not self.searched.skips_link(one.path)), _GROUP
+            (stat for stat in stats if not self.searched.skips_link(stat.path)), _GROUP
         ):
             for stat in group if self.dry_run else self._deleted(group):
                 self.files[kind] = self.files.get(kind, 0) + 1
@@ -330,22 +340,22 @@ class _Cleaner:
         """Deletes the files that are as they were listed. Returns those that are gone."""
         looked = self.storage.together([partial(self._failure, stat) for stat in group])
         wrong = {stat.path: why for stat, why in zip(group, looked, strict=True) if why is not None}
-        same = [one for one in group if one.path not in wrong]
-        wrong.update(self.storage.delete_all([one.path for one in same]))
+        same = [stat for stat in group if stat.path not in wrong]
+        wrong.update(self.storage.delete_all([stat.path for stat in same]))
         for path, why in wrong.items():
             if isinstance(why, PaimonStreamError):  # else the file was written again
                 self.failed += 1
                 _LOG.warning(
                     "%s: could not remove the orphan %s: %s", self.storage.location, path, why
                 )
-        return [one for one in same if one.path not in wrong]
+        return [stat for stat in same if stat.path not in wrong]
 
     def _failure(self, stat: FileStat) -> PaimonStreamError | bool | None:
         """None if the file is as it was listed, True if not, or why that is not known."""
         try:
             return None if self.storage.stat(stat.path) == stat else True
-        except PaimonStreamError as why:
-            return why
+        except PaimonStreamError as error:
+            return error
 
     def _remove_empty(self, bucket: str) -> None:
         """Removes the folder of a bucket that orphans were removed from, and those of its
@@ -360,9 +370,9 @@ class _Cleaner:
                 above, _, name = path.rpartition("/")
                 if name in self.storage.list_folders(above):
                     return  # something is in it that is not listed
-            except PaimonStreamError as why:
+            except PaimonStreamError as error:
                 _LOG.warning(
-                    "%s: could not remove the folder %s: %s", self.storage.location, path, why
+                    "%s: could not remove the folder %s: %s", self.storage.location, path, error
                 )
                 return
             self.removed_folders += 1

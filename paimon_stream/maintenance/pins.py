@@ -70,15 +70,15 @@ def is_pin(tag: str) -> bool:
 
 def read_pins(storage: Storage) -> list[Pin]:
     """All pins, by name. Raises `StorageError`."""
-    found = []
+    pins = []
     for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
         snapshot = None
         with suppress(FormatError):  # one that cannot be read refuses as any other pin does
             snapshot = read_tag(storage, stat.path)
             if snapshot is None:
                 continue  # that rollback has ended since the listing
-        found.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
-    return found
+        pins.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
+    return pins
 
 
 def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> str:
@@ -102,23 +102,27 @@ def under_way(
     is the id of a rollback's target. If a pin has that id, too, it is of another snapshot that has
     had the id.
     """
-    found = list(pins)
-    pin = found[-1]
+    present = list(pins)
+    pin = present[-1]
     target = None if pin.snapshot is None else pin.snapshot.id
     named = f"whose pin {pin.path} cannot be read" if target is None else f"to snapshot {target}"
     since = dt.datetime.fromtimestamp(pin.millis // 1000, dt.timezone.utc)
-    targets = sorted({one.snapshot.id for one in found if one.snapshot is not None})
-    if any(one.snapshot is None for one in found):
+    targets = sorted({pin.snapshot.id for pin in present if pin.snapshot is not None})
+    if any(pin.snapshot is None for pin in present):
         cure = "roll back to the snapshot that is to be the newest, with take_over"
     elif targets != [wanted] and len(targets) == 1:
         cure = f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
     else:  # one was killed while it took over from another, or a writer took the id of its target
         which = f"one of the snapshots {', '.join(map(str, targets))}" if targets[1:] else named[3:]
         cure = f"roll back to {which}, or to another, with take_over"
-    wait = f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end."
-    otherwise = f"Otherwise {cure} (--take-over), which gives up every other one."
-    text = f"a rollback {named} is under way or was interrupted, so {doing}. {wait} {otherwise}"
-    error = CommitContended(text, snapshot=target, path=pin.path, since_millis=pin.millis)
+    error = CommitContended(
+        f"a rollback {named} is under way or was interrupted, so {doing}. It "
+        f"began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its "
+        f"end. Otherwise {cure} (--take-over), which gives up every other one.",
+        snapshot=target,
+        path=pin.path,
+        since_millis=pin.millis,
+    )
     return error.of_table(storage.location)
 
 

@@ -126,36 +126,45 @@ def rollback_to(
     says, and raises the same errors. Nothing was changed if it refuses the target or another
     rollback is under way. `forwarding` is given where it is a part of a fast forward.
     """
-    used, running = table.storage, runtime or system()
-    snapshots = SnapshotStore(used, running)
-    _refuse_links(used)
-    found = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
-    kept = SnapshotRef.of(found.snapshot)
-    what, expired = ROLLBACK, list[Removed]()
-    takes_expired = found.kept_by is not None and not snapshots.stands(found.snapshot)
+    storage = table.storage
+    running = runtime or system()
+    snapshots = SnapshotStore(storage, running)
+    _refuse_links(storage)
+    chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
+    kept = SnapshotRef.of(chosen.snapshot)
+    what = ROLLBACK
+    expired = list[Removed]()
+    takes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
     if forwarding is not None:
-        what, expired = FAST_FORWARD, list(forwarding.lost)
+        what = FAST_FORWARD
+        expired = list(forwarding.lost)
         takes_expired = forwarding.takes_expired
     elif takes_expired:
-        expired = _expired_above(table, snapshots, found.snapshot)
-    notes = RemovalNotes(used, running, what, kept, takes_expired=takes_expired)
-    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes, expired, found.alone)
+        expired = _expired_above(table, snapshots, chosen.snapshot)
+    notes = RemovalNotes(storage, running, what, kept, takes_expired=takes_expired)
+    run = _Rollback(
+        storage, snapshots, chosen.snapshot, chosen.by_pin, notes, expired, chosen.alone
+    )
     if dry_run:
-        refuse_broken(table, snapshots, found, read_pins(used))
+        refuse_broken(table, snapshots, chosen, read_pins(storage))
         run.preview()
     else:
-        run.pinned = pin_target(table, snapshots, found, take_over, running)
+        run.pinned = pin_target(table, snapshots, chosen, take_over, running)
         run.execute(None if forwarding is None else forwarding.begin)
     if run.streams and not dry_run:
         streams = ", ".join(
             f"{user!r} from batch {batch} on" for user, batch in run.streams.items()
         )
-        stop = "Streams that wrote after it stop at their next batch (TableRolledBack): %s."
-        text = f"%s was rolled back to snapshot %d. {stop}"
-        _LOG.warning(text, used.location, found.snapshot.id, streams)
+        _LOG.warning(
+            "%s was rolled back to snapshot %d. Streams that wrote after it "
+            "stop at their next batch (TableRolledBack): %s.",
+            storage.location,
+            chosen.snapshot.id,
+            streams,
+        )
     return RollbackReport(
-        location=used.location,
-        snapshot=found.snapshot.id,
+        location=storage.location,
+        snapshot=chosen.snapshot.id,
         tag=target if isinstance(target, str) else None,
         snapshots=tuple(sorted(run.gone)),
         tags=tuple(sorted(run.tags)),
@@ -193,7 +202,7 @@ class _Rollback:
 
     def preview(self) -> None:
         going = self._going()
-        later = [one for one in going if one > self.kept.id]
+        later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
         self.gone.update(going)
         self.removed.extend([*map(Removed.of, self._readable(later)), *self.expired])
         self.tags.update(self._later_tags())
@@ -209,7 +218,7 @@ class _Rollback:
         self.alone = self.alone or self.pinned.is_alone
         going = self._going()
         taken = self._taken_over(going) if self.pinned.completes else []
-        later = [one for one in going if one > self.kept.id]
+        later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
         self._note([*taken, *self.expired, *map(Removed.of, self._readable(later))])
         try:
             if begin is not None:
@@ -245,11 +254,12 @@ class _Rollback:
                 if self.gone
                 else "It had removed nothing."
             )
-            cure = f"{gone} Look at the table before you roll back again."
-            text = f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {cure}"
-            raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
-                self.storage.location
-            )
+            raise errors.CommitContended(
+                f"the rollback to snapshot {self.kept.id} stopped, because "
+                f"another one has taken over. {gone} Look at the table before "
+                "you roll back again.",
+                snapshot=self.kept.id,
+            ).of_table(self.storage.location)
 
     def _look(self) -> None:
         """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points
@@ -274,28 +284,32 @@ class _Rollback:
         """
         try:
             self.storage.write(path, str(snapshot_id).encode())
-        except errors.NoSpace as why:
+        except errors.NoSpace as error:
             self.storage.delete(path)
-            text = "%s: the hint %s is missing until a commit or repair_hints sets it: %s"
-            _LOG.warning(text, self.storage.location, path, why)
+            _LOG.warning(
+                "%s: the hint %s is missing until a commit or repair_hints sets it: %s",
+                self.storage.location,
+                path,
+                error,
+            )
 
     def _note(self, removed: Sequence[Removed]) -> None:
         """Notes what is about to be removed, and counts it once."""
         self.notes.announce(removed)
-        known = {one.snapshot or one.uuids for one in self.removed}
-        for one in removed:
-            if (one.snapshot or one.uuids) not in known:
-                known.add(one.snapshot or one.uuids)
-                self.removed.append(one)
+        known = {loss.snapshot or loss.uuids for loss in self.removed}
+        for loss in removed:
+            if (loss.snapshot or loss.uuids) not in known:
+                known.add(loss.snapshot or loss.uuids)
+                self.removed.append(loss)
 
     def _taken_over(self, going: Sequence[int]) -> list[Removed]:
         """What an interrupted rollback to this target had announced, less what stays. Its pin stood
         until this one's did, so no expiry has taken what is gone.
         """
-        staying = [one for one in self.snapshots.ids() if one not in going]
+        staying = [snapshot_id for snapshot_id in self.snapshots.ids() if snapshot_id not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
         announced = read_removals(self.storage).unfinished(SnapshotRef.of(self.kept))
-        return [one for one in announced if one.snapshot not in stays]
+        return [loss for loss in announced if loss.snapshot not in stays]
 
     def _remove_snapshots(self, going: list[int]) -> None:
         for _ in range(_ROUNDS):
@@ -308,38 +322,56 @@ class _Rollback:
                 return
             self._note(list(map(Removed.of, self._readable(going))))
             self.storage.delete(layout.LATEST_HINT)  # a writer may have committed in the meantime
-        cure = "Stop it, and roll back again. Until then nothing expires."
-        text = f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. {cure}"
-        raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
-            self.storage.location, subject=True
-        )
+        raise errors.CommitContended(
+            f"could not be rolled back to snapshot {self.kept.id}: a writer "
+            "keeps committing. Stop it, and roll back again. Until then "
+            "nothing expires.",
+            snapshot=self.kept.id,
+        ).of_table(self.storage.location, subject=True)
 
     def _going(self) -> list[int]:
         """The ids of what is to be removed, in this order. What stands below a target that shares
         nothing with it goes last and upwards: the newest snapshot is always a state of the table.
         """
         ids = self.snapshots.ids()
-        later = [one for one in reversed(ids) if one > self.kept.id]
-        return [*later, *(one for one in ids if one < self.kept.id)] if self.alone else later
+        later = [snapshot_id for snapshot_id in reversed(ids) if snapshot_id > self.kept.id]
+        return (
+            [*later, *(snapshot_id for snapshot_id in ids if snapshot_id < self.kept.id)]
+            if self.alone
+            else later
+        )
 
     def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
         """The later snapshots that can be read. Those that cannot are removed all the same."""
-        found = self.storage.together([partial(self._if_readable, one) for one in snapshot_ids])
-        return [one for one in found if one is not None]
+        snapshots = self.storage.together(
+            [partial(self._if_readable, snapshot_id) for snapshot_id in snapshot_ids]
+        )
+        return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _if_readable(self, snapshot_id: int) -> Snapshot | None:
         try:
             return self.snapshots.find(snapshot_id)
-        except (errors.CorruptMetadata, errors.UnknownVersion) as why:
-            text = "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote it: %s"
-            _LOG.warning(text, self.storage.location, snapshot_id, why)
+        except (errors.CorruptMetadata, errors.UnknownVersion) as error:
+            _LOG.warning(
+                "%s: the later snapshot %d cannot be read, so the report does "
+                "not name the stream that wrote it: %s",
+                self.storage.location,
+                snapshot_id,
+                error,
+            )
             return None
 
     def _later_tags(self) -> list[str]:
-        return [name for name, one in read_tags(self.storage).items() if one.id > self.kept.id]
+        return [
+            name for name, snapshot in read_tags(self.storage).items() if snapshot.id > self.kept.id
+        ]
 
     def _later_changelogs(self) -> tuple[int, ...]:
-        return tuple(one for one in ChangelogStore(self.storage).ids() if one > self.kept.id)
+        return tuple(
+            changelog_id
+            for changelog_id in ChangelogStore(self.storage).ids()
+            if changelog_id > self.kept.id
+        )
 
     def _remove_changelogs(self) -> None:
         """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is
@@ -348,11 +380,11 @@ class _Rollback:
         if not self.changelogs:
             return
         store = ChangelogStore(self.storage)
-        left = [one for one in store.ids() if one not in self.changelogs]
+        left = [changelog_id for changelog_id in store.ids() if changelog_id not in self.changelogs]
         self._write_hint(f"{layout.CHANGELOG_FOLDER}/LATEST", max(left, default=-1))
-        for one in reversed(self.changelogs):
+        for changelog_id in reversed(self.changelogs):
             self._look()
-            self.storage.delete(store.path(one))
+            self.storage.delete(store.path(changelog_id))
 
 
 def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
@@ -371,12 +403,15 @@ def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> 
             published = live_files_of(table, latest, entry, removed=True)
             if published and not live_files_of(table, target, entry, removed=True):
                 expired.append(Removed.of_attempt(user, entry))
-    except errors.FormatError as why:
-        text = (
-            "%s: which batches of streams have expired above snapshot %d is not known, so a stream may not be stopped "
-            "once its snapshots have expired: %s"
+    except errors.FormatError as error:
+        _LOG.warning(
+            "%s: which batches of streams have expired above snapshot %d is "
+            "not known, so a stream may not be stopped once its snapshots have "
+            "expired: %s",
+            table.storage.location,
+            target.id,
+            error,
         )
-        _LOG.warning(text, table.storage.location, target.id, why)
     return expired
 
 
@@ -384,11 +419,13 @@ def _refuse_links(storage: Storage) -> None:
     """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
     for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
-            cure = "Move the folder to where the link is."
-            why = "nothing is deleted through links, so the table cannot be rolled back."
-            text = f"{storage.location}: the folder {folder} is a symbolic link, and {why} Nothing was changed. {cure}"
             raise errors.StorageError(
-                text, path=f"{storage.location}/{folder}", table=storage.location
+                f"{storage.location}: the folder {folder} is a symbolic link, "
+                "and nothing is deleted through links, so the table cannot be "
+                "rolled back. Nothing was changed. Move the folder to where "
+                "the link is.",
+                path=f"{storage.location}/{folder}",
+                table=storage.location,
             )
 
 
@@ -407,15 +444,18 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
         standing = snapshots.find(target)
         if standing is not None:
             return RollbackTarget(snapshot=standing)
-        for name, one in tags.items():
-            if one.id == target:
-                return RollbackTarget(snapshot=one, kept_by=layout.tag_path(name))
+        for name, snapshot in tags.items():
+            if snapshot.id == target:
+                return RollbackTarget(snapshot=snapshot, kept_by=layout.tag_path(name))
         for pin in read_pins(storage):
             if pin.snapshot is not None and pin.snapshot.id == target:
                 return RollbackTarget(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
-    text = f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones."
-    raise errors.NotFound(text, target=target).of_table(storage.location, subject=True)
+    raise errors.NotFound(
+        f"has no {what}. Nothing was changed. PaimonTable.snapshots() and "
+        "tags() list the existing ones.",
+        target=target,
+    ).of_table(storage.location, subject=True)
 
 
 class Pinned(NamedTuple):
@@ -442,10 +482,11 @@ def pin_target(
     `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks
     may have been given up (`NoSpace`).
     """
-    storage, wanted = table.storage, target.snapshot
+    storage = table.storage
+    wanted = target.snapshot
     pins = read_pins(storage)
-    foreign = [one for one in pins if not one.keeps(wanted)]
-    is_alone = target.alone or any(one.is_alone for one in pins if one not in foreign)
+    foreign = [pin for pin in pins if not pin.keeps(wanted)]
+    is_alone = target.alone or any(pin.is_alone for pin in pins if pin not in foreign)
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
@@ -455,21 +496,21 @@ def pin_target(
         )  # before there is a pin, which proves that it is none
     path = pin_path(wanted, runtime, alone=is_alone)
     try:
-        made = _put(storage, path, target, pins)
-        known = {path, *(one.path for one in pins)}
-        beside = [one for one in read_pins(storage) if one.path not in known]
-        if beside:
-            raise under_way(storage, beside, doing)
-        _wait_for_expiry(storage, wanted.id, made, runtime)
+        pinned_millis = _put(storage, path, target, pins)
+        known = {path, *(pin.path for pin in pins)}
+        newer = [pin for pin in read_pins(storage) if pin.path not in known]
+        if newer:
+            raise under_way(storage, newer, doing)
+        _wait_for_expiry(storage, wanted.id, pinned_millis, runtime)
         if not pins:  # else an expiry could not end what it has begun
-            _refuse_half_expired(snapshots, target, made)
+            _refuse_half_expired(snapshots, target, pinned_millis)
         _refuse_gone(snapshots, target)
         refuse_broken(table, snapshots, target, pins)
     except errors.PaimonStreamError:
         _withdraw(storage, path)
         raise
-    for one in pins:
-        storage.delete(one.path)
+    for pin in pins:
+        storage.delete(pin.path)
     return Pinned(path, len(foreign) < len(pins), is_alone, bool(pins))
 
 
@@ -484,16 +525,17 @@ def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin
     except errors.NoSpace:
         if not pins or target.by_pin:  # a pin that alone keeps the target stays
             raise
-        for one in pins:
-            storage.delete(one.path)
+        for pin in pins:
+            storage.delete(pin.path)
     try:
         return put_pin(storage, path, target.snapshot)
     except errors.NoSpace as full:
-        cure = (
-            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again."
-        )
-        text = f"{full.message} The interrupted rollback was given up, so that space can be freed: {cure}"
-        raise errors.NoSpace(text, **full.context) from None
+        raise errors.NoSpace(
+            f"{full.message} The interrupted rollback was given up, so that "
+            "space can be freed: expire_snapshots, remove_orphan_files and "
+            "delete_tag work again. Then roll back again.",
+            **full.context,
+        ) from None
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
@@ -507,11 +549,13 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
             return
         runtime.clock.sleep(_WAIT_SECONDS)
         expiring = notes.youngest_from(snapshot_id, now_millis)
-    why = f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes"
-    refused = f"the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes."
-    raise errors.CommitContended(f"{why}, so {refused}", snapshot=snapshot_id).of_table(
-        storage.location
-    )
+    raise errors.CommitContended(
+        f"snapshot {expiring} is being expired, or its expiry was interrupted "
+        "within the last five minutes, so the rollback to snapshot "
+        f"{snapshot_id} was not begun. Nothing was changed. Try again in a few "
+        "minutes.",
+        snapshot=snapshot_id,
+    ).of_table(storage.location)
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_millis: int) -> None:
@@ -522,31 +566,33 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_m
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        kept, cure = (
-            target.snapshot.id,
-            "Nothing was changed. Run expire_snapshots, then roll back again.",
-        )
-        why = f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}"
-        text = f"{why}, so the rollback to it was not begun. {cure}"
-        raise errors.CommitContended(text, snapshot=kept).of_table(snapshots.location)
+        kept = target.snapshot.id
+        cure = "Nothing was changed. Run expire_snapshots, then roll back again."
+        raise errors.CommitContended(
+            "an expiry is in progress or was interrupted, and only a tag keeps "
+            f"snapshot {kept}, so the rollback to it was not begun. {cure}",
+            snapshot=kept,
+        ).of_table(snapshots.location)
 
 
 def _refuse_gone(snapshots: SnapshotStore, target: RollbackTarget) -> None:
-    storage, wanted = snapshots.storage, target.snapshot
+    storage = snapshots.storage
+    wanted = target.snapshot
     if target.kept_by is None:
         if snapshots.stands(wanted):
             return
         what = f"snapshot {wanted.id} has expired or was replaced"
     else:
         with suppress(errors.NotFound):
-            found = decode_snapshot(
+            present = decode_snapshot(
                 storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}"
             )
-            if found == wanted:
+            if present == wanted:
                 return
         what = f"{target.kept_by} was deleted or replaced"
-    text = f"{what} meanwhile. Nothing was changed. Take another target."
-    raise errors.NotFound(text, snapshot=wanted.id).of_table(storage.location)
+    raise errors.NotFound(
+        f"{what} meanwhile. Nothing was changed. Take another target.", snapshot=wanted.id
+    ).of_table(storage.location)
 
 
 def refuse_broken(
@@ -566,19 +612,25 @@ def refuse_broken(
     why_not = "cannot be read" if stands else f"has expired and {keeper} has lost files"
     try:
         refuse_missing(table, wanted, data=not stands)
-    except (errors.CorruptMetadata, errors.NotFound) as why:
+    except (errors.CorruptMetadata, errors.NotFound) as error:
         cure = f"Roll back to another target{' with take_over (--take-over)' if pins else ''}."
         if pins and not snapshots.ids():
             cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
-        refused = f"the table cannot be rolled back to it: {why} Nothing was changed. {cure}"
-        text = f"snapshot {wanted.id} {why_not}, so {refused}"
-        raise errors.NotFound(text, snapshot=wanted.id).of_table(table.location) from None
+        raise errors.NotFound(
+            f"snapshot {wanted.id} {why_not}, so the table cannot be rolled "
+            f"back to it: {error} Nothing was changed. {cure}",
+            snapshot=wanted.id,
+        ).of_table(table.location) from None
 
 
 def _withdraw(storage: Storage, path: str) -> None:
     try:
         storage.delete(path)
-    except errors.StorageError as why:
-        cure = "Roll back with take_over to remove it. %s"
-        text = f"%s: the pin %s of a rollback that was not begun could not be removed. {cure}"
-        _LOG.warning(text, storage.location, path, why)
+    except errors.StorageError as error:
+        _LOG.warning(
+            "%s: the pin %s of a rollback that was not begun could not be "
+            "removed. Roll back with take_over to remove it. %s",
+            storage.location,
+            path,
+            error,
+        )
