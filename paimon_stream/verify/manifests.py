@@ -67,7 +67,7 @@ class Suspect:
 
     path: str
     expected: int
-    found: int | None
+    present: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Shelf:
     """
 
     table: Table
-    found: Findings
+    findings: Findings
     inventory: Inventory
     schema_ids: frozenset[int]
     rng: Rng
@@ -134,14 +134,20 @@ class Shelf:
         try:
             data = self.ahead.read(path)
         except NotFound:
-            self.found.error("manifest-missing", f"Manifest {path} does not exist.", path, RESTORE)
+            self.findings.error(
+                "manifest-missing", f"Manifest {path} does not exist.", path, RESTORE
+            )
             return None
-        except CorruptMetadata as wrong:
-            self.found.error("manifest-broken", wrong.message, path, RESTORE)
+        except CorruptMetadata as error:
+            self.findings.error("manifest-broken", error.message, path, RESTORE)
             return None
         if len(data) != meta.file_size:
-            text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."
-            self.found.error("manifest-size", text, path, RESTORE)
+            self.findings.error(
+                "manifest-size",
+                f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}.",
+                path,
+                RESTORE,
+            )
         try:
             return self._facts(data, meta, path)
         except (
@@ -151,21 +157,22 @@ class Shelf:
             TypeError,
             KeyError,
             OverflowError,
-        ) as wrong:
-            self.found.error(
-                "manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, RESTORE
+        ) as error:
+            self.findings.error(
+                "manifest-broken", f"Manifest {path} cannot be read: {error}", path, RESTORE
             )
             return None
 
     def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
-        outer, self.found = self.found, Findings()
+        outer = self.findings
+        self.findings = Findings()
         try:
             pass_ = self._passed(data, path)
         finally:
-            outer.absorb(self.found)
-            self.found = outer
-        self.found.checked["manifests"] += 1
-        self.found.checked["entries"] += len(pass_.signs)
+            outer.absorb(self.findings)
+            self.findings = outer
+        self.findings.checked["manifests"] += 1
+        self.findings.checked["entries"] += len(pass_.signs)
         self._check_meta(meta, pass_, path)
         self._sample(pass_, path)
         return ManifestFacts(
@@ -194,16 +201,16 @@ class Shelf:
 
         rows = read_manifest(data, path, _FIELDS, is_new)
         for number, of_block in groupby(rows, key=lambda _: len(parts)):
-            while some := list(islice(of_block, _AT_ONCE)):
-                parts[number - 1].take(some)
-        if self.found.is_empty:
+            while batch := list(islice(of_block, _AT_ONCE)):
+                parts[number - 1].take(batch)
+        if self.findings.is_empty:
             self._blocks.update(
-                (key, one) for key, one in fresh.items() if len(one.ids) >= _WHOLE_BLOCK
+                (key, block) for key, block in fresh.items() if len(block.ids) >= _WHOLE_BLOCK
             )
-        whole = _Pass(self, path, keyed=keyed)
-        for one in parts:
-            whole.add(one)
-        return whole
+        joined = _Pass(self, path, keyed=keyed)
+        for block in parts:
+            joined.add(block)
+        return joined
 
     def _check_meta(self, meta: ManifestFileMeta, seen: "_Pass", path: str) -> None:
         """Checks what a manifest list records about a manifest, because readers skip manifests by
@@ -211,27 +218,34 @@ class Shelf:
         """
         added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
-            said = f"its list says {meta.num_added_files} and {meta.num_deleted_files}."
-            text = (
-                f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; {said}"
+            self.findings.error(
+                "manifest-counts",
+                f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; "
+                f"its list says {meta.num_added_files} and {meta.num_deleted_files}.",
+                path,
+                RESTORE,
             )
-            self.found.error("manifest-counts", text, path, RESTORE)
         outside = self._has_others(meta, {partition for partition, _ in seen.totals})
         if meta.min_bucket is not None and meta.max_bucket is not None and seen.buckets:
             outside |= min(seen.buckets) < meta.min_bucket or max(seen.buckets) > meta.max_bucket
         if outside:
-            text = f"Manifest {path} has entries outside the partitions or buckets that its list gives it."
-            cure = "Readers overlook those files. Run compact_manifests, which writes the bounds again."
-            self.found.error("manifest-bounds", text, path, cure)
+            self.findings.error(
+                "manifest-bounds",
+                f"Manifest {path} has entries outside the partitions or buckets that its "
+                "list gives it.",
+                path,
+                "Readers overlook those files. Run compact_manifests, which writes the "
+                "bounds again.",
+            )
 
     def _has_others(self, meta: ManifestFileMeta, partitions: Iterable[bytes]) -> bool:
         """Whether one of the partitions is outside the bounds that the list gives the manifest."""
         types = self.table.partition_types
         bounds = partition_bounds(types, meta.partition_stats)
-        for one in partitions if bounds is not None else ():
-            row = self._values.get(one)
+        for partition in partitions if bounds is not None else ():
+            row = self._values.get(partition)
             if row is None:
-                row = self._values[one] = tuple(deserialize(types, one))
+                row = self._values[partition] = tuple(deserialize(types, partition))
             if not all(map(may_hold, types, bounds or (), row)):
                 return True
         return False
@@ -262,9 +276,9 @@ class Shelf:
         if folder is None:
             try:
                 folder = self.table.layout.bucket_folder(partition, bucket, external)
-            except FormatError as wrong:
+            except FormatError as error:
                 folder = f"bucket {bucket} of partition {partition.hex()}"
-                self._wrong_folders[folder] = str(wrong)
+                self._wrong_folders[folder] = str(error)
             self._folder_of[key] = folder
         return folder
 
@@ -285,7 +299,7 @@ class Shelf:
             entries = decode_manifest(self.storage.read(manifest), manifest)
         except (FormatError, UnsupportedFeature, NotFound):
             return
-        yield from (one for one in entries if hash(tuple(one.identity)) in wanted)
+        yield from (entry for entry in entries if hash(tuple(entry.identity)) in wanted)
 
     def names(
         self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
@@ -295,10 +309,12 @@ class Shelf:
         """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
-        occurring = Counter(one.identity for path in paths for one in self.entries(path, wanted))
+        occurring = Counter(
+            entry.identity for path in paths for entry in self.entries(path, wanted)
+        )
         return sorted(
-            f"{self.folder(one.partition, one.bucket, one.external_path)}/{one.file_name}"
-            for one, times in occurring.items()
+            f"{self.folder(identity.partition, identity.bucket, identity.external_path)}/{identity.file_name}"
+            for identity, times in occurring.items()
             if times >= at_least
         )
 
@@ -334,19 +350,21 @@ class _Pass:
         columns = list(zip(*rows, strict=True))
         partitions, kinds, buckets, totals, names = columns[:5]
         counts, levels, extras, embedded, external = (columns[at] for at in (6, 10, 11, 13, 14))
-        beside = map(tuple, extras)
-        texts = zip(partitions, buckets, levels, names, beside, embedded, external, strict=True)
+        extra_names = map(tuple, extras)
+        texts = zip(
+            partitions, buckets, levels, names, extra_names, embedded, external, strict=True
+        )
         identities = list(map(hash, texts))
         adds = [kind == FileKind.ADD for kind in kinds]
         self.ids.extend(identities)
-        self.signs.extend([1 if one else -1 for one in adds])
+        self.signs.extend([1 if is_add else -1 for is_add in adds])
         self.buckets.update(buckets)
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
         wrong = [self.shelf.wrong_with(row) for row in rows]
-        added = [one and why is None for one, why in zip(adds, wrong, strict=True)]
-        deleted = [not one and why is None for one, why in zip(adds, wrong, strict=True)]
+        added = [is_add and why is None for is_add, why in zip(adds, wrong, strict=True)]
+        deleted = [not is_add and why is None for is_add, why in zip(adds, wrong, strict=True)]
         self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
         self.totals.subtract(
             zip(compress(partitions, deleted), compress(totals, deleted), strict=True)
@@ -356,9 +374,13 @@ class _Pass:
                 why is not None
             ):  # its name, bucket or partition is none that the table can have, so it has no path
                 self.unusable.add(identity)
-                text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
-                cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
-                self.shelf.found.error("entry-unusable", text, self.manifest, cure)
+                self.shelf.findings.error(
+                    "entry-unusable",
+                    f"{self.manifest} has an entry of a file that the table cannot have: {why}",
+                    self.manifest,
+                    "Roll the table back to the snapshot before it, and correct its "
+                    "writer. Reads refuse the file.",
+                )
         if any(added):
             self._take_added(list(compress(rows, added)), list(compress(identities, added)))
 
@@ -378,36 +400,53 @@ class _Pass:
         inventory = self.shelf.inventory
         folders = [self.shelf.folder(row[0], row[2], row[14]) for row in rows]
         hashes = [hash(f"{folder}/{row[4]}") for folder, row in zip(folders, rows, strict=True)]
-        paths, sizes = (np.array(one, np.int64) for one in (hashes, [row[5] for row in rows]))
+        paths, sizes = (
+            np.array(numbers, np.int64) for numbers in (hashes, [row[5] for row in rows])
+        )
         for at in inventory.differing(paths, sizes):
-            path, size = f"{folders[at]}/{rows[at][4]}", rows[at][5]
+            path = f"{folders[at]}/{rows[at][4]}"
+            size = rows[at][5]
             now = inventory.size_now(path)
             if now != size:
                 self.shelf.suspects[identities[at]] = Suspect(
-                    path=shown(path), expected=size, found=now
+                    path=shown(path), expected=size, present=now
                 )
         for at, row in enumerate(rows):
-            for other in row[11]:  # the sizes of extra files are not recorded, so any size is right
-                beside = f"{folders[at]}/{other}"
-                if inventory.size_now(beside) is None:
+            for extra_name in row[
+                11
+            ]:  # the sizes of extra files are not recorded, so any size is right
+                extra_path = f"{folders[at]}/{extra_name}"
+                if inventory.size_now(extra_path) is None:
                     self.shelf.suspects[identities[at]] = Suspect(
-                        path=shown(beside), expected=-1, found=None
+                        path=shown(extra_path), expected=-1, present=None
                     )
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""
-        found, known = self.shelf.found, self.shelf.schema_ids
+        findings = self.shelf.findings
+        known = self.shelf.schema_ids
         for row in rows:
             _, _, bucket, total, name, _, count, low, high, schema_id, _, _, deletes, _, _ = row
             if schema_id not in known:
-                text = f"File {name} was written with schema {schema_id}, which is missing."
                 path = f"schema/schema-{schema_id}"
-                found.error("schema-missing", text, path, "Restore the schema file from a backup.")
+                findings.error(
+                    "schema-missing",
+                    f"File {name} was written with schema {schema_id}, which is missing.",
+                    path,
+                    "Restore the schema file from a backup.",
+                )
             if total > 0 and not 0 <= bucket < total:
-                text = f"File {name} in {self.manifest} is of bucket {bucket} of {total}."
-                cure = "Overwrite its partition; a writer routed its rows wrongly."
-                found.error("bucket-out-of-range", text, self.manifest, cure)
+                findings.error(
+                    "bucket-out-of-range",
+                    f"File {name} in {self.manifest} is of bucket {bucket} of {total}.",
+                    self.manifest,
+                    "Overwrite its partition; a writer routed its rows wrongly.",
+                )
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
-                numbers = f"sequence numbers {low} to {high}, which cannot be."
-                text = f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and {numbers}"
-                found.error("entry-impossible", text, self.manifest, RESTORE)
+                findings.error(
+                    "entry-impossible",
+                    f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of "
+                    f"them deletes, and sequence numbers {low} to {high}, which cannot be.",
+                    self.manifest,
+                    RESTORE,
+                )
