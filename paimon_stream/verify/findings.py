@@ -72,18 +72,22 @@ class _Needs:
         ids = [
             str(first) if first == last else f"{first} to {last}" for first, last in self.snapshots
         ]
-        several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
-        named = [f"snapshot{'s' * several} {_listed(ids)}"] if ids else []
+        named = []
+        if ids:
+            several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
+            named.append(f"{'snapshots' if several else 'snapshot'} {_listed(ids)}")
         if self.tags:
-            named.append(
-                f"tag{'s' * (len(self.tags) > 1)} {_listed([repr(tag) for tag in self.tags])}"
-            )
+            noun = "tags" if len(self.tags) > 1 else "tag"
+            named.append(f"{noun} {_listed([repr(tag) for tag in self.tags])}")
         return f" Needed by {' and '.join(named)}."
 
 
 def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return f"{', '.join(texts[:_SHOWN])}{more}"
+    """The first of these texts, and how many others there are."""
+    shown = ", ".join(texts[:_SHOWN])
+    if len(texts) > _SHOWN:
+        return f"{shown} and {len(texts) - _SHOWN} more"
+    return shown
 
 
 @dataclass(slots=True)
@@ -93,10 +97,15 @@ class Findings:
     """
 
     checked: Counter[str] = field(default_factory=Counter)
+    """How much was checked, by kind (snapshots, manifests, files, …)."""
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)
-    _omitted: dict[int, str] = field(default_factory=dict)  # the code by the hash of the finding
+    """The findings by code, path and message."""
+    _omitted: dict[int, str] = field(default_factory=dict)
+    """The codes of findings that are too many to keep, by the hash of the same key."""
     _by_code: Counter[str] = field(default_factory=Counter)
+    """How many findings of each code are kept."""
     _needs: dict[str, _Needs] = field(default_factory=dict)
+    """Who needs a file, by its path."""
 
     def error(self, code: str, message: str, path: str | None, cure: str) -> None:
         """Adds a problem that loses data or makes an engine fail."""
@@ -148,9 +157,8 @@ class Findings:
         )
         kept = {finding.path for finding in self._kept.values()} if collector._needs else set()
         for path, needs in collector._needs.items():
-            if (
-                path in kept
-            ):  # for findings that are not shown, it does not matter whom they concern
+            # Whom a finding concerns that is not kept does not matter.
+            if path in kept:
                 kept_needs = self._needs.setdefault(path, _Needs())
                 kept_needs.tags.update(needs.tags)
                 for first, last in needs.snapshots:
@@ -178,9 +186,10 @@ class Findings:
         if needs is None:
             return finding
         tags = [name for name in needs.tags if not name.startswith(PIN_PREFIX)]
-        more = " Only tags need it: to delete them with delete_tag() helps, too."
         message = finding.message + needs.sentence()
-        cure = finding.cure + more if tags and not needs.snapshots else finding.cure
+        cure = finding.cure
+        if tags and not needs.snapshots:
+            cure += " Only tags need it: to delete them with delete_tag() helps, too."
         return replace(
             finding,
             message=message,

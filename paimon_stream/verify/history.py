@@ -36,6 +36,7 @@ _STREAM: Final = "paimon-stream_"
 _LOST: Final = (
     "Restore the snapshot files from a backup before anything else writes or cleans here."
 )
+_REPAIR: Final = "Run repair-hints, or write the right id into the file."
 _RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot before it."
 
 
@@ -60,15 +61,21 @@ class CheckedRoot:
     @property
     def name(self) -> str:
         """The name for messages."""
-        return (
-            f"{self.path.partition('/')[0]} {self.snapshot.id}"
-            if self.tag is None
-            else f"tag {self.tag!r}"
-        )
+        if self.tag is not None:
+            return f"tag {self.tag!r}"
+        folder = self.path.partition("/")[0]
+        return f"{folder} {self.snapshot.id}"
 
     def broken(self, findings: Findings, code: str, message: str, path: str, cure: str) -> None:
-        """Adds an error about a file that it needs. Others that need the file add the same
-        error.
+        """Adds an error about a file that this root needs. Other roots that need the file add the
+        same error.
+
+        Args:
+            findings: gets the error.
+            code: as in `Finding`.
+            message: as in `Finding`.
+            path: the file, relative to the table.
+            cure: as in `Finding`.
         """
         findings.error(code, message, path, cure)
         findings.needed(path, self.snapshot.id, self.tag)
@@ -92,7 +99,7 @@ def check_pins(storage: Storage, findings: Findings) -> None:
 def read_roots(storage: Storage, findings: Findings) -> list[CheckedRoot]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
     tags = [
-        _root(storage, stat, None, findings)
+        _read_root(storage, stat, None, findings)
         for stat in storage.list_files(layout.TAG_FOLDER, "tag-")
     ]
     return [
@@ -111,22 +118,25 @@ def read_numbered(storage: Storage, folder: str, findings: Findings) -> list[Che
     return [
         root
         for number, _, stat in ascending
-        if (root := _root(ahead, stat, number, findings)) is not None
+        if (root := _read_root(ahead, stat, number, findings)) is not None
     ]
 
 
-def _root(
+def _read_root(
     storage: Storage | ReadAhead, stat: FileStat, number: int | None, findings: Findings
 ) -> CheckedRoot | None:
+    """The root in a file. None if the file is gone, or if a finding says what is wrong with it.
+    `number` is the id in the name of the file; None for a tag.
+    """
     kind = stat.path.partition("/")[0]
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:
         return None  # it was removed since the listing
     except FormatError as error:
-        cure = (
-            _RESTORE if number is not None else f"Restore the file, or {removal_of_tag(stat.path)}"
-        )
+        cure = _RESTORE
+        if number is None:
+            cure = f"Restore the file, or {removal_of_tag(stat.path)}"
         findings.error(f"{kind}-broken", f"{stat.path} cannot be read: {error}", stat.path, cure)
         return None
     findings.checked[f"{kind}s"] += 1
@@ -245,54 +255,60 @@ def check_hints(storage: Storage, findings: Findings) -> None:
     """Checks that hints name a snapshot from which readers find the right one (semantics.md
     §2.4).
     """
-    cure = "Run repair-hints, or write the right id into the file."
-    for path, which in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
+    for path, place in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
         ids = SnapshotStore(storage).ids()
         if not ids:
-            why = lost_history(storage, in_doubt=False)
-            if why is not None:
-                findings.error(
-                    "snapshots-lost", f"{why[0].upper()}{why[1:]}.", layout.SNAPSHOT_FOLDER, _LOST
-                )
-            elif lost_history(storage, in_doubt=True) is not None:
-                findings.warning(
-                    "no-snapshot",
-                    "There is no snapshot, but there are manifest lists: a first commit "
-                    "was killed, or worse.",
-                    layout.SNAPSHOT_FOLDER,
-                    f"If rows were here: {_LOST}",
-                )
+            _check_lost_history(storage, findings)
             return
-        present = set(ids)
-        right = ids[which]
         hint = layout.read_hint(storage, path)
         if hint is None:
             continue  # readers list the snapshots instead
         findings.checked["hints"] += 1
         if SnapshotStore(storage).ids() != ids:
             continue  # a writer is at work and has not written the hint yet
-        text = hint.strip()
-        named = layout.id_in_name(text, "")
-        if named is None:
-            findings.warning("hint-unreadable", f"{path} holds {text!r}, not a number.", path, cure)
-        elif named == right:
-            continue
-        elif path == layout.EARLIEST_HINT:
-            findings.warning(
-                "earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure
-            )
-        elif named + 1 in present:
-            findings.info(
-                "latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure
-            )
-        else:
-            findings.error(
-                "latest-hint",
-                f"{path} says {text}; the newest snapshot is {right}. Java trusts it and "
-                "reads nothing.",
-                path,
-                f"If snapshots up to {text} were there: {_LOST} If not: {cure}",
-            )
+        _check_hint(path, hint.strip(), ids, ids[place], findings)
+
+
+def _check_lost_history(storage: Storage, findings: Findings) -> None:
+    """Checks that a table without snapshots has not lost them."""
+    evidence = lost_history(storage, in_doubt=False)
+    if evidence is not None:
+        sentence = f"{evidence[0].upper()}{evidence[1:]}."
+        findings.error("snapshots-lost", sentence, layout.SNAPSHOT_FOLDER, _LOST)
+    elif lost_history(storage, in_doubt=True) is not None:
+        findings.warning(
+            "no-snapshot",
+            "There is no snapshot, but there are manifest lists: a first commit was killed, or "
+            "worse.",
+            layout.SNAPSHOT_FOLDER,
+            f"If rows were here: {_LOST}",
+        )
+
+
+def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: Findings) -> None:
+    """Checks what a hint says. `ids` are those of the snapshots, and `right` is the one that the
+    hint should name.
+    """
+    named = layout.id_in_name(hint, "")
+    if named is None:
+        findings.warning("hint-unreadable", f"{path} holds {hint!r}, not a number.", path, _REPAIR)
+    elif named == right:
+        return
+    elif path == layout.EARLIEST_HINT:
+        findings.warning(
+            "earliest-hint", f"{path} says {hint}; the oldest snapshot is {right}.", path, _REPAIR
+        )
+    elif named + 1 in ids:
+        findings.info(
+            "latest-hint-behind", f"{path} says {hint}; the newest is {right}.", path, _REPAIR
+        )
+    else:
+        findings.error(
+            "latest-hint",
+            f"{path} says {hint}; the newest snapshot is {right}. Java trusts it and reads nothing.",
+            path,
+            f"If snapshots up to {hint} were there: {_LOST} If not: {_REPAIR}",
+        )
 
 
 def check_schemas(storage: Storage, findings: Findings) -> frozenset[int]:
@@ -371,9 +387,9 @@ def check_journals(table: Table, roots: Sequence[CheckedRoot], findings: Finding
     exist.
     """
     storage = table.storage
-    done = defaultdict[str, set[int]](set)
+    committed = defaultdict[str, set[int]](set)
     for root in roots:
-        done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
+        committed[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
     for folder in storage.list_folders(layout.OWN_FOLDER):
         journal = Journal(storage, "", f"{layout.OWN_FOLDER}/{folder}")
         batches = journal.batches()
@@ -392,7 +408,7 @@ def check_journals(table: Table, roots: Sequence[CheckedRoot], findings: Finding
             if entry is None:
                 continue
             findings.checked["journals"] += 1
-            if batch != batches[-1] or any(batch in numbers for numbers in done.values()):
+            if batch != batches[-1] or any(batch in numbers for numbers in committed.values()):
                 continue  # it was published: a later batch is journalled only after that
             missing = [
                 path

@@ -63,9 +63,8 @@ def check_newest(table: Table, sample: int, findings: Findings) -> None:
         _check_row_ids,
     )
     for check in checks:
-        with suppress(
-            FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature
-        ):  # others report it
+        # Other checks report what cannot be read.
+        with suppress(FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):
             check(table, findings)
 
 
@@ -80,8 +79,12 @@ def _check_levels(table: Table, findings: Findings) -> None:
         return
     schemas = SchemaStore(table.storage)
     snapshot = SnapshotStore(table.storage).latest()
-    plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
-    if snapshot is None or not plain:
+    without_lookup = {
+        schema_id
+        for schema_id in schemas.ids()
+        if not looks_up(Options(schemas.get(schema_id).options))
+    }
+    if snapshot is None or not without_lookup:
         return
     files = snapshot_files(table, snapshot)
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
@@ -92,10 +95,10 @@ def _check_levels(table: Table, findings: Findings) -> None:
             wrong = [
                 entry
                 for entry in members
-                if entry.file.level < lowest and entry.file.schema_id in plain
+                if entry.file.level < lowest and entry.file.schema_id in without_lookup
             ]
             if wrong:
-                _report(table, wrong[0], lowest, findings)
+                _report_level(table, wrong[0], lowest, findings)
                 break
 
 
@@ -122,23 +125,23 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
             if len(compared) < 2:
                 continue
             sample -= len(compared)
-            rows = sum(entry.file.row_count for entry in compared) - sum(
-                map(len, deleted_rows(scan, compared))
-            )
+            rows = sum(entry.file.row_count for entry in compared)
+            rows -= sum(map(len, deleted_rows(scan, compared)))
             merged = section_batches(scan, sections(compared, types), keep_deletes=True)
-            more = rows - sum(batch.num_rows for batch in merged)
-            if more:
+            repeated = rows - sum(batch.num_rows for batch in merged)
+            if repeated:
                 folder = table.layout.bucket_folder(compared[0].partition, compared[0].bucket)
                 findings.error(
                     "key-twice",
-                    f"{more:,} keys of {folder} have a row in several files, and readers "
+                    f"{repeated:,} keys of {folder} have a row in several files, and readers "
                     "see each of them.",
                     folder,
                     "Compact the table in full, and let only one job compact it.",
                 )
 
 
-def _report(table: Table, entry: ManifestEntry, lowest: int, findings: Findings) -> None:
+def _report_level(table: Table, entry: ManifestEntry, lowest: int, findings: Findings) -> None:
+    """Warns of a file above level `lowest` that was compacted without a look at that level."""
     folder = table.layout.bucket_folder(entry.partition, entry.bucket)
     file = entry.file
     findings.warning(
@@ -195,6 +198,9 @@ def _check_row_ids(table: Table, findings: Findings) -> None:
         )
 
 
+_ANALYZE: Final = (
+    "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
+)
 _ANY_ROWS: Final = 1 << 48
 """More rows than any file has. Reading a file checks positions against its own rows."""
 
@@ -206,16 +212,15 @@ def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
     if name is None:
         return
     path = statistics_path(name)
-    cure = "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
     try:
         of_schema = schema_of_statistics(shelf.storage.read(path, MOST_JSON), path)
     except NotFound:
         root.broken(
-            findings, "statistics-missing", f"The statistics {path} are missing.", path, cure
+            findings, "statistics-missing", f"The statistics {path} are missing.", path, _ANALYZE
         )
         return
     except CorruptMetadata as error:
-        root.broken(findings, "statistics-broken", error.message, path, cure)
+        root.broken(findings, "statistics-broken", error.message, path, _ANALYZE)
         return
     findings.checked["statistics"] += 1
     if of_schema not in shelf.schema_ids:
@@ -223,7 +228,7 @@ def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
             "statistics-schema",
             f"The statistics {path} are of schema {of_schema}, which is missing.",
             path,
-            cure,
+            _ANALYZE,
         )
         findings.needed(path, root.snapshot.id, root.tag)
 
@@ -268,34 +273,56 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
                 RESTORE,
             )
             continue
-        is_hash = entry.file.index_type == HASH
-        size = shelf.inventory.size_now(index)
-        several = indexes[entry.partition, entry.bucket] if is_hash else 1
-        if size is None:
-            code = "index-file-missing"
-            text = f"Index file {index} does not exist."
-        elif size != entry.file.file_size:
-            code = "index-file-size"
-            text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
-        elif is_hash and size != 4 * entry.file.row_count:
-            text = f"Hash index {index} has {size} bytes, four a hash; {path} says {entry.file.row_count} hashes."
-            code = "index-file-count"
-        elif several > 1:
-            code = "index-file-twice"
-            text = f"{index} is one of {several} hash indexes of its bucket in {path}."
-        elif (wrong_vector := _wrong_vector(entry, index, shelf)) is not None:
-            code = "deletion-vector-broken"
-            text = wrong_vector
-        else:
-            continue
-        if not is_hash:
-            root.broken(findings, code, text, index, RESTORE)
-            continue
-        tell, cure = (
-            (findings.error, REBUILD) if name == current else (findings.warning, REBUILD_LATER)
+        problem = _wrong_index_file(
+            entry, index, path, indexes[entry.partition, entry.bucket], shelf
         )
-        tell(code, text, index, cure)
+        if problem is None:
+            continue
+        code, message = problem
+        if entry.file.index_type != HASH:
+            root.broken(findings, code, message, index, RESTORE)
+            continue
+        if name == current:
+            findings.error(code, message, index, REBUILD)
+        else:
+            findings.warning(code, message, index, REBUILD_LATER)
         findings.needed(index, root.snapshot.id, root.tag)
+
+
+def _wrong_index_file(
+    entry: IndexManifestEntry, index: str, manifest: str, hash_indexes: int, shelf: Shelf
+) -> tuple[str, str] | None:
+    """The code and the message of what is wrong with an index file; None if nothing is.
+
+    Args:
+        entry: of the index file.
+        index: the path of the index file.
+        manifest: the path of the index manifest that has the entry.
+        hash_indexes: how many hash indexes that manifest has for the bucket.
+        shelf: has the files of the table.
+    """
+    is_hash = entry.file.index_type == HASH
+    size = shelf.inventory.size_now(index)
+    if size is None:
+        return "index-file-missing", f"Index file {index} does not exist."
+    if size != entry.file.file_size:
+        return (
+            "index-file-size",
+            f"Index file {index} has {size} bytes; {manifest} says {entry.file.file_size}.",
+        )
+    if is_hash and size != 4 * entry.file.row_count:
+        return (
+            "index-file-count",
+            f"Hash index {index} has {size} bytes, four a hash; {manifest} says "
+            f"{entry.file.row_count} hashes.",
+        )
+    if is_hash and hash_indexes > 1:
+        return (
+            "index-file-twice",
+            f"{index} is one of {hash_indexes} hash indexes of its bucket in {manifest}.",
+        )
+    wrong_vector = _wrong_vector(entry, index, shelf)
+    return None if wrong_vector is None else ("deletion-vector-broken", wrong_vector)
 
 
 def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | None:
@@ -311,11 +338,9 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
             deleted_positions(data, vector, _ANY_ROWS, path)
     except (CorruptMetadata, NotFound) as error:
         return error.message
-    return (
-        None
-        if entry.file.deletions is not None
-        else f"The entry of {path} does not say where its vectors are."
-    )
+    if entry.file.deletions is None:
+        return f"The entry of {path} does not say where its vectors are."
+    return None
 
 
 def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
@@ -357,6 +382,7 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
 
 
 def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) -> None:
+    """Checks the hash indexes of a partition. `hashes` are theirs, by bucket."""
     findings = shelf.findings
     for bucket, hashes_of_bucket in hashes.items():
         folder = shelf.folder(partition, bucket)

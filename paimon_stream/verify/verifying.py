@@ -90,7 +90,13 @@ def verify(
         rng=rng,
         sample=sample,
     )
-    history = _HistoryCheck(shelf=shelf)
+    history = _HistoryCheck(
+        shelf=shelf,
+        tagged=frozenset(root.snapshot.nonce for root in roots if root.is_tag),
+        index=next(
+            (root.snapshot.index_manifest for root in reversed(roots) if not root.is_tag), None
+        ),
+    )
     live = history.check(roots, progress)
     history.check_changelogs()
     check_newest(table, sample, findings)
@@ -102,81 +108,98 @@ def verify(
 
 
 class _State(NamedTuple):
-    """The live files after a snapshot: its manifests by name, and the identities."""
+    """What is known after a snapshot.
+
+    Attributes:
+        names: those of its manifests, in order.
+        live: the identities of its live files.
+        facts: those of its manifests.
+    """
 
     names: tuple[str, ...]
     live: Longs
+    facts: list[ManifestFacts]
 
 
 @dataclass(slots=True, kw_only=True)
 class _HistoryCheck:
-    """Goes through snapshots and tags, and keeps the live files of the last one."""
+    """Goes through snapshots and tags, and follows the live files from each to the next.
+
+    Attributes:
+        shelf: has the manifests.
+        tagged: the nonces of the tagged snapshots.
+        index: the index manifest of the newest snapshot.
+        reported: the identities of files that were found to be added twice, or deleted without
+            having been added.
+    """
 
     shelf: Shelf
+    tagged: frozenset[str]
+    index: str | None
     reported: set[int] = field(default_factory=set)
-    facts: list[ManifestFacts] | None = None  # of the last snapshot; None if they are unknown
-    tagged: frozenset[str] = frozenset()  # nonces
-    index: str | None = None  # the newest snapshot's index manifest
 
     @property
     def findings(self) -> Findings:
+        """Where findings go at present (`_while_there`)."""
         return self.shelf.findings
 
     def check(self, roots: Sequence[CheckedRoot], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are
         unknown.
         """
-        self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
-        self.index = next(
-            (root.snapshot.index_manifest for root in reversed(roots) if not root.is_tag), None
-        )
         state: _State | None = None
-        newest: Longs | None = None
+        newest: _State | None = None
         before: int | None = None
         for done, root in enumerate(roots):
             if done % AT_ONCE == 0:
                 self.shelf.ahead.forget()
-                snapshots = [root.snapshot for root in roots[done : done + AT_ONCE]]
+                snapshots = [ahead.snapshot for ahead in roots[done : done + AT_ONCE]]
                 expect_manifests(self.shelf.ahead, snapshots, self.shelf.facts)
-            follows = (
-                not root.is_tag and before == root.snapshot.id - 1
-            )  # only then can a merge be judged
-            state = self._while_there(root, partial(self._root, root, state if follows else None))
+            if root.is_tag or before != root.snapshot.id - 1:
+                state = None  # a merge can be judged only against the snapshot before
+            state = self._while_there(root, partial(self._check_root, root, state))
             if not root.is_tag:
-                newest = None if state is None else state.live
+                newest = state
                 before = root.snapshot.id
             progress("snapshots", done + 1, len(roots))
+        if newest is None:
+            return None
         line = [root for root in roots if not root.is_tag]
-        if line and newest is not None and self.facts is not None:
-            self._check_bucket_counts(line[-1], self.facts)
-            self._check_sequences(self.facts, newest)
-        return newest
+        self._check_bucket_counts(line[-1], newest.facts)
+        self._check_sequences(newest.facts, newest.live)
+        return newest.live
 
     def check_changelogs(self) -> None:
         """Checks that what long-lived changelogs need exists: their changes, which may be the files
         of their delta.
         """
         for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.findings):
-            changelog = root.snapshot
-            if changelog.changelog_manifest_list is None:
-                delta = manifest_path(changelog.delta_manifest_list)
-                if changelog.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(
-                    delta
-                ):
-                    # it changed no row, or the table has its changes in the changelogs of other
-                    # snapshots
-                    continue
-                changelog = replace(
-                    changelog,
-                    changelog_manifest_list=changelog.delta_manifest_list,
-                    changelog_record_count=None,
-                )
-                root = replace(root, snapshot=changelog)
-            self._while_there(root, partial(self._check_changelog, root))
+            with_changes = self._with_changes(root)
+            if with_changes is not None:
+                self._while_there(with_changes, partial(self._check_changelog, with_changes))
+
+    def _with_changes(self, changelog: CheckedRoot) -> CheckedRoot | None:
+        """A long-lived changelog whose changelog list names its changes: where it has none, that is
+        its delta list. None if it changed no row, or if the table has its changes in the changelogs
+        of other snapshots.
+        """
+        snapshot = changelog.snapshot
+        if snapshot.changelog_manifest_list is not None:
+            return changelog
+        if snapshot.commit_kind is not CommitKind.APPEND:
+            return None
+        if not self.shelf.storage.exists(manifest_path(snapshot.delta_manifest_list)):
+            return None
+        of_delta = replace(
+            snapshot,
+            changelog_manifest_list=snapshot.delta_manifest_list,
+            changelog_record_count=None,
+        )
+        return replace(changelog, snapshot=of_delta)
 
     def _while_there(self, root: CheckedRoot, check: Callable[[], _T]) -> _T | None:
-        """What a check returns. If the root has expired meanwhile, that is None, and nothing was
-        found.
+        """What a check of a root returns. If the root has expired meanwhile, it returns None, and
+        the findings of the check are dropped.
         """
         known = frozenset(self.shelf.facts)
         outer = self.findings
@@ -191,7 +214,10 @@ class _HistoryCheck:
         outer.absorb(findings_of_root)
         return result
 
-    def _root(self, root: CheckedRoot, state: _State | None) -> _State | None:
+    def _check_root(self, root: CheckedRoot, state: _State | None) -> _State | None:
+        """Checks a snapshot or tag. `state` is what is known after the snapshot before it. Returns
+        what is known after this one, None if some of its manifests cannot be read.
+        """
         snapshot = root.snapshot
         if snapshot.schema_id not in self.shelf.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
@@ -215,8 +241,6 @@ class _HistoryCheck:
         delta = self._facts(delta_metas, root)
         if base is None or delta is None:
             return None
-        if not root.is_tag:
-            self.facts = [*base, *delta]
         self._check_counts(root, base, delta)
         names = tuple(meta.file_name for meta in base_metas)
         if state is not None and state.names == names:
@@ -226,7 +250,8 @@ class _HistoryCheck:
             self._check_merge(root, state, base)
         self._check_replay(root, after, (*base_metas, *delta_metas))
         self._check_live(root, after.live)
-        return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
+        names_of_delta = tuple(meta.file_name for meta in delta_metas)
+        return _State(names=names + names_of_delta, live=after.live, facts=[*base, *delta])
 
     def _list(
         self, root: CheckedRoot, name: str, size: int | None
@@ -276,17 +301,17 @@ class _HistoryCheck:
         self, root: CheckedRoot, base: Sequence[ManifestFacts], delta: Sequence[ManifestFacts]
     ) -> None:
         snapshot = root.snapshot
-        came = sum(facts.net_rows for facts in delta)
-        total = came + sum(facts.net_rows for facts in base)
+        added = sum(facts.net_rows for facts in delta)
+        total = added + sum(facts.net_rows for facts in base)
         counts = {
-            "delta": (snapshot.delta_record_count, came),
+            "delta": (snapshot.delta_record_count, added),
             "total": (snapshot.total_record_count, total),
         }
-        for what, (said, counted) in counts.items():
-            if said != counted:
+        for kind, (recorded, counted) in counts.items():
+            if recorded != counted:
                 self.findings.error(
-                    f"{what}-record-count",
-                    f"The {what} record count of {root.name} is {said}; its manifests have "
+                    f"{kind}-record-count",
+                    f"The {kind} record count of {root.name} is {recorded}; its manifests have "
                     f"{counted}.",
                     root.path,
                     "Counts of this table cannot be trusted; its rows are as its files have them.",
@@ -294,39 +319,29 @@ class _HistoryCheck:
 
     def _check_changelog(self, root: CheckedRoot) -> None:
         name = root.snapshot.changelog_manifest_list
-        said = root.snapshot.changelog_record_count
-        tagged = root.snapshot.nonce in self.tagged
-        if (
-            name is not None
-            and tagged
-            and (root.is_tag or not self.shelf.storage.exists(manifest_path(name)))
-        ):
-            # a tag may lack it, and so may a snapshot that a rollback restored from one
-            # (semantics.md §8)
-            return
-        metas = (
-            ()
-            if name is None
-            else self._list(root, name, root.snapshot.changelog_manifest_list_size)
-        )
-        facts = None if metas is None else self._facts(metas, root)
+        recorded = root.snapshot.changelog_record_count
+        facts: list[ManifestFacts] | None = []
+        if name is not None:
+            # A tag may lack its changelog, and so may a snapshot that a rollback restored from one
+            # (semantics.md §8).
+            is_tagged = root.snapshot.nonce in self.tagged
+            if is_tagged and (root.is_tag or not self.shelf.storage.exists(manifest_path(name))):
+                return
+            metas = self._list(root, name, root.snapshot.changelog_manifest_list_size)
+            facts = None if metas is None else self._facts(metas, root)
         if facts is None:
             return
         counted = sum(manifest.added_rows for manifest in facts)
-        if said is not None and said != counted:
+        if recorded is not None and recorded != counted:
             self.findings.error(
                 "changelog-record-count",
-                f"The changelog record count of {root.name} is {said}; its manifests have "
+                f"The changelog record count of {root.name} is {recorded}; its manifests have "
                 f"{counted}.",
                 root.path,
                 "Counts cannot be trusted.",
             )
-        self._check_live(
-            root,
-            np.sort(
-                np.concatenate([NONE, *(manifest.ids[manifest.signs > 0] for manifest in facts)])
-            ),
-        )
+        added = [manifest.ids[manifest.signs > 0] for manifest in facts]
+        self._check_live(root, np.sort(np.concatenate([NONE, *added])))
 
     def _check_merge(
         self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestFacts]
@@ -349,21 +364,36 @@ class _HistoryCheck:
     def _check_replay(
         self, root: CheckedRoot, after: Replayed, metas: Sequence[ManifestFileMeta]
     ) -> None:
-        roll_back = "Roll the table back to the snapshot before"
-        twice = f"is added twice as of {root.name}: its rows exist twice."
-        for_twice = f"{roll_back} the second commit. Java fails when it next merges manifests."
-        dangling = f"is deleted as of {root.name}, but was never added."
-        for code, ids, times, what, cure in (
-            ("duplicate-add", after.twice, 2, twice, for_twice),
-            ("delete-without-add", after.dangling, 1, dangling, f"{roll_back} it."),
-        ):
-            fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
-            self.reported.update(fresh)
-            names = self.shelf.names(fresh, metas, at_least=times) if fresh else []
-            for name in names[:_SHOWN]:
-                self.findings.error(code, f"File {name} {what}", root.path, cure)
+        """Checks that each file was added once, and deleted only after that."""
+        for name in self._unreported(after.twice, metas, at_least=2):
+            self.findings.error(
+                "duplicate-add",
+                f"File {name} is added twice as of {root.name}: its rows exist twice.",
+                root.path,
+                "Roll the table back to the snapshot before the second commit. Java fails when it "
+                "next merges manifests.",
+            )
+        for name in self._unreported(after.dangling, metas, at_least=1):
+            self.findings.error(
+                "delete-without-add",
+                f"File {name} is deleted as of {root.name}, but was never added.",
+                root.path,
+                "Roll the table back to the snapshot before it.",
+            )
+
+    def _unreported(
+        self, ids: Longs, metas: Sequence[ManifestFileMeta], *, at_least: int
+    ) -> list[str]:
+        """The first names of the files with these identities that were not reported before. They
+        occur `at_least` times in the manifests.
+        """
+        fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
+        self.reported.update(fresh)
+        names = self.shelf.names(fresh, metas, at_least=at_least) if fresh else []
+        return names[:_SHOWN]
 
     def _check_live(self, root: CheckedRoot, live: Longs) -> None:
+        """Checks that live files exist with their sizes."""
         suspects = self.shelf.suspects
         if not suspects:
             return
@@ -389,6 +419,7 @@ class _HistoryCheck:
                 )
 
     def _check_bucket_counts(self, root: CheckedRoot, facts: Sequence[ManifestFacts]) -> None:
+        """Checks that all files of a partition were written for one number of buckets."""
         totals: Counter[tuple[bytes, int]] = Counter()
         for manifest in facts:
             totals.update(manifest.totals)
@@ -399,31 +430,24 @@ class _HistoryCheck:
         for partition, several in counts.items():
             if len(several) > 1:
                 where = self.shelf.table.layout.partition(partition) or "the table"
-                cure = (
-                    "Compact the table."
-                    if POSTPONE_BUCKET in several
-                    else "Overwrite the partition."
-                )
+                is_postponed = POSTPONE_BUCKET in several
                 self.findings.error(
                     "bucket-counts-differ",
                     f"{where} has files written for {sorted(several)} buckets: a key may be "
                     "in two of them.",
                     root.path,
-                    cure,
+                    "Compact the table." if is_postponed else "Overwrite the partition.",
                 )
 
     def _check_sequences(self, facts: Sequence[ManifestFacts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other
         (semantics.md R6.2).
         """
-        ranges = (
-            np.concatenate([manifest.ranges for manifest in facts])
-            if facts
-            else np.empty((0, 4), np.int64)
+        ranges = np.concatenate(
+            [np.empty((0, 4), np.int64), *(manifest.ranges for manifest in facts)]
         )
-        ranges = ranges[
-            np.isin(ranges[:, 0], live) & (ranges[:, 3] >= 0)
-        ]  # files that wait have no numbers
+        has_numbers = ranges[:, 3] >= 0  # files that wait have none
+        ranges = ranges[np.isin(ranges[:, 0], live) & has_numbers]
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
         same = ranges[1:, 1] == ranges[:-1, 1]
         overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])
