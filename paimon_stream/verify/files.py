@@ -32,7 +32,9 @@ class Inventory:
 
     storage: Storage
     _paths: Longs = field(default_factory=lambda: NONE)
+    """The hashes of the paths, sorted."""
     _sizes: Longs = field(default_factory=lambda: NONE)
+    """The sizes in bytes, in the order of the paths."""
 
     def take(self, layout: Layout, progress: Progress) -> int:
         """Lists all folders and returns the number of files. Raises `StorageError`."""
@@ -47,7 +49,7 @@ class Inventory:
                     paths.append(hash(stat.path))
                     sizes.append(stat.size)
             progress("folders", number + 1, len(folders))
-        hashes = np.frombuffer(paths, dtype=np.int64)
+        hashes = np.frombuffer(paths, dtype=np.int64)  # of the paths
         order = np.argsort(hashes)
         self._paths = hashes[order]
         self._sizes = np.frombuffer(sizes, dtype=np.int64)[order]
@@ -57,10 +59,10 @@ class Inventory:
         """The positions of the files that the listing lacks or has with another size."""
         if not len(paths) or not len(self._paths):
             return list(range(len(paths)))
-        at = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
-        good = (self._paths[at] == paths) & (self._sizes[at] == sizes)
-        missed: list[int] = np.flatnonzero(~good).tolist()
-        return missed
+        places = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
+        is_right = (self._paths[places] == paths) & (self._sizes[places] == sizes)
+        differing: list[int] = np.flatnonzero(~is_right).tolist()
+        return differing
 
     def size_now(self, path: str) -> int | None:
         """The present size of the file, None if it does not exist. Raises `StorageError`."""
@@ -72,7 +74,13 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The live identities, sorted; those added while live; those deleted while not live."""
+    """What is live after entries were replayed.
+
+    Attributes:
+        live: the live identities, sorted.
+        twice: those that were added while they were live.
+        dangling: those that were deleted while they were not live.
+    """
 
     live: Longs
     twice: Longs

@@ -6,6 +6,7 @@ key, the sequence numbers.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,10 @@ def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> None:
 
 
 def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
+    """The entries of the files that are drawn from the pool."""
     pool = dict(shelf.pool)
     ids = [identity for identity in pool if identity not in shelf.suspects]
-    alive = [
-        identity
-        for identity, lives in zip(ids, np.isin(np.array(ids, np.int64), live), strict=True)
-        if lives
-    ]
+    alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
     while len(alive) > shelf.sample:
         alive.pop(shelf.rng.below(len(alive)))
     wanted: dict[str, set[int]] = {}
@@ -101,7 +99,22 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _SampledFile:
-    """One file while its rows are read. `written` is the schema that it was written with."""
+    """A file while its rows are read.
+
+    Attributes:
+        table: the table.
+        entry: that of the file in its manifest.
+        path: where the file is.
+        written: the schema that it was written with.
+        findings: where findings go.
+        rows: how many rows were read.
+        nulls: how many NULLs each column has, by name.
+        bounds: the least and greatest values of each chunk, by column.
+        astray: how many rows belong to another bucket.
+        hashes: those of the keys, in a table with dynamic buckets.
+        elsewhere: the partition columns with other values than the partition's.
+        not_read: the columns that cannot be read since their type was changed, and why.
+    """
 
     table: Table
     entry: ManifestEntry
@@ -125,6 +138,7 @@ class _SampledFile:
         return [*self.written.fields, *((SEQUENCE_COLUMN,) if self.keyed else ())]
 
     def take(self, chunk: Chunk) -> None:
+        """Adds some rows."""
         self.rows += chunk.rows
         columns = {
             column.name: convert(
@@ -175,12 +189,9 @@ class _SampledFile:
         total = self.entry.total_buckets
         keys = self.written.bucket_keys
         dynamic = self.table.has_dynamic_buckets
-        if (
-            not (total > 0 or dynamic)
-            or not keys
-            or any(name not in columns for name in keys)
-            or not rows
-        ):
+        has_buckets = total > 0 or dynamic
+        has_keys = bool(keys) and all(name in columns for name in keys)
+        if not (has_buckets and has_keys and rows):
             return
         batch = pa.RecordBatch.from_arrays([columns[name] for name in keys], names=list(keys))
         types = [self.written.field(name).type for name in keys]
@@ -191,6 +202,7 @@ class _SampledFile:
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:
+        """Adds the findings, when all rows were read."""
         file = self.entry.file
         if self.rows != file.row_count:
             self.findings.error(
