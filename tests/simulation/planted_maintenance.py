@@ -240,7 +240,7 @@ def a_rollback_believes_any_tag(patch: Patch) -> None:
 def a_rollback_without_a_pin(patch: Patch) -> None:
     patch.setattr(rollback, "pin_target", lambda *given: rollback.Pinned("tag/tag-none"))
     patch.setattr(rollback._Rollback, "_require_pin", lambda self: None)
-    patch.setattr(rollback._Rollback, "_look", lambda self: None)
+    patch.setattr(rollback._Rollback, "_hold_target", lambda self: None)
 
 
 # -- orphans
