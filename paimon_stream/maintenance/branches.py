@@ -29,6 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
+from operator import itemgetter
 from typing import Final, cast
 
 from paimon_stream.errors import (
@@ -89,8 +90,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchReport(Report):
-    """What was done to a branch. `snapshot` is its newest one, and `found` is false if there was
-    none to delete.
+    """What was done to a branch.
+
+    Attributes:
+        location: that of the table.
+        branch: the name of the branch.
+        snapshot: the id of its newest snapshot, if it has one.
+        found: false if there was no branch to delete.
+        dry_run: whether nothing was changed.
     """
 
     location: str
@@ -152,17 +159,15 @@ def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchRe
         return BranchReport(location=main.location, branch=name, found=exists, dry_run=True)
     if exists:
         main.write(of_branch.branch_note(name), _DELETED)
-        main.delete(
-            of_branch.branch_folder(name) + LATEST_HINT
-        )  # it never names a snapshot that is gone
-        delete_below(
-            main, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER)
-        )
+        folder = of_branch.branch_folder(name)
+        main.delete(folder + LATEST_HINT)  # a hint never names a snapshot that is gone
+        delete_below(main, folder.rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
     _remove_notes(main, name)
     return BranchReport(location=main.location, branch=name, found=exists)
 
 
 def _remove_notes(storage: Storage, name: str) -> None:
+    """Removes the notes that the branch is being made or deleted."""
     for path in of_branch.notes_of_branch(storage, name):
         storage.delete(path)
 
@@ -182,8 +187,8 @@ def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
 
 def _no_tag(storage: Storage, tag: str) -> NotFound:
     return NotFound(
-        f"{storage.location} has no tag {tag!r} with all its files. No branch "
-        "was created. Give another tag.",
+        f"{storage.location} has no tag {tag!r} with all its files. No branch was created. Give "
+        "another tag.",
         table=storage.location,
         tag=tag,
     )
@@ -200,9 +205,8 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
             if storage.read(path) == content:
                 return
             raise CommitContended(
-                f"{storage.location}: the creation from another tag, or the "
-                f"deletion, of branch {name!r} was interrupted. Run "
-                f"delete_branch({name!r}) first.",
+                f"{storage.location}: the creation from another tag, or the deletion, of branch "
+                f"{name!r} was interrupted. Run delete_branch({name!r}) first.",
                 table=storage.location,
                 branch=name,
             )
@@ -210,8 +214,8 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
             return
         storage.delete(path)  # another call has just made it
     raise AlreadyExists(
-        f"{storage.location} has a branch {name!r}. Nothing was changed. Take "
-        "another name, or delete that branch.",
+        f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or "
+        "delete that branch.",
         table=storage.location,
         branch=name,
     )
@@ -219,8 +223,19 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardReport(Report):
-    """What a fast forward to `snapshot` did to main: the snapshots that were `added` after `kept`,
-    and those, with tags, that were `removed`. `streams` are as in the report of a rollback.
+    """What a fast forward did to main.
+
+    Attributes:
+        location: that of the table.
+        branch: the name of the branch.
+        snapshot: the id of main's newest snapshot after it.
+        kept: the id of the snapshot that main kept, after which others were added; None if main and
+            the branch shared none.
+        added: the ids of the added snapshots.
+        removed: the ids of the removed snapshots.
+        tags: the names of the removed tags.
+        streams: as in the report of a rollback.
+        dry_run: whether nothing was changed.
     """
 
     location: str
@@ -284,8 +299,14 @@ def _is_proven(note: Removed | None) -> bool:
 
 
 class _Forward:
-    """One fast forward of main to a branch. `ids` are those of the branch's snapshots, without a
-    gap.
+    """One fast forward of main to a branch.
+
+    Attributes:
+        main: the storage of main.
+        branch: the storage of the branch.
+        main_snapshots: main's snapshots.
+        branch_snapshots: the branch's snapshots.
+        ids: those of the branch's snapshots that have no gap above them, ascending.
     """
 
     def __init__(
@@ -293,11 +314,11 @@ class _Forward:
     ) -> None:
         self.main = main
         self.branch = cast(Storage, branch)
-        self.ours = SnapshotStore(main, runtime)
-        self.theirs = SnapshotStore(self.branch, runtime)
+        self.main_snapshots = SnapshotStore(main, runtime)
+        self.branch_snapshots = SnapshotStore(self.branch, runtime)
         if branch.is_noted() or branch.branch not in of_branch.branch_names(main):
             raise no_such_branch(branch)
-        ids = self.theirs.ids()
+        ids = self.branch_snapshots.ids()
         self.ids = [
             snapshot_id
             for place, snapshot_id in enumerate(ids, 1)
@@ -305,8 +326,8 @@ class _Forward:
         ]
         if not ids:
             raise NotFound(
-                f"{branch.location} has no snapshot that main could get. "
-                "Nothing was changed. Write to it first.",
+                f"{branch.location} has no snapshot that main could get. Nothing was changed. "
+                "Write to it first.",
                 table=main.location,
                 branch=branch.branch,
             )
@@ -316,20 +337,20 @@ class _Forward:
         in main. A pin says so where an interrupted run has restored it.
         """
         for snapshot_id in reversed(self.ids):
-            in_branch = self.theirs.find(snapshot_id)
-            in_main = self.ours.find(snapshot_id)
+            in_branch = self.branch_snapshots.find(snapshot_id)
+            in_main = self.main_snapshots.find(snapshot_id)
             if in_branch is not None and in_main is not None and in_branch.nonce == in_main.nonce:
                 pins = read_pins(self.main)
                 is_alone = any(pin.is_alone and pin.keeps(in_main) for pin in pins)
                 return RollbackTarget(snapshot=in_main, alone=is_alone)
-        oldest = self.theirs.get(self.ids[0])
+        oldest = self.branch_snapshots.get(self.ids[0])
         folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
         return RollbackTarget(
             snapshot=oldest, kept_by=folder + snapshot_path(oldest.id), alone=True
         )
 
     def refuse(self, target: RollbackTarget, take_over: bool) -> None:
-        """Refuses what cannot be forwarded."""
+        """Refuses what cannot be forwarded. Raises `CommitContended`, `IncompatibleSchema`."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
         foreign = [pin for pin in read_pins(self.main) if not pin.keeps(target.snapshot)]
         if foreign and not take_over:
@@ -339,24 +360,19 @@ class _Forward:
             return
         if target.snapshot.schema_id >= same:
             raise IncompatibleSchema(
-                f"{self.main.location} and {self.branch.location} share no "
-                f"snapshot, and their schemas differ from schema {same} on. "
-                "Nothing was changed. Append the rows of the branch to the "
-                "table.",
+                f"{self.main.location} and {self.branch.location} share no snapshot, and their "
+                f"schemas differ from schema {same} on. Nothing was changed. Append the rows of "
+                "the branch to the table.",
                 table=self.main.location,
                 schema=same,
             )
-        tags = {
-            name: tagged
-            for name, tagged in read_tags(self.main).items()
-            if tagged.schema_id >= same
-        }
-        staying = {name: tagged for name, tagged in tags.items() if tagged.id <= target.snapshot.id}
-        for name, tagged in sorted(staying.items()):
+        for name, tagged in sorted(read_tags(self.main).items(), key=itemgetter(0)):
+            if tagged.schema_id < same or tagged.id > target.snapshot.id:
+                continue
             raise IncompatibleSchema(
-                f"{self.main.location}: tag {name!r} would stay, and needs schema {tagged.schema_id} of main, which "
-                f"{self.branch.location} does not have. Nothing was changed. Delete the tag, or append the rows of the "
-                "branch to the table.",
+                f"{self.main.location}: tag {name!r} would stay, and needs schema "
+                f"{tagged.schema_id} of main, which {self.branch.location} does not have. Nothing "
+                "was changed. Delete the tag, or append the rows of the branch to the table.",
                 table=self.main.location,
                 schema=tagged.schema_id,
                 tag=name,
@@ -381,17 +397,17 @@ class _Forward:
             for snapshot in standing
             if snapshot.id > shared
         ]
-        there = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
+        present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
         earlier = read_removals(self.main)  # what a rollback has noted may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
             if before is not None and before.snapshot.id > shared:
                 noted = earlier.of_nonce(before.snapshot.nonce)
-                if (user, before.batch_id) not in there and not _is_proven(noted):
+                if (user, before.batch_id) not in present and not _is_proven(noted):
                     certain = before.snapshot.id > proven
                     lost.append(Removed.of_previous(user, entry, before, certain=certain))
             noted = earlier.of_uuid(entry.stage_uuids[0])
-            if (user, entry.batch_id) in there or _is_proven(noted):
+            if (user, entry.batch_id) in present or _is_proven(noted):
                 continue
             newest = entry.newest or entry.base
             above = 0 if newest is None else newest.id
@@ -402,10 +418,10 @@ class _Forward:
         """Whether main also loses snapshots that have expired there, as far as is known."""
         if not target.alone:
             return False
-        restored = self.ours.stands(target.snapshot)  # by a run that was killed
+        restored = self.main_snapshots.stands(target.snapshot)  # by a run that was killed
         ids = [
             snapshot_id
-            for snapshot_id in self.ours.ids()
+            for snapshot_id in self.main_snapshots.ids()
             if snapshot_id != target.snapshot.id or not restored
         ]
         return bool(ids) and ids[0] > self._shared()[0] + 1
@@ -420,13 +436,13 @@ class _Forward:
         point = identity.snapshot
         if point is None:
             return 0, 0
-        latest = self.ours.latest()
-        held = fate_of(self.ours, point, latest).is_held
+        latest = self.main_snapshots.latest()
+        held = fate_of(self.main_snapshots, point, latest).is_held
         if held is True:
             return point.id, point.id
-        cut = (
-            cut_below(self.ours, read_removals(self.main), point, latest) if held is False else None
-        )
+        if held is None:
+            return 0, point.id
+        cut = cut_below(self.main_snapshots, read_removals(self.main), point, latest)
         return (0, point.id) if cut is None else (cut.id, cut.id)
 
     def _standing(self) -> list[Snapshot]:
@@ -434,7 +450,7 @@ class _Forward:
 
         def readable(snapshot_id: int) -> Snapshot | None:
             try:
-                return self.ours.find(snapshot_id)
+                return self.main_snapshots.find(snapshot_id)
             except FormatError as error:
                 _LOG.warning(
                     "%s: snapshot %d cannot be read, so the report does not name the stream that wrote it: %s",
@@ -444,13 +460,13 @@ class _Forward:
                 )
                 return None
 
-        looks = [partial(readable, snapshot_id) for snapshot_id in self.ours.ids()]
+        looks = [partial(readable, snapshot_id) for snapshot_id in self.main_snapshots.ids()]
         return [snapshot for snapshot in self.main.together(looks) if snapshot is not None]
 
     def present(self) -> list[SnapshotRef]:
         """The branch's snapshots, all of which main has got."""
         snapshots = self.branch.together(
-            [partial(self.theirs.find, snapshot_id) for snapshot_id in self.ids]
+            [partial(self.branch_snapshots.find, snapshot_id) for snapshot_id in self.ids]
         )
         return [SnapshotRef.of(snapshot) for snapshot in snapshots if snapshot is not None]
 
@@ -495,10 +511,10 @@ class _Forward:
         return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
-        """Whether main's stream has run a batch again that a rollback took, or a later one: it was
-        asked about the loss then. If not, the branch's batches must not hide it. A snapshot with
-        such a batch lies above the rollback's target and is shared with the branch, or main's
-        journal has a later attempt, which no note names.
+        """Whether main's stream has run a batch again that a rollback took, or a later one. Then it
+        was asked about the loss. If it was not asked, the branch's batches must not hide the loss.
+        Either a snapshot with such a batch lies above the rollback's target and is shared with the
+        branch, or main's journal has a later attempt, which no note names.
         """
         identity = read_identity(self.branch)
         batch = removed.identifier
@@ -513,7 +529,7 @@ class _Forward:
             if point is not None and target.id < snapshot_id <= point.id
         ]
         for snapshot in self.branch.together(
-            [partial(self.theirs.find, snapshot_id) for snapshot_id in shared]
+            [partial(self.branch_snapshots.find, snapshot_id) for snapshot_id in shared]
         ):
             is_of_user = snapshot is not None and snapshot.commit_user == user
             if is_of_user and batch <= snapshot.commit_identifier < BATCH_IDENTIFIER:
@@ -524,9 +540,8 @@ class _Forward:
             entry = None if number < batch else main_journal.read(number)
             if entry is None or entry.attempted_millis < removed.millis:
                 continue
-            if removals.of_uuid(entry.stage_uuids[0]) is None and entry != branch_journal.read(
-                number
-            ):
+            is_noted = removals.of_uuid(entry.stage_uuids[0]) is not None
+            if not is_noted and entry != branch_journal.read(number):
                 return True
         return False
 
@@ -534,11 +549,11 @@ class _Forward:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
         try:
             self.copy_schemas()
-            for path in (
-                snapshot_path(snapshot_id) for snapshot_id in self.ids if snapshot_id > kept
-            ):
-                self._put(path, self.branch.read(path))
-                self._require(path)
+            for snapshot_id in self.ids:
+                if snapshot_id > kept:
+                    path = snapshot_path(snapshot_id)
+                    self._put(path, self.branch.read(path))
+                    self._require(path)
             for path in map(tag_path, read_tags(self.branch)):
                 self.main.write(path, self.branch.read(path))
                 self._require(path)
@@ -599,8 +614,8 @@ class _Forward:
         if self.main.put_if_absent(path, data) is PutResult.EXISTS and self.main.read(path) != data:
             raise self._contended(f"a writer of main made {path} meanwhile")
 
-    def _contended(self, why: str) -> CommitContended:
+    def _contended(self, cause: str) -> CommitContended:
         return CommitContended(
-            f"was not forwarded to the end: {why}. It is in a state that the "
-            "branch had. Stop the writers of both, and run fast_forward again."
+            f"was not forwarded to the end: {cause}. It is in a state that the branch had. Stop "
+            "the writers of both, and run fast_forward again."
         ).of_table(self.main.location, subject=True)

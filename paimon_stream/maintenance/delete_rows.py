@@ -46,8 +46,16 @@ _THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReport(Report):
-    """`rows` rows of `files` data files are deleted, in snapshot `snapshot_id`; None if there was
-    no such row, and in a dry run, which writes nothing. `files_read` data files were looked into.
+    """What was deleted, or would be in a dry run.
+
+    Attributes:
+        table: the location of the table.
+        snapshot_id: the snapshot in which the rows are deleted; None if there was no such row, and
+            in a dry run.
+        dry_run: whether nothing was written.
+        rows: how many rows are deleted.
+        files: how many data files have such rows.
+        files_read: how many data files were looked into.
     """
 
     table: str
@@ -74,10 +82,12 @@ def delete_rows(
     while True:
         plans += 1
         plan = _DeletionPlan.of(load(), where, progress)
-        place = plan.table.location
-        files = len(plan.marked)
         report = DeleteReport(
-            table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read
+            table=plan.table.location,
+            dry_run=dry_run,
+            rows=plan.rows,
+            files=len(plan.marked),
+            files_read=plan.files_read,
         )
         if dry_run or not plan.marked:
             return report
@@ -89,25 +99,31 @@ def delete_rows(
 
 
 def _check(table: Table) -> None:
+    """Refuses a table whose rows cannot be deleted by deletion vectors."""
     check_table_kind(table)
     if table.schema.primary_keys:
         raise UnsupportedFeature(
-            "has a primary key, and rows are deleted by their keys there. "
-            "Append rows with these keys and an operation column that says -D."
+            "has a primary key, and rows are deleted by their keys there. Append rows with these "
+            "keys and an operation column that says -D."
         ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
         raise UnsupportedFeature(
-            "has no deletion vectors, and this release does not rewrite files "
-            "to delete rows. Overwrite the partitions without these rows, or "
-            f"create the table with {DELETION_VECTORS.key} = true.",
+            "has no deletion vectors, and this release does not rewrite files to delete rows. "
+            "Overwrite the partitions without these rows, or create the table with "
+            f"{DELETION_VECTORS.key} = true.",
             option=DELETION_VECTORS.key,
         ).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeletionPlan:
-    """The rows to delete as of a snapshot: for each data file the positions that are not deleted
-    yet.
+    """The rows to delete.
+
+    Attributes:
+        table: the table when it was planned.
+        snapshot: the newest snapshot then.
+        marked: the positions of the rows in each data file that are not deleted yet.
+        files_read: how many data files were looked into.
     """
 
     table: Table
@@ -125,42 +141,41 @@ class _DeletionPlan:
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
         scan = replace(plan_scan(table, filter=where), where=None)
-        size = sum(entry.file.file_size for entry in scan.files)
-        done = 0
+        bytes_in_all = sum(entry.file.file_size for entry in scan.files)
+        bytes_read = 0
         marked = {}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:
-                matches = pool.map(partial(_found, scan, predicate), scan.files)
+                matches = pool.map(partial(_matching_rows, scan, predicate), scan.files)
                 for entry, rows, old in zip(
                     scan.files, matches, deleted_rows(scan, scan.files), strict=True
                 ):
                     new = np.setdiff1d(rows, old, assume_unique=True)
                     if len(new):
                         marked[entry.partition, entry.bucket, entry.file.file_name] = new
-                    done += entry.file.file_size
-                    progress("bytes", done, size)
+                    bytes_read += entry.file.file_size
+                    progress("bytes", bytes_read, bytes_in_all)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
         return cls(table=table, snapshot=scan.snapshot, marked=marked, files_read=len(scan.files))
 
 
-def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
-    """The positions of the rows in the file that fulfil the condition, deleted or not."""
+def _matching_rows(scan: Scan, predicate: Predicate, entry: ManifestEntry) -> Positions:
+    """The positions of the rows in a file that fulfil the condition, deleted or not."""
     positions = [np.empty(0, np.int64)]
-    rows = 0
+    rows_before = 0
+    scan_of_file = replace(scan, columns=predicate.columns, files=(entry,), vectors={})
     try:
-        for batch in read_batches(
-            replace(scan, columns=predicate.columns, files=(file,), vectors={})
-        ):
-            positions.append(predicate.positions(batch) + rows)
-            rows += batch.num_rows
+        for batch in read_batches(scan_of_file):
+            positions.append(predicate.positions(batch) + rows_before)
+            rows_before += batch.num_rows
     except pa.ArrowException as error:
         raise InvalidData(
             f"the condition {predicate.where} cannot be computed for a row of "
-            f"{file.file.file_name}: {str(error).splitlines()[0].rstrip('.')}. "
-            "Nothing was deleted.",
-            file=file.file.file_name,
+            f"{entry.file.file_name}: {str(error).splitlines()[0].rstrip('.')}. Nothing was "
+            "deleted.",
+            file=entry.file.file_name,
         ).of_table(scan.table.location) from None
     return np.concatenate(positions)
 
@@ -185,22 +200,22 @@ class _DeleteSource:
             ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched)
         )
         live = {(entry.partition, entry.bucket, entry.file.file_name): entry for entry in files}
-        if gone := marked.keys() - live.keys():
+        gone = marked.keys() - live.keys()
+        if gone:
             raise DeletedFiles(
-                f"others have replaced {len(gone)} of the {len(marked)} data "
-                "files whose rows were to be deleted, each time that they were "
-                "looked for. Nothing was deleted. Delete again later.",
+                f"others have replaced {len(gone)} of the {len(marked)} data files whose rows were "
+                "to be deleted, each time that they were looked for. Nothing was deleted. Delete "
+                "again later.",
                 files=tuple(sorted(name for *_, name in gone)),
             ).of_table(table.location)
         index = VectorIndex.of(table, base.snapshot)
-        vectors = index.vectors({name for *_, name in marked})
         scan = Scan(
             table=table,
             schema=table.schema,
             columns=(),
             snapshot=base.snapshot,
             files=(),
-            vectors=vectors,
+            vectors=index.vectors({name for *_, name in marked}),
         )
         before = deleted_rows(scan, map(live.__getitem__, marked))
         merged = {
@@ -212,7 +227,7 @@ class _DeleteSource:
             for entry in index.entries
             for vector in entry.file.deletions or ()
         }
-        stale = {file for file in named if file[0] in touched} - live.keys()
+        stale = {file for file in named - live.keys() if file[0] in touched}
         return Changes(index=self.vectors.at(index.entries, stale, merged))
 
 
