@@ -26,16 +26,25 @@ def ask_notes(
     folder: str,
     taken: Collection[tuple[str | None, str]],
 ) -> None:
-    """Makes main's register of a commit user ask the notes of removals, if the branch has one of the
-    same query: once main has the branch's batches, they would pass for those that it has lost.
-    `taken` is as in `copy_stream`, which alone records that these notes are asked: a stream may go
-    on in what a killed run has left, and is asked when the run is completed. Raises `StorageError`.
+    """Makes main's register of a commit user ask the notes of removals, if the branch has a register
+    of the same query. Otherwise the branch's batches, once main has them, would pass for those that
+    main has lost. Only `copy_stream` records that these notes are asked: a stream may go on in what
+    a killed run has left, and is asked when the run is completed.
+
+    Args:
+        branch: the storage of the branch.
+        main: the storage of main.
+        folder: that of the commit user.
+        taken: as in `copy_stream`.
+
+    Raises:
+        StorageError: the storage fails.
     """
     path = register_path(folder)
-    registers = [read_if_there(storage.read, path, MOST_JSON) for storage in (branch, main)]
-    of_branch, of_main = [
-        None if register is None else _readable(register, path) for register in registers
-    ]
+    in_branch = read_if_there(branch.read, path, MOST_JSON)
+    in_main = read_if_there(main.read, path, MOST_JSON)
+    of_branch = None if in_branch is None else _readable(in_branch, path)
+    of_main = None if in_main is None else _readable(in_main, path)
     if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
         return
     if not of_main.asks_notes and not _notes_of(of_branch, taken) <= set(of_main.asked_notes):
@@ -49,11 +58,20 @@ def copy_stream(
     taken: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
-    query has the folder in main. Of a batch that both have journalled the branch's entry stays: it
-    proves what is part of the table now. `taken` are the queries of which main has lost batches of
-    this user, each with the name of a note that says so. A note that a judgement of main was to ask
-    before is no reason to ask again. The register comes last, because it vouches for the rest.
-    Raises `StorageError`.
+    query has the folder in main. If both have journalled a batch, the branch's entry stays, because
+    it proves what is part of the table now. The register comes last, because it vouches for the
+    rest.
+
+    Args:
+        branch: the storage of the branch.
+        main: the storage of main.
+        folder: that of the commit user.
+        taken: the queries of which main has lost batches of this user, each with the name of a note
+            that says so. A note that a judgement of main was to ask before is no reason to ask
+            again.
+
+    Raises:
+        StorageError: the storage fails.
     """
     path = register_path(folder)
     register = read_if_there(branch.read, path, MOST_JSON)
@@ -90,7 +108,7 @@ def copy_stream(
 
 
 def _readable(register: bytes, path: str) -> RegisteredWriter | None:
-    """None for a register that cannot be read, which is of no query."""
+    """A register, decoded; None if it cannot be read, for then it is of no query."""
     with suppress(FormatError):
         return decode_register(register, path)
     return None
@@ -127,6 +145,6 @@ def _notes_of(
 
 
 def _later_since(*since: int | None) -> int | None:
-    """The batch from which on all of them vouch."""
+    """The batch from which on all of these journals vouch; None if one of them vouches for none."""
     known = [batch for batch in since if batch is not None]
     return max(known) if len(known) == len(since) else None

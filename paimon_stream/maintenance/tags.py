@@ -52,9 +52,17 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagReport(Report):
-    """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted
-    files by kind, `left` those that stay as orphans. `found` is false if the tag to delete did not
-    exist, `unreadable` true if it could not be read, so that only its own file was deleted.
+    """What was done to a tag.
+
+    Attributes:
+        location: that of the table.
+        tag: the name of the tag.
+        snapshot: the id of the tagged snapshot.
+        found: false if the tag to delete did not exist.
+        unreadable: true if the tag to delete could not be read, so that only its own file was
+            deleted.
+        files: how many files were deleted, by kind.
+        left: how many files stay as orphans.
     """
 
     location: str
@@ -90,11 +98,11 @@ def create_tag(
             milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS)
         )
     snapshots = SnapshotStore(storage, runtime)
-    snapshot = _to_tag(snapshots, snapshot_id)
+    snapshot = _snapshot_to_tag(snapshots, snapshot_id)
     try:  # it may be damaged, or its writer may be about to take it back
         ManifestStore(storage).base_and_delta(snapshot)
     except CorruptMetadata as error:
-        raise _no_snapshot(storage, snapshot.id, f"cannot be read: {error}") from error
+        raise _not_to_tag(storage, snapshot.id, f"cannot be read: {error}") from error
     if snapshots.stands(snapshot):
         refuse_beside(snapshots, snapshot, read_pins(storage))
     content = _tag_json(snapshot, kept, clock)
@@ -130,9 +138,8 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     if isinstance(tag, FormatError):
         storage.delete(tag_path(name))
         _LOG.warning(
-            "%s: only the file of tag %r was deleted, because it could not be "
-            "read. The data files that only it kept stay until "
-            "remove_orphan_files removes them.",
+            "%s: only the file of tag %r was deleted, because it could not be read. The data files "
+            "that only it kept stay until remove_orphan_files removes them.",
             storage.location,
             name,
         )
@@ -177,10 +184,12 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`,
     `StorageError`.
     """
-    tags = ((name, read_tag(storage, tag_path(name))) for name in tag_names(storage))
-    return {
-        name: snapshot for name, snapshot in tags if snapshot is not None
-    }  # None: deleted meanwhile
+    tags = {}
+    for name in tag_names(storage):
+        snapshot = read_tag(storage, tag_path(name))
+        if snapshot is not None:  # else it was deleted meanwhile
+            tags[name] = snapshot
+    return tags
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
@@ -216,26 +225,31 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
     """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8
     and not too long.
     """
-    wrong = wrong_with(tag_path(name).partition("/")[2])
     if not name.strip():
-        why = "the name of a tag is blank. Nothing was changed. Give a name."
-    elif is_pin(name):
-        why = (
-            f"{name!r} cannot be the name of a tag: names that begin with "
-            f"{PIN_PREFIX} are those of rollbacks. Nothing was changed. Take "
-            "another name."
-        )
-    elif wrong is not None and (new or "/" in name or "\0" in name):
-        why = (
-            f"{shown_name(name)} cannot be the name of a tag. As the name of "
-            f"its file, {wrong}. Nothing was changed. Take another name."
-        )
-    else:
-        return
-    raise InvalidOption(why, option="name", value=name).of_table(location)
+        raise InvalidOption(
+            "the name of a tag is blank. Nothing was changed. Give a name.",
+            option="name",
+            value=name,
+        ).of_table(location)
+    if is_pin(name):
+        raise InvalidOption(
+            f"{name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those "
+            "of rollbacks. Nothing was changed. Take another name.",
+            option="name",
+            value=name,
+        ).of_table(location)
+    wrong = wrong_with(tag_path(name).partition("/")[2])
+    if wrong is not None and (new or "/" in name or "\0" in name):
+        raise InvalidOption(
+            f"{shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. "
+            "Nothing was changed. Take another name.",
+            option="name",
+            value=name,
+        ).of_table(location)
 
 
-def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+def _snapshot_to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+    """The snapshot with this id, also if only a tag keeps it; without an id the newest one."""
     storage = snapshots.storage
     if snapshot_id is None:
         latest = snapshots.latest()
@@ -250,14 +264,14 @@ def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
             (tagged for tagged in read_tags(storage).values() if tagged.id == snapshot_id), None
         )
     if snapshot is None:
-        raise _no_snapshot(storage, snapshot_id, "does not exist, and no tag keeps it")
+        raise _not_to_tag(storage, snapshot_id, "does not exist, and no tag keeps it")
     return snapshot
 
 
-def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
+def _not_to_tag(storage: Storage, snapshot_id: int, problem: str) -> NotFound:
     return NotFound(
-        f"Snapshot {snapshot_id} of {storage.location} {why}. Nothing was "
-        "tagged. Take one that exists.",
+        f"Snapshot {snapshot_id} of {storage.location} {problem}. Nothing was tagged. Take one "
+        "that exists.",
         table=storage.location,
         snapshot=snapshot_id,
     )
@@ -272,19 +286,18 @@ def _why_not_whole(
     """
     storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
-        return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
+        return _not_to_tag(storage, snapshot.id, "expired while it was being tagged")
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
         return NotFound(
-            "an expiry is in progress or was interrupted, and only tags keep "
-            f"snapshot {snapshot.id}. Nothing was tagged. Run expire_snapshots, "
-            "then create the tag again.",
+            "an expiry is in progress or was interrupted, and only tags keep snapshot "
+            f"{snapshot.id}. Nothing was tagged. Run expire_snapshots, then create the tag again.",
             snapshot=snapshot.id,
         ).of_table(storage.location)
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):
-        return _no_snapshot(storage, snapshot.id, "has lost files that its tags should keep")
+        return _not_to_tag(storage, snapshot.id, "has lost files that its tags should keep")
     return None
 
 
@@ -318,14 +331,15 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. What
-    the tag shares with any root, it shares with one of these. There are two on each side, because
-    one may lie beside the lineage: an expired id that a paused writer has created again.
+    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. A
+    file that the tag shares with any root, it shares with one of these. There are two on each side,
+    because one may lie beside the lineage: an expired id that a paused writer has created again.
     """
-    unlike = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
-    below = [root for root in unlike if root.id < tag.id]
-    above = [root for root in unlike if root.id > tag.id]
-    return [*below[-2:], *[root for root in unlike if root.id == tag.id], *above[:2]]
+    distinct = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
+    below = [root for root in distinct if root.id < tag.id]
+    same_id = [root for root in distinct if root.id == tag.id]
+    above = [root for root in distinct if root.id > tag.id]
+    return [*below[-2:], *same_id, *above[:2]]
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
@@ -339,7 +353,7 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
-        neighbours = _snapshots_beside(snapshots, tag)
+        neighbours = _neighbours(snapshots, tag)
         now = None if neighbours is None else (tags, pins, neighbours)
         if now is not None and now == before:
             if not pins and neighbours:
@@ -352,14 +366,12 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
     return None
 
 
-def _snapshots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
+def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
     """The snapshots nearest to a tag's. None if one has gone since they were listed."""
     ids = snapshots.ids()
     above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
     below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]
-    snapshots_read = [snapshots.find(snapshot_id) for snapshot_id in (*below[-2:], *above[:3])]
-    return (
-        None
-        if None in snapshots_read
-        else [snapshot for snapshot in snapshots_read if snapshot is not None]
-    )
+    nearest = [*below[-2:], *above[:3]]
+    looks = [snapshots.find(snapshot_id) for snapshot_id in nearest]
+    present = [snapshot for snapshot in looks if snapshot is not None]
+    return present if len(present) == len(nearest) else None
