@@ -47,12 +47,21 @@ are usable.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport(Report):
-    """What expired. `snapshots` are ids, ascending, and so are `changelogs`, which had outlived
-    theirs. `files` counts deleted files by kind, and `left` those that could not be deleted and
-    stay as orphans. `impossible` counts the files to delete whose name, bucket or partition the
-    table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is the
-    oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete`
-    is false if a rollback began before the end.
+    """What expired, or would in a dry run.
+
+    Attributes:
+        location: that of the table.
+        snapshots: the ids of the snapshots that expired, ascending.
+        changelogs: the ids of the changelogs that expired, which had outlived their snapshots.
+        files: how many files were deleted, by kind.
+        left: how many files could not be deleted and stay as orphans.
+        impossible: how many files to delete have a name, bucket or partition that the table cannot
+            have. Nothing was deleted for them, and `verify` lists them.
+        earliest: the id of the oldest remaining snapshot, None in an empty table.
+        latest: the id of the newest snapshot.
+        dry_run: whether nothing was deleted.
+        complete: false if a rollback began before the end.
+        millis: how long it took, in milliseconds.
     """
 
     location: str
@@ -70,8 +79,14 @@ class ExpireReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long snapshots are kept: at least `least` and at most `most` of them, and all that were
-    made at `cutoff_millis` (epoch) or later; at most `limit` are removed at once.
+    """How long snapshots are kept.
+
+    Attributes:
+        least: how many are kept at least.
+        most: how many are kept at most.
+        cutoff_millis: within these numbers all are kept that were made then or later, in epoch
+            milliseconds.
+        limit: how many are removed at once at most.
     """
 
     least: int
@@ -93,17 +108,16 @@ class Retention:
         """The given values, else the table's options. `table` is the location, for messages. Raises
         `InvalidOption`.
         """
-        least = _given(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
-        most = _given(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
+        least = _limit(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
+        most = _limit(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
             low = opt.SNAPSHOT_NUM_RETAINED_MIN.key
             high = opt.SNAPSHOT_NUM_RETAINED_MAX.key
             raise InvalidOption(
-                f"at most {most} snapshots are to be retained, but at least "
-                f"{least}. Nothing was deleted. Lower retain_min ({low}) or "
-                f"raise retain_max ({high}).",
+                f"at most {most} snapshots are to be retained, but at least {least}. Nothing was "
+                f"deleted. Lower retain_min ({low}) or raise retain_max ({high}).",
                 option=low,
                 value=least,
             ).of_table(table)
@@ -111,16 +125,17 @@ class Retention:
             cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:
             cutoff = opt.moment_millis(older_than, "older_than", table, now_millis)
-        limit = _given(max_deletes, "max_deletes", options, opt.SNAPSHOT_EXPIRE_LIMIT, table)
+        limit = _limit(max_deletes, "max_deletes", options, opt.SNAPSHOT_EXPIRE_LIMIT, table)
         return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
 
 
-def _given(
+def _limit(
     value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str
 ) -> int:
-    return (
-        options.value(option) if value is None else opt.Arguments(table).whole(name, value, least=1)
-    )
+    """The value of the argument `name`, or without one that of the option."""
+    if value is None:
+        return options.value(option)
+    return opt.Arguments(table).whole(name, value, least=1)
 
 
 def expire_snapshots(
@@ -155,59 +170,82 @@ def expire_snapshots(
         refuse_while_pinned(storage, "nothing was expired")
         if is_served(storage):
             raise UnsupportedFeature(
-                "is of a REST catalog, whose server or another engine expires "
-                "snapshots. Nothing was expired."
+                "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
+                "was expired."
             ).of_table(storage.location, subject=True)
     snapshots = SnapshotStore(storage, runtime)
     newest = snapshots.latest()
     ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files
     if newest is None or not ids:
         return ExpireReport(location=storage.location, dry_run=dry_run)
-    earliest = ids[0]
     end = _end(table.options, snapshots, retention, ids, newest.id)
-    if end > earliest and protect_streams:
+    if end > ids[0] and protect_streams:
         end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
-    if end > earliest:
+    if end > ids[0]:
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
-    gone: list[int] = []
+    expired = _Expired(earliest=ids[0])
     changelogs: tuple[int, ...] = ()
-    complete = True
-    left_over: int | None = earliest
     try:
         if not dry_run:
             for run, following in cleaner.notes.unfinished(snapshots):
                 cleaner.finish(run, following, resumed=True)
+        below_end = sum(snapshot_id < end for snapshot_id in ids)
         for group in _groups(snapshots, ids, end):
-            begun = cleaner.begin(group, newest)
-            gone += [snapshot.id for snapshot in begun.mine]
-            if begun.gone:
-                left_over = group[begun.gone].id
-            if begun.mine:
-                cleaner.finish(group[: begun.gone], group[begun.gone])
-                progress("snapshots", len(gone), sum(snapshot_id < end for snapshot_id in ids))
-            if begun.stopped:
+            if _expire_group(cleaner, group, newest, expired):
+                progress("snapshots", len(expired.snapshots), below_end)
+            if not expired.complete:
                 _LOG.warning("%s: the expiry stopped, because a rollback began.", storage.location)
-                complete = False
                 break
         else:
             changelogs = _expire_changelogs(table, cleaner, clock.now_millis(), newest)
     finally:
         if not dry_run:
-            left_over = _write_earliest(snapshots, bool(gone))
+            expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
     return ExpireReport(
         location=storage.location,
-        snapshots=tuple(gone),
+        snapshots=tuple(expired.snapshots),
         changelogs=changelogs,
         files=dict(+cleaner.remover.removed),
         left=cleaner.remover.left,
         impossible=cleaner.remover.impossible,
-        earliest=left_over,
+        earliest=expired.earliest,
         latest=newest.id,
         dry_run=dry_run,
-        complete=complete,
+        complete=expired.complete,
         millis=(clock.monotonic() - started) * 1000,
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Expired:
+    """What has expired in a run so far.
+
+    Attributes:
+        earliest: the id of the oldest snapshot that is left, None if there is none.
+        snapshots: the ids of the snapshots that the run has removed.
+        complete: false if a rollback has begun.
+    """
+
+    earliest: int | None
+    snapshots: list[int] = field(default_factory=list)
+    complete: bool = True
+
+
+def _expire_group(
+    cleaner: Cleaner, group: Sequence[Snapshot], newest: Snapshot, expired: _Expired
+) -> bool:
+    """Expires all snapshots in the group but the last, which follows them, and adds to what has
+    expired. Returns whether this run has removed any of them.
+    """
+    begun = cleaner.begin(group, newest)
+    expired.snapshots += [snapshot.id for snapshot in begun.removed]
+    if begun.gone:
+        expired.earliest = group[begun.gone].id
+    if begun.removed:
+        cleaner.finish(group[: begun.gone], group[begun.gone])
+    expired.complete = not begun.stopped
+    return bool(begun.removed)
 
 
 def expiry_is_due(
@@ -250,7 +288,7 @@ def _expire_changelogs(
             if cleaner.dry_run or not store.exists(changelog.id)
         ]
     if not cleaner.dry_run:
-        _write_earliest(store, bool(gone))
+        _write_earliest(store, moved=bool(gone))
     return tuple(gone)
 
 
@@ -318,32 +356,30 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
         read = snapshots.storage.together(
             [partial(snapshots.find, snapshot_id) for snapshot_id in ids_of_group]
         )
-        group += [
-            snapshot for snapshot in read if snapshot is not None
-        ]  # others were removed by another expirer
+        # Those that are missing were removed by another expirer.
+        group += [snapshot for snapshot in read if snapshot is not None]
         if len(group) > 1:
             yield group
             group = group[-1:]
-    following = next(filter(None, map(snapshots.find, ids[len(below) :])), None) if group else None
-    if following is not None:
-        yield [*group, following]
+    if group:
+        following = next(filter(None, map(snapshots.find, ids[len(below) :])), None)
+        if following is not None:
+            yield [*group, following]
 
 
-def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
-    """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written,
-    as in Java. Looks again after it has written, because a rollback may have restored an older
-    snapshot.
+def _write_earliest(snapshots: SnapshotStore, *, moved: bool) -> int | None:
+    """Points EARLIEST to the oldest snapshot if that has `moved`, and returns its id. A missing
+    hint is always written, as in Java. Looks again after it has written, because a rollback may
+    have restored an older snapshot.
     """
     earliest = None
     hint = f"{snapshots.folder}/EARLIEST"
     for _ in range(_LOOKS):
         before = earliest
         earliest = next(iter(snapshots.ids()), None)
-        if (
-            earliest is None
-            or earliest == before
-            or not (moved or not snapshots.storage.exists(hint))
-        ):
+        if earliest is None or earliest == before:
+            break
+        if not moved and snapshots.storage.exists(hint):
             break
         snapshots.storage.write(hint, str(earliest).encode())
     return earliest

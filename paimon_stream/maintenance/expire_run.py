@@ -113,7 +113,7 @@ class Begun(NamedTuple):
     """
 
     gone: int
-    mine: list[Snapshot]
+    removed: list[Snapshot]
     stopped: bool = False
 
 

@@ -9,7 +9,6 @@ row changes.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 
 import numpy as np
@@ -18,7 +17,13 @@ from paimon_stream import errors
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import (
+    HASH,
+    FileIdentity,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import (
@@ -53,10 +58,17 @@ from paimon_stream.write.routing import key_hashes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltIndexReport(Report):
-    """`buckets` are the folders of those whose hash index was wrong, of `checked`, and `keys` the
-    hashes in their new index files. `manifest` is the index manifest that was lost and is there
-    again under its name, or None. Otherwise the new index is in snapshot `snapshot_id`; None if
-    nothing was wrong, and in a dry run, which writes nothing.
+    """What was made anew, or would be in a dry run.
+
+    Attributes:
+        table: the location of the table.
+        snapshot_id: the snapshot with the new index; None if nothing was wrong, if a lost index
+            manifest was written again, and in a dry run.
+        dry_run: whether nothing was written.
+        checked: how many buckets were checked.
+        buckets: the folders of those whose hash index was wrong.
+        keys: how many hashes their new index files have.
+        manifest: the index manifest that was lost and is there again under its name, or None.
     """
 
     table: str
@@ -80,9 +92,8 @@ def rebuild_index(
     """
     if not table.has_dynamic_buckets:
         raise errors.UnsupportedFeature(
-            "has no hash index, because only tables with a primary key and "
-            f"dynamic buckets ({BUCKET.key} = -1) have one, so there is nothing "
-            "to rebuild."
+            "has no hash index, because only tables with a primary key and dynamic buckets "
+            f"({BUCKET.key} = -1) have one, so there is nothing to rebuild."
         ).of_table(table.location, subject=True)
     running = runtime or system()
     snapshots = SnapshotStore(table.storage, running)
@@ -101,17 +112,26 @@ def rebuild_index(
                 isinstance(error, (errors.NotFound, errors.CorruptMetadata))
                 and snapshots.latest() != latest
             )
-            if tried == MOST_REWRITES or not (
-                expired or isinstance(error, errors.SequenceConflict)
-            ):
+            may_repeat = expired or isinstance(error, errors.SequenceConflict)
+            if tried == MOST_REWRITES or not may_repeat:
                 raise
     return RebuiltIndexReport(table=table.location, dry_run=dry_run)
 
 
 @dataclass(slots=True)
 class _Rebuild:
-    """One attempt, on one snapshot. `lost` is its index manifest if that is missing or cannot be
-    read.
+    """One attempt, on one snapshot.
+
+    Attributes:
+        table: the table.
+        runtime: gives ids.
+        snapshots: those of the table.
+        latest: the snapshot.
+        dry_run: whether nothing is written.
+        lost: its index manifest, if that is missing or cannot be read.
+        listed: the hash indexes that it names, by partition and bucket.
+        written: the paths of the index files that were written.
+        messages: the changes of the buckets whose index was wrong.
     """
 
     table: Table
@@ -132,11 +152,10 @@ class _Rebuild:
         files: dict[bytes, dict[int, list[ManifestEntry]]] = {
             partition: {} for partition in self.listed
         }
-        for file_entry in self._live():
-            if file_entry.bucket >= 0:
-                files.setdefault(file_entry.partition, {}).setdefault(file_entry.bucket, []).append(
-                    file_entry
-                )
+        for file in self._live():
+            if file.bucket >= 0:
+                by_bucket = files.setdefault(file.partition, {})
+                by_bucket.setdefault(file.bucket, []).append(file)
         uuid = self.runtime.ids.uuid()
         checked = 0
         for done, (partition, by_bucket) in enumerate(files.items()):
@@ -153,11 +172,13 @@ class _Rebuild:
                 self.table.layout.bucket_folder(message.partition, message.bucket)
                 for message in self.messages
             ),
-            keys=sum(
-                file.row_count for message in self.messages for file in message.new_index_files
-            ),
+            keys=sum(file.row_count for _, file in self._new_files()),
             manifest=self.lost,
         )
+
+    def _new_files(self) -> list[tuple[CommitMessage, IndexFileMeta]]:
+        """The new index files, each with the message of its bucket."""
+        return [(message, file) for message in self.messages for file in message.new_index_files]
 
     def _entries(self) -> tuple[IndexManifestEntry, ...]:
         """The entries of the index manifest; none if it is lost."""
@@ -171,9 +192,8 @@ class _Rebuild:
                 for schema_id in schemas.ids()
             ):
                 raise errors.CorruptMetadata(
-                    f"{error.message} It cannot be made anew, because it also "
-                    "named the deletion vectors, and no other file says which "
-                    "rows are deleted. Nothing was written.",
+                    f"{error.message} It cannot be made anew, because it also named the deletion "
+                    "vectors, and no other file says which rows are deleted. Nothing was written.",
                     **error.context,
                 ) from None
             self.lost = name
@@ -190,15 +210,15 @@ class _Rebuild:
                 *self.snapshots.tags(),
             ]
             snapshots += [snapshot for snapshot in kept if snapshot.index_manifest == self.lost]
-        return {
-            file.identity: file
-            for snapshot in snapshots
-            for file in snapshot_files(self.table, snapshot)
-        }.values()
+        files: dict[FileIdentity, ManifestEntry] = {}
+        for snapshot in snapshots:
+            for file in snapshot_files(self.table, snapshot):
+                files[file.identity] = file
+        return files.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
-        """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is
-        in two buckets.
+        """The right hashes of each bucket whose index is wrong. `files` are those of the partition,
+        by bucket. Raises `CorruptMetadata` if a key is in two buckets.
         """
         keys = {bucket: self._keys(files_of_bucket) for bucket, files_of_bucket in files.items()}
         twice = in_several(keys.values())
@@ -208,10 +228,9 @@ class _Rebuild:
             )
             where = self.table.layout.partition(partition) or "()"
             raise errors.CorruptMetadata(
-                f"{len(twice):,} keys of partition {where} have rows in several "
-                f"of the buckets {buckets}, so readers return them twice, and "
-                "no index is right. Nothing was written. Overwrite the "
-                "partition with the right rows, which makes its index, too; "
+                f"{len(twice):,} keys of partition {where} have rows in several of the buckets "
+                f"{buckets}, so readers return them twice, and no index is right. Nothing was "
+                "written. Overwrite the partition with the right rows, which makes its index, too; "
                 "then run this again.",
                 partition=where,
             ).of_table(self.table.location)
@@ -271,9 +290,14 @@ class _Rebuild:
             path = self.table.layout.index_file(partition, bucket, file)
             self.written.append(path)
             self.table.storage.write(path, content)
-        message = partial(CommitMessage, partition=partition, bucket=bucket, total_buckets=-1)
         self.messages.append(
-            message(new_index_files=() if gone else (file,), deleted_index_files=gone)
+            CommitMessage(
+                partition=partition,
+                bucket=bucket,
+                total_buckets=-1,
+                new_index_files=() if gone else (file,),
+                deleted_index_files=gone,
+            )
         )
 
     def _publish(self) -> int | None:
@@ -281,7 +305,6 @@ class _Rebuild:
         written again under its name, because all snapshots of that index refer to it.
         """
         table = self.table
-        files = [(message, file) for message in self.messages for file in message.new_index_files]
         if self.lost is None and self.messages:
             numbering = Numbering(
                 base=SnapshotRef.of(self.latest), index=self.latest.index_manifest
@@ -293,16 +316,17 @@ class _Rebuild:
         if self.lost is not None:
             entries = [
                 IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
-                for message, file in files
+                for message, file in self._new_files()
             ]
-            packed = table.options.value(MANIFEST_COMPRESSION)
             path = manifest_path(self.lost)
             data = encode_index_manifest(
-                entries, compression=packed, level=table.options.value(ZSTD_LEVEL)
+                entries,
+                compression=table.options.value(MANIFEST_COMPRESSION),
+                level=table.options.value(ZSTD_LEVEL),
             )
-            there = table.storage.exists(path)
+            exists = table.storage.exists(path)
             self.written.clear()  # if writing fails, the manifest may name them nevertheless
-            if there:
+            if exists:
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
                 raise errors.IndexConflict(f"somebody else has written {path}.").of_table(
