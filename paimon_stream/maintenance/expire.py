@@ -183,7 +183,7 @@ def expire_snapshots(
         end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > ids[0]:
-        cleaner.refresh_tags()  # one that cannot be read is named before anything expires
+        cleaner.kept.refresh_tags()  # one that cannot be read is named before anything expires
     expired = _Expired(earliest=ids[0])
     changelogs: tuple[int, ...] = ()
     try:
