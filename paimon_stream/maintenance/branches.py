@@ -265,7 +265,7 @@ def fast_forward(
     of_branch.check_branch(name, main.location)
     run = _Forward(main, of_branch.BranchStorage(main, name), runtime)
     target = run.target()
-    run.refuse(target, take_over)
+    run.refuse(target, take_over=take_over)
     forwarding = Forwarding(
         lost=run.lost(target), takes_expired=run.takes_expired(target), begin=run.begin
     )
@@ -349,7 +349,7 @@ class _Forward:
             snapshot=oldest, kept_by=folder + snapshot_path(oldest.id), alone=True
         )
 
-    def refuse(self, target: RollbackTarget, take_over: bool) -> None:
+    def refuse(self, target: RollbackTarget, *, take_over: bool) -> None:
         """Refuses what cannot be forwarded. Raises `CommitContended`, `IncompatibleSchema`."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
         foreign = [pin for pin in read_pins(self.main) if not pin.keeps(target.snapshot)]

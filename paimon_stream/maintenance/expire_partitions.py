@@ -181,14 +181,14 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
     unread = []
     for row in rows:
         texts = _texts(table, row)[: None if options.is_set(_PATTERN) else 1]
-        text = pattern
+        written = pattern
         for key, value in zip(keys, texts, strict=False):
-            text = text.replace(f"${key}", value or "")
-        nanos = nanos_of(text, options)
+            written = written.replace(f"${key}", value or "")
+        nanos = nanos_of(written, options)
         if None in texts:
             continue
         if nanos is None:
-            unread.append(text)
+            unread.append(written)
         elif nanos < millis * 1_000_000:
             before.append(row)
     if unread:
@@ -212,13 +212,13 @@ def _how_to_name_times(table: Table) -> str:
     return f"Set {_PATTERN.key} or {_FORM.key} to what names the time."
 
 
-def nanos_of(text: str, options: Options) -> int | None:
-    """The nanoseconds from 1970-01-01T00:00 to the time that the text names by the options, both
+def nanos_of(written: str, options: Options) -> int | None:
+    """The nanoseconds from 1970-01-01T00:00 to the time that `written` names by the options, both
     without a zone. None for a text that names no time, as one whose year has a sign. Raises
     `InvalidOption`.
     """
     strict = options.is_set(_FORM)
-    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(text)
+    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(written)
     values: dict[str, int] = {}
     for letter, digits in match.groupdict().items() if match else ():
         if digits:

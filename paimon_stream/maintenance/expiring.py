@@ -180,7 +180,7 @@ class ExpiringNotes:
         return notes
 
     def written(self) -> Iterator[WrittenNote]:
-        """The notes that are there, also those of earlier releases. Raises `StorageError`."""
+        """All notes, also those of earlier releases. Raises `StorageError`."""
         for stat in self._storage.list_files(OWN_FOLDER, "expiring"):
             for prefix in (_PREFIX, _OLDER_PREFIX):
                 snapshot_id = id_in_name(stat.name, prefix)

@@ -74,28 +74,9 @@ def copy_stream(
         StorageError: the storage fails.
     """
     path = register_path(folder)
-    register = read_if_there(branch.read, path, MOST_JSON)
+    register = _forwarded_register(branch, main, folder, taken)
     if register is None:
         return
-    present = read_if_there(main.read, path, MOST_JSON)
-    of_branch = _readable(register, path)
-    of_main = None
-    if present is not None:
-        of_main = _readable(present, path)
-        if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
-            return
-    if of_branch is not None:
-        written_here = (
-            frozenset() if of_main is None else of_main.runs - set(of_main.forwarded_runs)
-        )
-        of_branch = replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs - written_here)))
-        if of_main is not None:
-            since = _later_since(
-                vouched_since(of_branch, standing_runs(branch, folder)),
-                vouched_since(of_main, standing_runs(main, folder)),
-            )
-            of_branch = _of_both(of_branch, of_main, since, _notes_of(of_branch, taken))
-        register = encode_register(of_branch)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
         if data is None or stat.path == path:
@@ -105,6 +86,37 @@ def copy_stream(
         else:
             main.write(stat.path, data)
     main.write(path, register)
+
+
+def _forwarded_register(
+    branch: Storage,
+    main: Storage,
+    folder: str,
+    taken: Collection[tuple[str | None, str]],
+) -> bytes | None:
+    """The register that main gets; None if the branch has none, or a stream of another query has
+    the folder in main.
+    """
+    path = register_path(folder)
+    in_branch = read_if_there(branch.read, path, MOST_JSON)
+    if in_branch is None:
+        return None
+    in_main = read_if_there(main.read, path, MOST_JSON)
+    of_branch = _readable(in_branch, path)
+    if in_main is None:
+        if of_branch is None:
+            return in_branch
+        return encode_register(replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs))))
+    of_main = _readable(in_main, path)
+    if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
+        return None
+    written_here = of_main.runs - set(of_main.forwarded_runs)
+    forwarded = replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs - written_here)))
+    since = _later_since(
+        vouched_since(forwarded, standing_runs(branch, folder)),
+        vouched_since(of_main, standing_runs(main, folder)),
+    )
+    return encode_register(_of_both(forwarded, of_main, since, _notes_of(forwarded, taken)))
 
 
 def _readable(register: bytes, path: str) -> RegisteredWriter | None:

@@ -162,7 +162,7 @@ def rollback_to(
         refuse_broken(table, snapshots, chosen, read_pins(storage))
         pinned = Pinned(path="")
     else:
-        pinned = pin_target(table, snapshots, chosen, take_over, running)
+        pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
     run = _Rollback(
         storage=storage,
         snapshots=snapshots,
@@ -510,8 +510,9 @@ def pin_target(
     table: Table,
     snapshots: SnapshotStore,
     target: RollbackTarget,
-    take_over: bool,
     runtime: Runtime,
+    *,
+    take_over: bool,
 ) -> Pinned:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
     target. If it raises, nothing was changed, except that interrupted rollbacks may have been given
@@ -521,8 +522,8 @@ def pin_target(
         table: the table.
         snapshots: those of the table.
         target: what is to be kept.
-        take_over: whether the pin also replaces those of rollbacks to other targets.
         runtime: gives the pin its name, and waits for expiries.
+        take_over: whether the pin also replaces those of rollbacks to other targets.
 
     Raises:
         NotFound: the target is gone.

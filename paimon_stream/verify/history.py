@@ -3,7 +3,7 @@ consumers, journals).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -134,10 +134,10 @@ def _read_root(
     except NotFound:
         return None  # it was removed since the listing
     except FormatError as error:
-        cure = _RESTORE
+        repair = _RESTORE
         if number is None:
-            cure = f"Restore the file, or {removal_of_tag(stat.path)}"
-        findings.error(f"{kind}-broken", f"{stat.path} cannot be read: {error}", stat.path, cure)
+            repair = f"Restore the file, or {removal_of_tag(stat.path)}"
+        findings.error(f"{kind}-broken", f"{stat.path} cannot be read: {error}", stat.path, repair)
         return None
     findings.checked[f"{kind}s"] += 1
     if number is not None and snapshot.id != number:
@@ -240,7 +240,12 @@ def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
                 "stream's log.",
             )
         last[user] = max(number, last.get(user, number))
-    for user in sorted(batch.keys() & streams):
+    _check_batch_identifiers({user: batch[user] for user in batch.keys() & streams}, findings)
+
+
+def _check_batch_identifiers(batch: Mapping[str, CheckedRoot], findings: Findings) -> None:
+    """Adds the streams with a snapshot that has the identifier of batch commits, by their users."""
+    for user in sorted(batch):
         findings.error(
             "batch-identifier-of-stream",
             f"Snapshot {batch[user].snapshot.id} has the identifier of batch commits under "

@@ -432,19 +432,21 @@ class _ReadEntries:
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        wrong = [self.shelf.wrong_with(row) for row in rows]
-        added = [is_add and why is None for is_add, why in zip(adds, wrong, strict=True)]
-        deleted = [not is_add and why is None for is_add, why in zip(adds, wrong, strict=True)]
+        problems = [self.shelf.wrong_with(row) for row in rows]
+        added = [is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)]
+        deleted = [
+            not is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)
+        ]
         self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
         self.totals.subtract(
             zip(compress(partitions, deleted), compress(totals, deleted), strict=True)
         )
-        for identity, why in zip(identities, wrong, strict=True):
-            if why is not None:  # the file has no path
+        for identity, problem in zip(identities, problems, strict=True):
+            if problem is not None:  # the file has no path
                 self.unusable.add(identity)
                 self.shelf.findings.error(
                     "entry-unusable",
-                    f"{self.manifest} has an entry of a file that the table cannot have: {why}",
+                    f"{self.manifest} has an entry of a file that the table cannot have: {problem}",
                     self.manifest,
                     "Roll the table back to the snapshot before it, and correct its "
                     "writer. Reads refuse the file.",

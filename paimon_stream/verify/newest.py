@@ -243,20 +243,7 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
     if name is None:
         return
     path = manifest_path(name)
-    can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
-        DELETION_VECTORS
-    )
-    cure = REBUILD if can_be_made and name == current else RESTORE
-    try:
-        entries = decode_index_manifest(shelf.storage.read(path), path)
-    except NotFound:
-        root.broken(findings, "index-manifest-missing", f"{path} does not exist.", path, cure)
-        return
-    except (FormatError, UnsupportedFeature) as error:
-        root.broken(
-            findings, "index-manifest-broken", f"{path} cannot be read: {error}", path, cure
-        )
-        return
+    entries = _index_entries(root, shelf, path, is_current=name == current)
     indexes = Counter(
         (entry.partition, entry.bucket) for entry in entries if entry.file.index_type == HASH
     )
@@ -287,6 +274,31 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
         else:
             findings.warning(code, message, index, REBUILD_LATER)
         findings.needed(index, root.snapshot.id, root.tag)
+
+
+def _index_entries(
+    root: CheckedRoot, shelf: Shelf, path: str, *, is_current: bool
+) -> tuple[IndexManifestEntry, ...]:
+    """The entries of the index manifest in a file; none if it cannot be read."""
+    can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
+        DELETION_VECTORS
+    )
+    repair = REBUILD if can_be_made and is_current else RESTORE
+    try:
+        return tuple(decode_index_manifest(shelf.storage.read(path), path))
+    except NotFound:
+        root.broken(
+            shelf.findings, "index-manifest-missing", f"{path} does not exist.", path, repair
+        )
+    except (FormatError, UnsupportedFeature) as error:
+        root.broken(
+            shelf.findings,
+            "index-manifest-broken",
+            f"{path} cannot be read: {error}",
+            path,
+            repair,
+        )
+    return ()
 
 
 def _wrong_index_file(

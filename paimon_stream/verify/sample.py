@@ -219,10 +219,10 @@ class _SampledFile:
                 "Overwrite the partitions concerned with rows of their own; readers take "
                 "the partition's.",
             )
-        for name, why in self.not_read.items():
+        for name, problem in self.not_read.items():
             self.findings.warning(
                 "column-not-read",
-                f"{self.path}: {why}",
+                f"{self.path}: {problem}",
                 self.path,
                 f"Change the type of {name!r} with Java Paimon, or read and compact with an "
                 "engine on the JVM.",

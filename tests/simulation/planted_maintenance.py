@@ -239,7 +239,7 @@ def a_rollback_believes_any_tag(patch: Patch) -> None:
     why="A writer does not see that a rollback is under way, and reports a snapshot that lies above its target.",
 )
 def a_rollback_without_a_pin(patch: Patch) -> None:
-    patch.setattr(rollback, "pin_target", lambda *given: rollback.Pinned("tag/tag-none"))
+    patch.setattr(rollback, "pin_target", lambda *given, **options: rollback.Pinned("tag/tag-none"))
     patch.setattr(rollback._Rollback, "_require_pin", lambda self: None)
     patch.setattr(rollback._Rollback, "_hold_target", lambda self: None)
 
