@@ -39,86 +39,117 @@ _LOG = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
-_OF_COMMITS: Final = (
-    16  # In an object store, an expiry begins after one of 16 commits after which one may be due.
-)
+_OF_COMMITS: Final = 16
+"""In an object store, an expiry begins after one of 16 commits after which one may be due."""
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
 @dataclass(slots=True, kw_only=True)
 class AfterCommit:
-    """One committer's maintenance of one table, called after each commit with the new snapshot.
-    `on_expiry` gets each expiry's report, or None if it failed, in the thread that did the work.
-    `batch`: the committer is no stream's. `protect` is called with each new snapshot before anything
-    else is done, so that the committer can keep it from expiring.
-    """
+    """One committer's maintenance of one table, called after each commit with the new snapshot."""
 
     protect: Callable[[Table, Snapshot], object]
+    """Is called with each new snapshot before anything else is done, so that the committer can keep
+    it from expiring.
+    """
     runtime: Runtime = field(default_factory=system)
     batch: bool = False
+    """Whether the committer is no stream's."""
     on_expiry: Callable[[ExpireReport | None], object] | None = None
+    """Gets each expiry's report, or None if it failed, in the thread that did the work."""
     _worker: threading.Thread | None = None
+    """Does the work after the last commit after which there was any."""
     _store: tuple[Storage, SnapshotStore] | None = None
+    """The snapshots, and the storage that they are in."""
     _last: Snapshot | None = None
+    """The committer's newest snapshot."""
     _oldest: Snapshot | None = None
+    """The oldest snapshot of the table at the last look."""
     _due: int = 0
-    _waiting_for: str | None = None
+    """After how many commits to an object store an expiry may have been due."""
+    _reported: str | None = None
+    """Why nothing is done, as was last logged: the path of a rollback's pin, or the location of a
+    table that a REST catalog maintains.
+    """
     _tag_names: TagNames | None = None
+    """How automatic tags were named by the options of the last look."""
     _tags_due_at: str | None = None
+    """When the next automatic tag is due, a local time; None if that is not known."""
     _dropped: int | None = None
+    """When partitions last expired, in epoch milliseconds (`is_time`)."""
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
         self._last = snapshot
-        self._tried(table, lambda: self._maintain(table, made=snapshot))
+        self._tried(table, lambda: self._maintain(table, new_snapshot=snapshot))
 
     def after_nothing(self, table: Table) -> None:
         """Like a call, after a batch that made no snapshot: others may have made some, and time has
         passed.
         """
-        self._tried(table, lambda: self._maintain(table, made=None))
+        self._tried(table, lambda: self._maintain(table, new_snapshot=None))
 
-    def _maintain(self, table: Table, made: Snapshot | None) -> None:
-        if made is not None:
-            self.protect(table, made)
+    def _maintain(self, table: Table, new_snapshot: Snapshot | None) -> None:
+        if new_snapshot is not None:
+            self.protect(table, new_snapshot)
         if is_served(table.storage):
-            if self._waiting_for is None:
-                self._waiting_for = table.location
-                text = "%s is of a REST catalog: its server or another engine expires snapshots and partitions, and tags."
-                _LOG.info(text, table.location)
+            if self._reported is None:
+                self._reported = table.location
+                _LOG.info(
+                    "%s is of a REST catalog: its server or another engine expires snapshots and "
+                    "partitions, and tags.",
+                    table.location,
+                )
             return
-        if table.options.value(opt.WRITE_ONLY) or (
-            self._worker is not None and self._worker.is_alive()
-        ):
-            return  # other jobs do it, or the work after an earlier batch goes on
-        last, latest = self._last, None if made is None else made.id
-        tags = self._tags_are_due(table, last)
-        partitions = False
-        try:
-            partitions, self._dropped = is_time(
-                table.options, self.runtime, self._dropped, batch=self.batch
-            )
-        except PaimonStreamError as why:  # the rest is done all the same
-            self._failed(table, why)
-        oldest = self._oldest  # as far as is known without a look
-        snapshots = (
-            oldest is None or latest is None or oldest.id > latest or self._is_due(table, latest)
-        )
+        if table.options.value(opt.WRITE_ONLY):
+            return  # other jobs do it
+        if self._worker is not None and self._worker.is_alive():
+            return  # the work after an earlier batch goes on
+        latest = None if new_snapshot is None else new_snapshot.id
+        tags = self._tags_are_due(table, self._last)
+        partitions = self._partitions_are_due(table)
+        snapshots = self._snapshots_may_be_due(table, latest)
         waits = tally_of(table.storage) is None or table.options.is_set(opt.SNAPSHOT_EXPIRE_MODE)
         if waits:
             snapshots = snapshots and self._may_begin(table, latest)
-        else:
-            self._due += snapshots
-            snapshots = snapshots and self._due % _OF_COMMITS == 1
-        if not (tags or partitions or snapshots):
+        elif snapshots:
+            self._due += 1
+            snapshots = self._due % _OF_COMMITS == 1
+        due = _DueWork(
+            last=self._last,
+            latest=latest,
+            tags=tags,
+            partitions=partitions,
+            snapshots=snapshots,
+            is_looked_at=waits,
+        )
+        if not (due.tags or due.partitions or due.snapshots):
             return
-        look = () if waits else (latest,)
-        work = (table, last, tags, partitions, snapshots, *look)
-        self._worker = threading.Thread(target=self._work, args=work, daemon=True)
+        self._worker = threading.Thread(target=self._work, args=(table, due), daemon=True)
         _WORKERS.add(self._worker)
         self._worker.start()
         if waits and table.options.value(opt.SNAPSHOT_EXPIRE_MODE) == "sync":
             self._worker.join(WAIT_SECONDS)
+
+    def _partitions_are_due(self, table: Table) -> bool:
+        """Whether partitions expire now. If the options are wrong, the rest is done all the
+        same.
+        """
+        try:
+            is_due, self._dropped = is_time(
+                table.options, self.runtime, self._dropped, batch=self.batch
+            )
+        except PaimonStreamError as error:
+            self._failed(table, error)
+            return False
+        return is_due
+
+    def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
+        """Whether snapshots may expire now, as far as is known without a look."""
+        oldest = self._oldest
+        if oldest is None or latest is None or oldest.id > latest:
+            return True
+        return self._is_due(table, latest)
 
     def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
         """Whether automatic tags are due after this snapshot. The first time it is not known, so
@@ -129,7 +160,8 @@ class AfterCommit:
             return mode == "batch" and self.batch
         names = TagNames.of(table.options)
         if self._tag_names != names:  # the first time, or somebody has changed the options
-            self._tag_names, self._tags_due_at = names, None
+            self._tag_names = names
+            self._tags_due_at = None
         moment = None if last is None else names.moment(last)
         if self._tags_due_at is None:
             return last is None or moment is not None
@@ -144,15 +176,16 @@ class AfterCommit:
         return self._is_due(table, latest)
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
-        snapshots, oldest = self._snapshots(table), self._oldest
+        snapshots = self._snapshots(table)
+        oldest = self._oldest
         return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest, latest)
 
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each is reported once; the next batch tries again."""
         pins = read_pins(table.storage)
         for pin in pins:
-            if pin.path != self._waiting_for:
-                self._waiting_for = pin.path
+            if pin.path != self._reported:
+                self._reported = pin.path
                 _LOG.warning(
                     "%s",
                     under_way(table.storage, [pin], "nothing expires after commits until it ends"),
@@ -167,57 +200,49 @@ class AfterCommit:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
-    def _work(
-        self,
-        table: Table,
-        last: Snapshot | None,
-        tags: bool,
-        partitions: bool,
-        snapshots: bool,
-        *latest: int | None,
-    ) -> None:
-        """Creates tags, and expires tags, partitions and snapshots. With `latest`, tags and
-        snapshots expire only after a look whether that may begin.
-        """
+    def _work(self, table: Table, due: "_DueWork") -> None:
+        """Creates tags, and expires tags, partitions and snapshots."""
+        snapshots = due.snapshots
         try:
             if self._waits_for_rollback(table):
                 return
-            if tags:
+            if due.tags:
                 self._tags_due_at = create_automatic_tags(table, runtime=self.runtime).next_time
-            snapshots = snapshots and (not latest or self._may_begin(table, *latest))
-        except Exception as why:  # noqa: BLE001  snapshots that were to be tagged must not expire
-            self._failed(table, why)
+            if snapshots and not due.is_looked_at:
+                snapshots = self._may_begin(table, due.latest)
+        except Exception as error:  # noqa: BLE001  snapshots that were to be tagged must not expire
+            self._failed(table, error)
             return
         if snapshots and table.options.value(opt.TAG_TIME_EXPIRE):
             self._tried(table, lambda: expire_tags(table, runtime=self.runtime))
-        if partitions:
+        if due.partitions:
             self._dropped = self.runtime.clock.now_millis()
             self._tried(table, lambda: expire_partitions(table, runtime=self.runtime))
         if snapshots:
-            self._tried(table, lambda: self._expire_snapshots(table, last))
+            self._tried(table, lambda: self._expire_snapshots(table, due.last))
 
     def _tried(self, table: Table, act: Callable[[], object]) -> None:
-        """Does it. If it fails, the rest is done all the same."""
+        """Calls `act`. If it fails, the rest is done all the same."""
         try:
             act()
-        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
-            self._failed(table, why)
+        except Exception as error:  # noqa: BLE001  whatever fails here, the commit stands
+            self._failed(table, error)
 
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
-        user, newest = (None, None) if last is None else (last.commit_user, last.id)
-        report = expire_snapshots(table, user=user, last_of_user=newest, runtime=self.runtime)
+        report = expire_snapshots(
+            table,
+            user=None if last is None else last.commit_user,
+            last_of_user=None if last is None else last.id,
+            runtime=self.runtime,
+        )
         self._notify(report)
         if report.snapshots:
-            text, files = (
-                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
-                sum(report.files.values()),
-            )
             _LOG.info(
-                text,
+                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
                 table.location,
                 report.snapshots[0],
                 report.snapshots[-1],
-                files,
+                sum(report.files.values()),
                 report.millis,
             )
 
@@ -225,15 +250,44 @@ class AfterCommit:
         if self.on_expiry is not None:
             self.on_expiry(report)
 
-    def _failed(self, table: Table, why: Exception) -> None:
+    def _failed(self, table: Table, error: Exception) -> None:
         self._notify(None)
-        text = "%s: maintenance after a commit failed. The commit stands; the next one tries again. %s: %s"
-        _LOG.warning(text, table.location, type(why).__name__, why)
+        _LOG.warning(
+            "%s: maintenance after a commit failed. The commit stands; the next one tries again. "
+            "%s: %s",
+            table.location,
+            type(error).__name__,
+            error,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DueWork:
+    """What is done after a commit.
+
+    Attributes:
+        last: the committer's newest snapshot.
+        latest: the id of the snapshot of this commit, None if it made none.
+        tags: whether automatic tags may be due.
+        partitions: whether partitions expire.
+        snapshots: whether tags and snapshots expire.
+        is_looked_at: whether a look has shown that snapshots may expire. Otherwise the look comes
+            first.
+    """
+
+    last: Snapshot | None
+    latest: int | None
+    tags: bool
+    partitions: bool
+    snapshots: bool
+    is_looked_at: bool
 
 
 @atexit.register
 def _wait() -> None:
-    """A child of a fork has none of its parent's threads, and they are not alive there."""
+    """Waits for work that goes on. A child of a fork has none of its parent's threads, and they are
+    not alive there.
+    """
     clock = system().clock
     until = clock.monotonic() + WAIT_SECONDS
     for worker in list(_WORKERS):

@@ -36,9 +36,15 @@ _HOUR: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomaticTagsReport(Report):
-    """The tags that were created, each with the id of its snapshot, and those that were deleted
-    because of `tag.num-retained-max`. With `dry_run`, those that would be. The next tag is due from
-    `next_time` on, a local time such as `2026-11-30T00:00:00`; None if that is not known.
+    """What was done, or would be in a dry run.
+
+    Attributes:
+        location: that of the table.
+        dry_run: whether nothing was done.
+        created: the tags that were created, each with the id of its snapshot.
+        deleted: the tags that were deleted because of `tag.num-retained-max`.
+        next_time: from when on the next tag is due, a local time such as `2026-11-30T00:00:00`;
+            None if that is not known.
     """
 
     location: str
@@ -60,62 +66,86 @@ def create_automatic_tags(
     with naming(table.location):
         names = TagNames.of(table.options)
     created: dict[str, int] = {}
-
-    def made(wanted: Sequence[tuple[str, Snapshot]], tags: Mapping[str, Snapshot]) -> bool:
-        """Creates these tags. False if another committer has created one meanwhile, or a snapshot
-        has expired: then others are due. `created` gets those that were made until then.
-        """
-        for name, snapshot in wanted:
-            if name in tags:  # of a batch
-                ManifestStore(table.storage).base_and_delta(
-                    snapshot
-                )  # the older tag stays if this one cannot be made
-                delete_tag(table, name, runtime=runtime)
-            try:
-                create_tag(table, name, snapshot.id, runtime=runtime, known=tags)
-            except AlreadyExists:
-                return False
-            except NotFound:
-                if snapshots.stands(snapshot):
-                    raise
-                return False
-            created[name] = snapshot.id
-        return True
-
     for _ in range(_LOOKS):
         tags = {} if names.mode == "none" else read_tags(table.storage)
         due = [
-            (name, one)
-            for name, one in names.due(snapshots, tags)
-            if names.is_wanted(tags.get(name), one)
+            (name, snapshot)
+            for name, snapshot in names.due(snapshots, tags)
+            if names.is_wanted(tags.get(name), snapshot)
         ]
-        counted = [(one.id, name) for name, one in tags.items() if names.counts(name)]
-        counted = sorted({*counted, *((one.id, name) for name, one in due)})
-        over = {name for _, name in (counted[: -names.most] if due and names.most else ())}
-        wanted = [(name, one) for name, one in due if name not in over]
-        if dry_run or made(wanted, tags):
+        counted = {(snapshot.id, name) for name, snapshot in tags.items() if names.counts(name)}
+        counted.update((snapshot.id, name) for name, snapshot in due)
+        by_age = [name for _, name in sorted(counted)]
+        too_many = set(by_age[: -names.most]) if due and names.most else set()
+        wanted = [(name, snapshot) for name, snapshot in due if name not in too_many]
+        if dry_run or _create_tags(table, snapshots, wanted, tags, created, runtime):
             break
     else:
         wanted = []  # others are at work all the time; the next run goes on
-    created |= {name: one.id for name, one in wanted}
-    deleted = tuple(name for _, name in counted if name in over and name in tags)
-    for name in () if dry_run else deleted:
-        delete_tag(table, name, runtime=runtime)
-    at = names.due_at({**tags, **dict(wanted)})
-    following = None if at is None else at.replace(tzinfo=None).isoformat()
+    created |= {name: snapshot.id for name, snapshot in wanted}
+    deleted = tuple(name for name in by_age if name in too_many and name in tags)
+    if not dry_run:
+        for name in deleted:
+            delete_tag(table, name, runtime=runtime)
+    next_time = names.due_at({**tags, **dict(wanted)})
     return AutomaticTagsReport(
         location=table.location,
         dry_run=dry_run,
         created=created,
         deleted=deleted,
-        next_time=following,
+        next_time=None if next_time is None else next_time.replace(tzinfo=None).isoformat(),
     )
+
+
+def _create_tags(
+    table: Table,
+    snapshots: SnapshotStore,
+    wanted: Sequence[tuple[str, Snapshot]],
+    tags: Mapping[str, Snapshot],
+    created: dict[str, int],
+    runtime: Runtime | None,
+) -> bool:
+    """Creates the wanted tags. False if another committer has created one meanwhile, or a snapshot
+    has expired: then others are due.
+
+    Args:
+        table: the table.
+        snapshots: those of the table.
+        wanted: the names of the tags, each with the snapshot to tag.
+        tags: the tags that exist.
+        created: gets the ids of the snapshots that were tagged, by the names of the tags.
+        runtime: as in `create_tag`.
+    """
+    for name, snapshot in wanted:
+        if name in tags:  # of a batch; the older tag stays if this one cannot be made
+            ManifestStore(table.storage).base_and_delta(snapshot)
+            delete_tag(table, name, runtime=runtime)
+        try:
+            create_tag(table, name, snapshot.id, runtime=runtime, known=tags)
+        except AlreadyExists:
+            return False
+        except NotFound:
+            if snapshots.stands(snapshot):
+                raise
+            return False
+        created[name] = snapshot.id
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagNames:
-    """How a table names its automatic tags, and from when on one is due. Times are local ones,
+    """How a table names its automatic tags, and from when on a tag is due. Times are local ones,
     labelled UTC.
+
+    Attributes:
+        mode: the value of `tag.automatic-creation`.
+        period: how long a period is.
+        delay: how long after its end the tag of a period is due.
+        format: that of names, for `strftime`.
+        zone: the time zone in which periods begin; None for that of the machine.
+        complete: whether periods without a snapshot get tags, too.
+        batch: the name of the tag of a batch job; None for one with the date.
+        most: how many tags are kept at most; 0 for all.
     """
 
     mode: str
@@ -130,28 +160,29 @@ class TagNames:
     @classmethod
     def of(cls, options: opt.Options) -> "TagNames":
         """Raises `InvalidOption`."""
-        mode, period = (
-            options.value(opt.TAG_AUTOMATIC_CREATION),
-            options.value(opt.TAG_CREATION_PERIOD),
-        )
+        mode = options.value(opt.TAG_AUTOMATIC_CREATION)
+        period = options.value(opt.TAG_CREATION_PERIOD)
         style = options.value(opt.TAG_PERIOD_FORMATTER)
-        text = (
-            _DAY[style]
-            if period == "daily"
-            else _HOUR["with_dashes" if period == "two-hours" else style]
-        )
+        if options.is_set(opt.TAG_PERIOD_DURATION):
+            format_ = "%Y%m%d%H%M"
+        elif period == "daily":
+            format_ = _DAY[style]
+        elif period == "two-hours":
+            format_ = _HOUR["with_dashes"]
+        else:
+            format_ = _HOUR[style]
         zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+        has_name = options.is_set(opt.TAG_BATCH_NAME)
+        has_most = options.is_set(opt.TAG_NUM_RETAINED_MAX)
         return cls(
             mode=mode,
             period=tag_period(options),
             delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
-            format="%Y%m%d%H%M" if options.is_set(opt.TAG_PERIOD_DURATION) else text,
+            format=format_,
             zone=options.value(zone) if options.is_set(zone) or zone.default else None,
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
-            batch=options.value(opt.TAG_BATCH_NAME) if options.is_set(opt.TAG_BATCH_NAME) else None,
-            most=options.value(opt.TAG_NUM_RETAINED_MAX)
-            if options.is_set(opt.TAG_NUM_RETAINED_MAX)
-            else 0,
+            batch=options.value(opt.TAG_BATCH_NAME) if has_name else None,
+            most=options.value(opt.TAG_NUM_RETAINED_MAX) if has_most else 0,
         )
 
     def counts(self, name: str) -> bool:
@@ -166,12 +197,12 @@ class TagNames:
 
     def time_of(self, name: str) -> dt.datetime | None:
         """The beginning of the period that an automatic tag is named after; None for other tags."""
-        text = name.partition(" ")[0] if self.format in _DAY.values() else name
+        written = name.partition(" ")[0] if self.format in _DAY.values() else name
         try:
-            time = dt.datetime.strptime(text, self.format).replace(tzinfo=dt.timezone.utc)
+            time = dt.datetime.strptime(written, self.format).replace(tzinfo=dt.timezone.utc)
         except ValueError:
             return None
-        return time if time.strftime(self.format) == text else None
+        return time if time.strftime(self.format) == written else None
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
         """The time of a snapshot by which tags are due: that of its commit, or its watermark, if it
@@ -196,9 +227,11 @@ class TagNames:
 
     def _last(self, tags: Mapping[str, Snapshot]) -> tuple[int, dt.datetime] | None:
         """The id and the time of the last automatic tag, which is that of the newest snapshot."""
-        times = (
-            (one.id, time) for name, one in tags.items() if (time := self.time_of(name)) is not None
-        )
+        times = []
+        for name, snapshot in tags.items():
+            time = self.time_of(name)
+            if time is not None:
+                times.append((snapshot.id, time))
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
@@ -215,17 +248,20 @@ class TagNames:
             yield from self._of_batch(snapshots)
         if self.mode not in ("process-time", "watermark"):
             return
-        at, last = self.due_at(tags), self._last(tags)
-        for number in snapshots.ids():
-            snapshot = snapshots.find(number) if last is None or number > last[0] else None
+        due_at = self.due_at(tags)
+        last = self._last(tags)
+        for snapshot_id in snapshots.ids():
+            if last is not None and snapshot_id <= last[0]:
+                continue
+            snapshot = snapshots.find(snapshot_id)
             moment = None if snapshot is None else self.moment(snapshot)
-            if snapshot is None or moment is None or (at is not None and moment < at):
+            if snapshot is None or moment is None or (due_at is not None and moment < due_at):
                 continue
             time = moment - (moment - _EPOCH) % self.period - self.period
-            if self.complete and at is not None:
-                time = at - self.period - self.delay
+            if self.complete and due_at is not None:
+                time = due_at - self.period - self.delay
             yield time.strftime(self.format), snapshot
-            at = self._after(time)
+            due_at = self._after(time)
 
     def _of_batch(self, snapshots: SnapshotStore) -> Iterator[tuple[str, Snapshot]]:
         """The tag of a batch job that has committed the newest snapshot."""

@@ -29,6 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
+from operator import itemgetter
 from typing import Final, cast
 
 from paimon_stream.errors import (
@@ -89,8 +90,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchReport(Report):
-    """What was done to a branch. `snapshot` is its newest one, and `found` is false if there was
-    none to delete.
+    """What was done to a branch.
+
+    Attributes:
+        location: that of the table.
+        branch: the name of the branch.
+        snapshot: the id of its newest snapshot, if it has one.
+        found: false if there was no branch to delete.
+        dry_run: whether nothing was changed.
     """
 
     location: str
@@ -104,14 +111,14 @@ def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
     """The finished branches but main by name, with their newest snapshots. Raises
     `CorruptMetadata`, `StorageError`.
     """
-    found = [
+    branches = [
         of_branch.BranchStorage(of_branch.whole_of(storage), name)
         for name in of_branch.branch_names(storage)
     ]
     return {
-        one.branch: SnapshotStore(cast(Storage, one)).latest()
-        for one in found
-        if not one.is_noted()
+        branch.branch: SnapshotStore(cast(Storage, branch)).latest()
+        for branch in branches
+        if not branch.is_noted()
     }
 
 
@@ -119,98 +126,116 @@ def create_branch(
     table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None
 ) -> BranchReport:
     """Creates a branch, as `PaimonTable.create_branch` says, and raises the same errors."""
-    used = table.storage
-    of_branch.check_is_main(used, WHERE)
-    of_branch.check_branch(name, used.location)
+    main = table.storage
+    of_branch.check_is_main(main, WHERE)
+    of_branch.check_branch(name, main.location)
     kept = None if tag is None else _tagged(table, tag, runtime)
-    _note_creation(used, name, tag)
-    branch = of_branch.branch_storage(used, name)
-    for one in SchemaStore(used).ids():
-        if kept is None or one <= kept.schema_id:
-            branch.put_if_absent(schema_path(one), used.read(schema_path(one)))
+    _note_creation(main, name, tag)
+    branch = of_branch.branch_storage(main, name)
+    for schema_id in SchemaStore(main).ids():
+        if kept is None or schema_id <= kept.schema_id:
+            branch.put_if_absent(schema_path(schema_id), main.read(schema_path(schema_id)))
     point = None if kept is None else SnapshotRef.of(kept)
     write_identity(branch, point, runtime or system())
     if kept is not None and tag is not None:
         branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
-        if read_tag(used, tag_path(tag)) != kept:  # who deletes it later sees the branch
+        if read_tag(main, tag_path(tag)) != kept:  # who deletes it later sees the branch
             delete_branch(table, name)
-            raise _no_tag(used, tag)
-        branch.write(tag_path(tag), used.read(tag_path(tag)))
-    _remove_notes(used, name)
+            raise _no_tag(main, tag)
+        branch.write(tag_path(tag), main.read(tag_path(tag)))
+    _remove_notes(main, name)
     return BranchReport(
-        location=used.location, branch=name, snapshot=None if kept is None else kept.id
+        location=main.location, branch=name, snapshot=None if kept is None else kept.id
     )
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
     """Deletes a branch, as `PaimonTable.delete_branch` says, and raises the same errors."""
-    used = table.storage
-    of_branch.check_is_main(used, WHERE)
-    of_branch.check_branch(name, used.location)
-    found = name in of_branch.branch_names(used)
+    main = table.storage
+    of_branch.check_is_main(main, WHERE)
+    of_branch.check_branch(name, main.location)
+    exists = name in of_branch.branch_names(main)
     if dry_run:
-        return BranchReport(location=used.location, branch=name, found=found, dry_run=True)
-    if found:
-        used.write(of_branch.branch_note(name), _DELETED)
-        used.delete(
-            of_branch.branch_folder(name) + LATEST_HINT
-        )  # it never names a snapshot that is gone
-        delete_below(
-            used, of_branch.branch_folder(name).rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER)
-        )
-    _remove_notes(used, name)
-    return BranchReport(location=used.location, branch=name, found=found)
+        return BranchReport(location=main.location, branch=name, found=exists, dry_run=True)
+    if exists:
+        main.write(of_branch.branch_note(name), _DELETED)
+        folder = of_branch.branch_folder(name)
+        main.delete(folder + LATEST_HINT)  # a hint never names a snapshot that is gone
+        delete_below(main, folder.rstrip("/"), last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
+    _remove_notes(main, name)
+    return BranchReport(location=main.location, branch=name, found=exists)
 
 
 def _remove_notes(storage: Storage, name: str) -> None:
+    """Removes the notes that the branch is being made or deleted."""
     for path in of_branch.notes_of_branch(storage, name):
         storage.delete(path)
 
 
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
     """The snapshot of the tag, whose files exist."""
-    used = table.storage
-    kept = read_tags(used).get(tag)
+    main = table.storage
+    kept = read_tags(main).get(tag)
     if kept is None:
-        raise _no_tag(used, tag)
+        raise _no_tag(main, tag)
     try:
-        refuse_missing(table, kept, data=not SnapshotStore(used, runtime).stands(kept))
+        refuse_missing(table, kept, data=not SnapshotStore(main, runtime).stands(kept))
     except (CorruptMetadata, NotFound) as lost:
-        raise _no_tag(used, tag) from lost
+        raise _no_tag(main, tag) from lost
     return kept
 
 
 def _no_tag(storage: Storage, tag: str) -> NotFound:
-    text = f"{storage.location} has no tag {tag!r} with all its files. No branch was created. Give another tag."
-    return NotFound(text, table=storage.location, tag=tag)
+    return NotFound(
+        f"{storage.location} has no tag {tag!r} with all its files. No branch was created. Give "
+        "another tag.",
+        table=storage.location,
+        tag=tag,
+    )
 
 
 def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
     """Notes that the branch is being made. A creation that was interrupted may go on."""
     older = of_branch.older_branch_note(name)
     was_begun_before = older in of_branch.notes_of_branch(storage, name)
-    path, content = (
-        older if was_begun_before else of_branch.branch_note(name),
-        b"create" if tag is None else f"create from {tag}".encode(),
-    )
+    path = older if was_begun_before else of_branch.branch_note(name)
+    content = b"create" if tag is None else f"create from {tag}".encode()
     if name not in of_branch.branch_names(storage) or storage.exists(path):
         if storage.put_if_absent(path, content) is PutResult.EXISTS:
             if storage.read(path) == content:
                 return
-            done = "the creation from another tag, or the deletion, of branch"
-            text = f"{storage.location}: {done} {name!r} was interrupted. Run delete_branch({name!r}) first."
-            raise CommitContended(text, table=storage.location, branch=name)
+            raise CommitContended(
+                f"{storage.location}: the creation from another tag, or the deletion, of branch "
+                f"{name!r} was interrupted. Run delete_branch({name!r}) first.",
+                table=storage.location,
+                branch=name,
+            )
         if name not in of_branch.branch_names(storage):
             return
         storage.delete(path)  # another call has just made it
-    text = f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or delete that branch."
-    raise AlreadyExists(text, table=storage.location, branch=name)
+    raise AlreadyExists(
+        f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or "
+        "delete that branch.",
+        table=storage.location,
+        branch=name,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardReport(Report):
-    """What a fast forward to `snapshot` did to main: the snapshots that were `added` after `kept`,
-    and those, with tags, that were `removed`. `streams` are as in the report of a rollback.
+    """What a fast forward did to main.
+
+    Attributes:
+        location: that of the table.
+        branch: the name of the branch.
+        snapshot: the id of main's newest snapshot after it.
+        kept: the id of the snapshot that main kept, after which others were added; None if main and
+            the branch shared none.
+        added: the ids of the added snapshots.
+        removed: the ids of the removed snapshots.
+        tags: the names of the removed tags.
+        streams: as in the report of a rollback.
+        dry_run: whether nothing was changed.
     """
 
     location: str
@@ -235,12 +260,12 @@ def fast_forward(
     """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same
     errors.
     """
-    used = table.storage
-    of_branch.check_is_main(used, WHERE)
-    of_branch.check_branch(name, used.location)
-    run = _Forward(used, of_branch.BranchStorage(used, name), runtime)
+    main = table.storage
+    of_branch.check_is_main(main, WHERE)
+    of_branch.check_branch(name, main.location)
+    run = _Forward(main, of_branch.BranchStorage(main, name), runtime)
     target = run.target()
-    run.refuse(target, take_over)
+    run.refuse(target, take_over=take_over)
     forwarding = Forwarding(
         lost=run.lost(target), takes_expired=run.takes_expired(target), begin=run.begin
     )
@@ -253,11 +278,15 @@ def fast_forward(
         run.note_what_is_back(present)
         run.copy_streams(present)
     return ForwardReport(
-        location=used.location,
+        location=main.location,
         branch=name,
         snapshot=run.ids[-1],
         kept=None if target.alone else target.snapshot.id,
-        added=tuple(one for one in run.ids if target.alone or one > target.snapshot.id),
+        added=tuple(
+            snapshot_id
+            for snapshot_id in run.ids
+            if target.alone or snapshot_id > target.snapshot.id
+        ),
         removed=rolled.snapshots,
         tags=rolled.tags,
         streams=rolled.streams,
@@ -270,62 +299,82 @@ def _is_proven(note: Removed | None) -> bool:
 
 
 class _Forward:
-    """One fast forward of main to a branch. `ids` are those of the branch's snapshots, without a
-    gap.
+    """One fast forward of main to a branch.
+
+    Attributes:
+        main: the storage of main.
+        branch: the storage of the branch.
+        main_snapshots: main's snapshots.
+        branch_snapshots: the branch's snapshots.
+        ids: those of the branch's snapshots that have no gap above them, ascending.
     """
 
     def __init__(
         self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None
     ) -> None:
-        self.main, self.branch = main, cast(Storage, branch)
-        self.ours, self.theirs = SnapshotStore(main, runtime), SnapshotStore(self.branch, runtime)
+        self.main = main
+        self.branch = cast(Storage, branch)
+        self.main_snapshots = SnapshotStore(main, runtime)
+        self.branch_snapshots = SnapshotStore(self.branch, runtime)
         if branch.is_noted() or branch.branch not in of_branch.branch_names(main):
             raise no_such_branch(branch)
-        ids = self.theirs.ids()
-        self.ids = [one for place, one in enumerate(ids, 1) if ids[-1] - one == len(ids) - place]
+        ids = self.branch_snapshots.ids()
+        self.ids = [
+            snapshot_id
+            for place, snapshot_id in enumerate(ids, 1)
+            if ids[-1] - snapshot_id == len(ids) - place
+        ]
         if not ids:
-            text = f"{branch.location} has no snapshot that main could get. Nothing was changed. Write to it first."
-            raise NotFound(text, table=main.location, branch=branch.branch)
+            raise NotFound(
+                f"{branch.location} has no snapshot that main could get. Nothing was changed. "
+                "Write to it first.",
+                table=main.location,
+                branch=branch.branch,
+            )
 
     def target(self) -> RollbackTarget:
         """The newest snapshot that both have, or the oldest of the branch, which is then restored
         in main. A pin says so where an interrupted run has restored it.
         """
-        for one in reversed(self.ids):
-            theirs, mine = self.theirs.find(one), self.ours.find(one)
-            if theirs is not None and mine is not None and theirs.nonce == mine.nonce:
+        for snapshot_id in reversed(self.ids):
+            in_branch = self.branch_snapshots.find(snapshot_id)
+            in_main = self.main_snapshots.find(snapshot_id)
+            if in_branch is not None and in_main is not None and in_branch.nonce == in_main.nonce:
                 pins = read_pins(self.main)
-                is_alone = any(pin.is_alone and pin.keeps(mine) for pin in pins)
-                return RollbackTarget(snapshot=mine, alone=is_alone)
-        oldest = self.theirs.get(self.ids[0])
+                is_alone = any(pin.is_alone and pin.keeps(in_main) for pin in pins)
+                return RollbackTarget(snapshot=in_main, alone=is_alone)
+        oldest = self.branch_snapshots.get(self.ids[0])
         folder = of_branch.branch_folder(of_branch.branch_of(self.branch))
         return RollbackTarget(
             snapshot=oldest, kept_by=folder + snapshot_path(oldest.id), alone=True
         )
 
-    def refuse(self, target: RollbackTarget, take_over: bool) -> None:
-        """Refuses what cannot be forwarded."""
+    def refuse(self, target: RollbackTarget, *, take_over: bool) -> None:
+        """Refuses what cannot be forwarded. Raises `CommitContended`, `IncompatibleSchema`."""
         refuse_while_pinned(self.branch, "nothing was forwarded")
-        foreign = [one for one in read_pins(self.main) if not one.keeps(target.snapshot)]
+        foreign = [pin for pin in read_pins(self.main) if not pin.keeps(target.snapshot)]
         if foreign and not take_over:
             raise under_way(self.main, foreign, "nothing was forwarded")
-        same, mine, _ = self._schemas()
-        if not mine[same:]:
+        same, main_schemas, _ = self._schemas()
+        if not main_schemas[same:]:
             return
         if target.snapshot.schema_id >= same:
-            both = f"{self.main.location} and {self.branch.location} share no snapshot"
-            cure = "Nothing was changed. Append the rows of the branch to the table."
-            text = f"{both}, and their schemas differ from schema {same} on. {cure}"
-            raise IncompatibleSchema(text, table=self.main.location, schema=same)
-        tags = {name: one for name, one in read_tags(self.main).items() if one.schema_id >= same}
-        staying = {name: one for name, one in tags.items() if one.id <= target.snapshot.id}
-        for name, one in sorted(staying.items()):
             raise IncompatibleSchema(
-                f"{self.main.location}: tag {name!r} would stay, and needs schema {one.schema_id} of main, which "
-                f"{self.branch.location} does not have. Nothing was changed. Delete the tag, or append the rows of the "
-                "branch to the table.",
+                f"{self.main.location} and {self.branch.location} share no snapshot, and their "
+                f"schemas differ from schema {same} on. Nothing was changed. Append the rows of "
+                "the branch to the table.",
                 table=self.main.location,
-                schema=one.schema_id,
+                schema=same,
+            )
+        for name, tagged in sorted(read_tags(self.main).items(), key=itemgetter(0)):
+            if tagged.schema_id < same or tagged.id > target.snapshot.id:
+                continue
+            raise IncompatibleSchema(
+                f"{self.main.location}: tag {name!r} would stay, and needs schema "
+                f"{tagged.schema_id} of main, which {self.branch.location} does not have. Nothing "
+                "was changed. Delete the tag, or append the rows of the branch to the table.",
+                table=self.main.location,
+                schema=tagged.schema_id,
                 tag=name,
             )
 
@@ -340,19 +389,25 @@ class _Forward:
             return []
         shared, proven = self._shared()
         restored = SnapshotRef.of(target.snapshot)  # by a run that was killed
-        standing = [one for one in self._standing() if SnapshotRef.of(one) != restored]
-        lost = [Removed.of(one, certain=one.id > proven) for one in standing if one.id > shared]
-        there = {(one.commit_user, one.commit_identifier) for one in standing}
+        standing = [
+            snapshot for snapshot in self._standing() if SnapshotRef.of(snapshot) != restored
+        ]
+        lost = [
+            Removed.of(snapshot, certain=snapshot.id > proven)
+            for snapshot in standing
+            if snapshot.id > shared
+        ]
+        present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
         earlier = read_removals(self.main)  # what a rollback has noted may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
             if before is not None and before.snapshot.id > shared:
                 noted = earlier.of_nonce(before.snapshot.nonce)
-                if (user, before.batch_id) not in there and not _is_proven(noted):
+                if (user, before.batch_id) not in present and not _is_proven(noted):
                     certain = before.snapshot.id > proven
                     lost.append(Removed.of_previous(user, entry, before, certain=certain))
             noted = earlier.of_uuid(entry.stage_uuids[0])
-            if (user, entry.batch_id) in there or _is_proven(noted):
+            if (user, entry.batch_id) in present or _is_proven(noted):
                 continue
             newest = entry.newest or entry.base
             above = 0 if newest is None else newest.id
@@ -363,8 +418,12 @@ class _Forward:
         """Whether main also loses snapshots that have expired there, as far as is known."""
         if not target.alone:
             return False
-        restored = self.ours.stands(target.snapshot)  # by a run that was killed
-        ids = [one for one in self.ours.ids() if one != target.snapshot.id or not restored]
+        restored = self.main_snapshots.stands(target.snapshot)  # by a run that was killed
+        ids = [
+            snapshot_id
+            for snapshot_id in self.main_snapshots.ids()
+            if snapshot_id != target.snapshot.id or not restored
+        ]
         return bool(ids) and ids[0] > self._shared()[0] + 1
 
     def _shared(self) -> tuple[int, float]:
@@ -377,13 +436,13 @@ class _Forward:
         point = identity.snapshot
         if point is None:
             return 0, 0
-        latest = self.ours.latest()
-        held = fate_of(self.ours, point, latest).is_held
+        latest = self.main_snapshots.latest()
+        held = fate_of(self.main_snapshots, point, latest).is_held
         if held is True:
             return point.id, point.id
-        cut = (
-            cut_below(self.ours, read_removals(self.main), point, latest) if held is False else None
-        )
+        if held is None:
+            return 0, point.id
+        cut = cut_below(self.main_snapshots, read_removals(self.main), point, latest)
         return (0, point.id) if cut is None else (cut.id, cut.id)
 
     def _standing(self) -> list[Snapshot]:
@@ -391,23 +450,25 @@ class _Forward:
 
         def readable(snapshot_id: int) -> Snapshot | None:
             try:
-                return self.ours.find(snapshot_id)
-            except FormatError as why:
+                return self.main_snapshots.find(snapshot_id)
+            except FormatError as error:
                 _LOG.warning(
                     "%s: snapshot %d cannot be read, so the report does not name the stream that wrote it: %s",
                     self.main.location,
                     snapshot_id,
-                    why,
+                    error,
                 )
                 return None
 
-        looks = [partial(readable, one) for one in self.ours.ids()]
-        return [one for one in self.main.together(looks) if one is not None]
+        looks = [partial(readable, snapshot_id) for snapshot_id in self.main_snapshots.ids()]
+        return [snapshot for snapshot in self.main.together(looks) if snapshot is not None]
 
     def present(self) -> list[SnapshotRef]:
         """The branch's snapshots, all of which main has got."""
-        snapshots = self.branch.together([partial(self.theirs.find, one) for one in self.ids])
-        return [SnapshotRef.of(one) for one in snapshots if one is not None]
+        snapshots = self.branch.together(
+            [partial(self.branch_snapshots.find, snapshot_id) for snapshot_id in self.ids]
+        )
+        return [SnapshotRef.of(snapshot) for snapshot in snapshots if snapshot is not None]
 
     def note_what_is_back(self, present: Sequence[SnapshotRef]) -> None:
         """Gives main the branch's notes of removed snapshots, and notes which that main had lost are
@@ -435,40 +496,52 @@ class _Forward:
         taken: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
         of_branch_alone = set(read_removals(self.branch).removed)
-        for one in removals.removed:  # also those of a run that was killed
-            is_taken = one.by == FAST_FORWARD and one.target in present
-            if not one.is_of_stream:
+        for removed in removals.removed:  # also those of a run that was killed
+            is_taken = removed.by == FAST_FORWARD and removed.target in present
+            if not removed.is_of_stream:
                 continue
-            if one.by == ROLLBACK and one not in of_branch_alone:
-                is_taken = not self._went_on_after(one, removals)
-            elif one.snapshot is None:
+            if removed.by == ROLLBACK and removed not in of_branch_alone:
+                is_taken = not self._went_on_after(removed, removals)
+            elif removed.snapshot is None:
                 is_taken = False  # nobody knows whether this attempt was committed
             if is_taken:
-                taken.setdefault(user_folder(str(one.user)), set()).add((one.query, one.note))
+                taken.setdefault(user_folder(str(removed.user)), set()).add(
+                    (removed.query, removed.note)
+                )
         return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
-        """Whether main's stream has run a batch again that a rollback took, or a later one: it was
-        asked about the loss then. If not, the branch's batches must not hide it. A snapshot with
-        such a batch lies above the rollback's target and is shared with the branch, or main's
-        journal has a later attempt, which no note names.
+        """Whether main's stream has run a batch again that a rollback took, or a later one. Then it
+        was asked about the loss. If it was not asked, the branch's batches must not hide the loss.
+        Either a snapshot with such a batch lies above the rollback's target and is shared with the
+        branch, or main's journal has a later attempt, which no note names.
         """
-        identity, batch, target = read_identity(self.branch), removed.identifier, removed.target
+        identity = read_identity(self.branch)
+        batch = removed.identifier
+        target = removed.target
         point = None if identity is None else identity.snapshot
         user = str(removed.user)
         if batch is None or target is None or removed.millis is None:
             return False
-        shared = [one for one in self.ids if point is not None and target.id < one <= point.id]
-        for snapshot in self.branch.together([partial(self.theirs.find, one) for one in shared]):
+        shared = [
+            snapshot_id
+            for snapshot_id in self.ids
+            if point is not None and target.id < snapshot_id <= point.id
+        ]
+        for snapshot in self.branch.together(
+            [partial(self.branch_snapshots.find, snapshot_id) for snapshot_id in shared]
+        ):
             is_of_user = snapshot is not None and snapshot.commit_user == user
             if is_of_user and batch <= snapshot.commit_identifier < BATCH_IDENTIFIER:
                 return True
-        mine, theirs = Journal(self.main, user), Journal(self.branch, user)
-        for number in mine.batches():
-            entry = None if number < batch else mine.read(number)
+        main_journal = Journal(self.main, user)
+        branch_journal = Journal(self.branch, user)
+        for number in main_journal.batches():
+            entry = None if number < batch else main_journal.read(number)
             if entry is None or entry.attempted_millis < removed.millis:
                 continue
-            if removals.of_uuid(entry.stage_uuids[0]) is None and entry != theirs.read(number):
+            is_noted = removals.of_uuid(entry.stage_uuids[0]) is not None
+            if not is_noted and entry != branch_journal.read(number):
                 return True
         return False
 
@@ -476,9 +549,11 @@ class _Forward:
         """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
         try:
             self.copy_schemas()
-            for path in (snapshot_path(one) for one in self.ids if one > kept):
-                self._put(path, self.branch.read(path))
-                self._require(path)
+            for snapshot_id in self.ids:
+                if snapshot_id > kept:
+                    path = snapshot_path(snapshot_id)
+                    self._put(path, self.branch.read(path))
+                    self._require(path)
             for path in map(tag_path, read_tags(self.branch)):
                 self.main.write(path, self.branch.read(path))
                 self._require(path)
@@ -500,12 +575,13 @@ class _Forward:
         """How many schemas both have in common from the first on, and the ids of main's and of the
         branch's.
         """
-        mine, theirs = SchemaStore(self.main).ids(), SchemaStore(self.branch).ids()
-        both = zip(mine, theirs, strict=False)
+        main_schemas = SchemaStore(self.main).ids()
+        branch_schemas = SchemaStore(self.branch).ids()
+        both = zip(main_schemas, branch_schemas, strict=False)
         alike = (
             self.main.read(schema_path(a)) == self.branch.read(schema_path(b)) for a, b in both
         )
-        return sum(1 for _ in takewhile(bool, alike)), mine, theirs
+        return sum(1 for _ in takewhile(bool, alike)), main_schemas, branch_schemas
 
     def begin(self) -> None:
         """What main gets before it loses anything. A run that is killed later may never be completed,
@@ -521,24 +597,25 @@ class _Forward:
         some of main's have to go first, the target needs none of them (`refuse`), and main's
         snapshots need theirs until they are removed: a killed run may be given up.
         """
-        same, mine, theirs = self._schemas()
-        if not mine[same:]:
-            for one in theirs[same:]:
-                self._put(schema_path(one), self.branch.read(schema_path(one)))
+        same, main_schemas, branch_schemas = self._schemas()
+        if not main_schemas[same:]:
+            for schema_id in branch_schemas[same:]:
+                self._put(schema_path(schema_id), self.branch.read(schema_path(schema_id)))
 
     def copy_schemas(self) -> None:
         """Makes main's schemas those of the branch."""
-        same, mine, theirs = self._schemas()
-        for one in reversed(mine[same:]):
-            self.main.delete(schema_path(one))
-        for one in theirs[same:]:
-            self._put(schema_path(one), self.branch.read(schema_path(one)))
+        same, main_schemas, branch_schemas = self._schemas()
+        for schema_id in reversed(main_schemas[same:]):
+            self.main.delete(schema_path(schema_id))
+        for schema_id in branch_schemas[same:]:
+            self._put(schema_path(schema_id), self.branch.read(schema_path(schema_id)))
 
     def _put(self, path: str, data: bytes) -> None:
         if self.main.put_if_absent(path, data) is PutResult.EXISTS and self.main.read(path) != data:
             raise self._contended(f"a writer of main made {path} meanwhile")
 
-    def _contended(self, why: str) -> CommitContended:
-        cure = "Stop the writers of both, and run fast_forward again."
-        text = f"was not forwarded to the end: {why}. It is in a state that the branch had. {cure}"
-        return CommitContended(text).of_table(self.main.location, subject=True)
+    def _contended(self, cause: str) -> CommitContended:
+        return CommitContended(
+            f"was not forwarded to the end: {cause}. It is in a state that the branch had. Stop "
+            "the writers of both, and run fast_forward again."
+        ).of_table(self.main.location, subject=True)

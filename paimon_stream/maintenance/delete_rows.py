@@ -46,8 +46,16 @@ _THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReport(Report):
-    """`rows` rows of `files` data files are deleted, in snapshot `snapshot_id`; None if there was
-    no such row, and in a dry run, which writes nothing. `files_read` data files were looked into.
+    """What was deleted, or would be in a dry run.
+
+    Attributes:
+        table: the location of the table.
+        snapshot_id: the snapshot in which the rows are deleted; None if there was no such row, and
+            in a dry run.
+        dry_run: whether nothing was written.
+        rows: how many rows are deleted.
+        files: how many data files have such rows.
+        files_read: how many data files were looked into.
     """
 
     table: str
@@ -74,9 +82,12 @@ def delete_rows(
     while True:
         plans += 1
         plan = _DeletionPlan.of(load(), where, progress)
-        place, files = plan.table.location, len(plan.marked)
         report = DeleteReport(
-            table=place, dry_run=dry_run, rows=plan.rows, files=files, files_read=plan.files_read
+            table=plan.table.location,
+            dry_run=dry_run,
+            rows=plan.rows,
+            files=len(plan.marked),
+            files_read=plan.files_read,
         )
         if dry_run or not plan.marked:
             return report
@@ -88,23 +99,31 @@ def delete_rows(
 
 
 def _check(table: Table) -> None:
+    """Refuses a table whose rows cannot be deleted by deletion vectors."""
     check_table_kind(table)
     if table.schema.primary_keys:
-        cure = "Append rows with these keys and an operation column that says -D."
-        text = f"has a primary key, and rows are deleted by their keys there. {cure}"
-        raise UnsupportedFeature(text).of_table(table.location, subject=True)
+        raise UnsupportedFeature(
+            "has a primary key, and rows are deleted by their keys there. Append rows with these "
+            "keys and an operation column that says -D."
+        ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
-        cure = f"Overwrite the partitions without these rows, or create the table with {DELETION_VECTORS.key} = true."
-        text = f"has no deletion vectors, and this release does not rewrite files to delete rows. {cure}"
-        raise UnsupportedFeature(text, option=DELETION_VECTORS.key).of_table(
-            table.location, subject=True
-        )
+        raise UnsupportedFeature(
+            "has no deletion vectors, and this release does not rewrite files to delete rows. "
+            "Overwrite the partitions without these rows, or create the table with "
+            f"{DELETION_VECTORS.key} = true.",
+            option=DELETION_VECTORS.key,
+        ).of_table(table.location, subject=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeletionPlan:
-    """The rows to delete as of a snapshot: for each data file the positions that are not deleted
-    yet.
+    """The rows to delete.
+
+    Attributes:
+        table: the table when it was planned.
+        snapshot: the newest snapshot then.
+        marked: the positions of the rows in each data file that are not deleted yet.
+        files_read: how many data files were looked into.
     """
 
     table: Table
@@ -122,38 +141,43 @@ class _DeletionPlan:
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
         scan = replace(plan_scan(table, filter=where), where=None)
-        size, done, marked = sum(one.file.file_size for one in scan.files), 0, {}
+        bytes_in_all = sum(entry.file.file_size for entry in scan.files)
+        bytes_read = 0
+        marked = {}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:
-                found = pool.map(partial(_found, scan, predicate), scan.files)
-                for one, rows, old in zip(
-                    scan.files, found, deleted_rows(scan, scan.files), strict=True
+                matches = pool.map(partial(_matching_rows, scan, predicate), scan.files)
+                for entry, rows, old in zip(
+                    scan.files, matches, deleted_rows(scan, scan.files), strict=True
                 ):
                     new = np.setdiff1d(rows, old, assume_unique=True)
                     if len(new):
-                        marked[one.partition, one.bucket, one.file.file_name] = new
-                    done += one.file.file_size
-                    progress("bytes", done, size)
+                        marked[entry.partition, entry.bucket, entry.file.file_name] = new
+                    bytes_read += entry.file.file_size
+                    progress("bytes", bytes_read, bytes_in_all)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
         return cls(table=table, snapshot=scan.snapshot, marked=marked, files_read=len(scan.files))
 
 
-def _found(scan: Scan, predicate: Predicate, file: ManifestEntry) -> Positions:
-    """The positions of the rows in the file that fulfil the condition, deleted or not."""
-    found, rows = [np.empty(0, np.int64)], 0
+def _matching_rows(scan: Scan, predicate: Predicate, entry: ManifestEntry) -> Positions:
+    """The positions of the rows in a file that fulfil the condition, deleted or not."""
+    positions = [np.empty(0, np.int64)]
+    rows_before = 0
+    scan_of_file = replace(scan, columns=predicate.columns, files=(entry,), vectors={})
     try:
-        for batch in read_batches(
-            replace(scan, columns=predicate.columns, files=(file,), vectors={})
-        ):
-            found.append(predicate.positions(batch) + rows)
-            rows += batch.num_rows
-    except pa.ArrowException as why:
-        reason = f"{str(why).splitlines()[0].rstrip('.')}. Nothing was deleted."
-        text = f"the condition {predicate.where} cannot be computed for a row of {file.file.file_name}: {reason}"
-        raise InvalidData(text, file=file.file.file_name).of_table(scan.table.location) from None
-    return np.concatenate(found)
+        for batch in read_batches(scan_of_file):
+            positions.append(predicate.positions(batch) + rows_before)
+            rows_before += batch.num_rows
+    except pa.ArrowException as error:
+        raise InvalidData(
+            f"the condition {predicate.where} cannot be computed for a row of "
+            f"{entry.file.file_name}: {str(error).splitlines()[0].rstrip('.')}. Nothing was "
+            "deleted.",
+            file=entry.file.file_name,
+        ).of_table(scan.table.location) from None
+    return np.concatenate(positions)
 
 
 class _DeleteSource:
@@ -168,41 +192,43 @@ class _DeleteSource:
         that are gone, as a faulty writer may have left them, go. Raises `DeletedFiles` if one of
         the files is not live any more, `CorruptMetadata`, `StorageError`.
         """
-        table, marked = self._plan.table, self._plan.marked
-        touched, types = {partition for partition, _, _ in marked}, table.partition_types
+        table = self._plan.table
+        marked = self._plan.marked
+        touched = {partition for partition, _, _ in marked}
+        types = table.partition_types
         files = live_files(
             ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched)
         )
-        live = {(one.partition, one.bucket, one.file.file_name): one for one in files}
-        if gone := marked.keys() - live.keys():
-            cure = "Nothing was deleted. Delete again later."
-            what = f"{len(gone)} of the {len(marked)} data files whose rows were to be deleted"
-            text = f"others have replaced {what}, each time that they were looked for. {cure}"
-            raise DeletedFiles(text, files=tuple(sorted(name for *_, name in gone))).of_table(
-                table.location
-            )
+        live = {(entry.partition, entry.bucket, entry.file.file_name): entry for entry in files}
+        gone = marked.keys() - live.keys()
+        if gone:
+            raise DeletedFiles(
+                f"others have replaced {len(gone)} of the {len(marked)} data files whose rows were "
+                "to be deleted, each time that they were looked for. Nothing was deleted. Delete "
+                "again later.",
+                files=tuple(sorted(name for *_, name in gone)),
+            ).of_table(table.location)
         index = VectorIndex.of(table, base.snapshot)
-        vectors = index.vectors({name for *_, name in marked})
         scan = Scan(
             table=table,
             schema=table.schema,
             columns=(),
             snapshot=base.snapshot,
             files=(),
-            vectors=vectors,
+            vectors=index.vectors({name for *_, name in marked}),
         )
         before = deleted_rows(scan, map(live.__getitem__, marked))
-        whole = {
-            one: np.union1d(new, old)
-            for (one, new), old in zip(marked.items(), before, strict=True)
+        merged = {
+            file: np.union1d(new, old)
+            for (file, new), old in zip(marked.items(), before, strict=True)
         }
         named = {
-            (one.partition, one.bucket, of.data_file)
-            for one in index.entries
-            for of in one.file.deletions or ()
+            (entry.partition, entry.bucket, vector.data_file)
+            for entry in index.entries
+            for vector in entry.file.deletions or ()
         }
-        stale = {one for one in named if one[0] in touched} - live.keys()
-        return Changes(index=self.vectors.at(index.entries, stale, whole))
+        stale = {file for file in named - live.keys() if file[0] in touched}
+        return Changes(index=self.vectors.at(index.entries, stale, merged))
 
 
 def _publish(plan: _DeletionPlan, runtime: Runtime) -> int | None:

@@ -47,12 +47,21 @@ are usable.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport(Report):
-    """What expired. `snapshots` are ids, ascending, and so are `changelogs`, which had outlived
-    theirs. `files` counts deleted files by kind, and `left` those that could not be deleted and
-    stay as orphans. `impossible` counts the files to delete whose name, bucket or partition the
-    table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is the
-    oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete`
-    is false if a rollback began before the end.
+    """What expired, or would in a dry run.
+
+    Attributes:
+        location: that of the table.
+        snapshots: the ids of the snapshots that expired, ascending.
+        changelogs: the ids of the changelogs that expired, which had outlived their snapshots.
+        files: how many files were deleted, by kind.
+        left: how many files could not be deleted and stay as orphans.
+        impossible: how many files to delete have a name, bucket or partition that the table cannot
+            have. Nothing was deleted for them, and `verify` lists them.
+        earliest: the id of the oldest remaining snapshot, None in an empty table.
+        latest: the id of the newest snapshot.
+        dry_run: whether nothing was deleted.
+        complete: false if a rollback began before the end.
+        millis: how long it took, in milliseconds.
     """
 
     location: str
@@ -70,8 +79,14 @@ class ExpireReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long snapshots are kept: at least `least` and at most `most` of them, and all that were
-    made at `cutoff_millis` (epoch) or later; at most `limit` are removed at once.
+    """How long snapshots are kept.
+
+    Attributes:
+        least: how many are kept at least.
+        most: how many are kept at most.
+        cutoff_millis: within these numbers all are kept that were made then or later, in epoch
+            milliseconds.
+        limit: how many are removed at once at most.
     """
 
     least: int
@@ -93,29 +108,34 @@ class Retention:
         """The given values, else the table's options. `table` is the location, for messages. Raises
         `InvalidOption`.
         """
-        least = _given(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
-        most = _given(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
+        least = _limit(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
+        most = _limit(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
-            low, high = opt.SNAPSHOT_NUM_RETAINED_MIN.key, opt.SNAPSHOT_NUM_RETAINED_MAX.key
-            cure = f"Lower retain_min ({low}) or raise retain_max ({high})."
-            text = f"at most {most} snapshots are to be retained, but at least {least}. Nothing was deleted. {cure}"
-            raise InvalidOption(text, option=low, value=least).of_table(table)
+            low = opt.SNAPSHOT_NUM_RETAINED_MIN.key
+            high = opt.SNAPSHOT_NUM_RETAINED_MAX.key
+            raise InvalidOption(
+                f"at most {most} snapshots are to be retained, but at least {least}. Nothing was "
+                f"deleted. Lower retain_min ({low}) or raise retain_max ({high}).",
+                option=low,
+                value=least,
+            ).of_table(table)
         if older_than is None:
             cutoff = now_millis - options.value(opt.SNAPSHOT_TIME_RETAINED)
         else:
             cutoff = opt.moment_millis(older_than, "older_than", table, now_millis)
-        limit = _given(max_deletes, "max_deletes", options, opt.SNAPSHOT_EXPIRE_LIMIT, table)
+        limit = _limit(max_deletes, "max_deletes", options, opt.SNAPSHOT_EXPIRE_LIMIT, table)
         return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
 
 
-def _given(
+def _limit(
     value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str
 ) -> int:
-    return (
-        options.value(option) if value is None else opt.Arguments(table).whole(name, value, least=1)
-    )
+    """The value of the argument `name`, or without one that of the option."""
+    if value is None:
+        return options.value(option)
+    return opt.Arguments(table).whole(name, value, least=1)
 
 
 def expire_snapshots(
@@ -141,65 +161,91 @@ def expire_snapshots(
     `CorruptMetadata` for a snapshot or tag that cannot be read, and `CommitContended` while a
     rollback is under way.
     """
-    used, clock = table.storage, (runtime or system()).clock
+    storage = table.storage
+    clock = (runtime or system()).clock
     started = clock.monotonic()
     limits = (retain_max, retain_min, older_than, max_deletes)
-    retention = Retention.of(table.options, clock.now_millis(), used.location, *limits)
+    retention = Retention.of(table.options, clock.now_millis(), storage.location, *limits)
     if not dry_run:
-        refuse_while_pinned(used, "nothing was expired")
-        if is_served(used):
-            text = "is of a REST catalog, whose server or another engine expires snapshots. Nothing was expired."
-            raise UnsupportedFeature(text).of_table(used.location, subject=True)
-    snapshots = SnapshotStore(used, runtime)
+        refuse_while_pinned(storage, "nothing was expired")
+        if is_served(storage):
+            raise UnsupportedFeature(
+                "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
+                "was expired."
+            ).of_table(storage.location, subject=True)
+    snapshots = SnapshotStore(storage, runtime)
     newest = snapshots.latest()
     ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files
     if newest is None or not ids:
-        return ExpireReport(location=used.location, dry_run=dry_run)
-    earliest = ids[0]
+        return ExpireReport(location=storage.location, dry_run=dry_run)
     end = _end(table.options, snapshots, retention, ids, newest.id)
-    if end > earliest and protect_streams:
-        end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
+    if end > ids[0] and protect_streams:
+        end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
-    if end > earliest:
-        cleaner.refresh_tags()  # one that cannot be read is named before anything expires
-    gone: list[int] = []
+    if end > ids[0]:
+        cleaner.kept.refresh_tags()  # one that cannot be read is named before anything expires
+    expired = _Expired(earliest=ids[0])
     changelogs: tuple[int, ...] = ()
-    complete = True
-    left_over: int | None = earliest
     try:
         if not dry_run:
             for run, following in cleaner.notes.unfinished(snapshots):
                 cleaner.finish(run, following, resumed=True)
+        below_end = sum(snapshot_id < end for snapshot_id in ids)
         for group in _groups(snapshots, ids, end):
-            begun = cleaner.begin(group, newest)
-            gone += [one.id for one in begun.mine]
-            if begun.gone:
-                left_over = group[begun.gone].id
-            if begun.mine:
-                cleaner.finish(group[: begun.gone], group[begun.gone])
-                progress("snapshots", len(gone), sum(one < end for one in ids))
-            if begun.stopped:
-                _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
-                complete = False
+            if _expire_group(cleaner, group, newest, expired):
+                progress("snapshots", len(expired.snapshots), below_end)
+            if not expired.complete:
+                _LOG.warning("%s: the expiry stopped, because a rollback began.", storage.location)
                 break
         else:
             changelogs = _expire_changelogs(table, cleaner, clock.now_millis(), newest)
     finally:
         if not dry_run:
-            left_over = _write_earliest(snapshots, bool(gone))
+            expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
     return ExpireReport(
-        location=used.location,
-        snapshots=tuple(gone),
+        location=storage.location,
+        snapshots=tuple(expired.snapshots),
         changelogs=changelogs,
         files=dict(+cleaner.remover.removed),
         left=cleaner.remover.left,
         impossible=cleaner.remover.impossible,
-        earliest=left_over,
+        earliest=expired.earliest,
         latest=newest.id,
         dry_run=dry_run,
-        complete=complete,
+        complete=expired.complete,
         millis=(clock.monotonic() - started) * 1000,
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Expired:
+    """What has expired in a run so far.
+
+    Attributes:
+        earliest: the id of the oldest snapshot that is left, None if there is none.
+        snapshots: the ids of the snapshots that the run has removed.
+        complete: false if a rollback has begun.
+    """
+
+    earliest: int | None
+    snapshots: list[int] = field(default_factory=list)
+    complete: bool = True
+
+
+def _expire_group(
+    cleaner: Cleaner, group: Sequence[Snapshot], newest: Snapshot, expired: _Expired
+) -> bool:
+    """Expires all snapshots in the group but the last, which follows them, and adds to what has
+    expired. Returns whether this run has removed any of them.
+    """
+    begun = cleaner.begin(group, newest)
+    expired.snapshots += [snapshot.id for snapshot in begun.removed]
+    if begun.gone:
+        expired.earliest = group[begun.gone].id
+    if begun.removed:
+        cleaner.finish(group[: begun.gone], group[begun.gone])
+    expired.complete = not begun.stopped
+    return bool(begun.removed)
 
 
 def expiry_is_due(
@@ -222,8 +268,10 @@ def _expire_changelogs(
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
     one stays, as in Java. Consumers always hold them back.
     """
-    store, earliest = cleaner.changelogs, next(iter(cleaner.snapshots.ids()), None)
-    ids, first = store.ids(), None if earliest is None else cleaner.snapshots.find(earliest)
+    store = cleaner.changelogs
+    earliest = next(iter(cleaner.snapshots.ids()), None)
+    ids = store.ids()
+    first = None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
     options = of_changelogs(opt.Options(table.schema.options, location=table.location))
@@ -234,9 +282,13 @@ def _expire_changelogs(
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
         cleaner.finish_changelogs(group[:-1], group[-1], first)
-        gone += [one.id for one in group[:-1] if cleaner.dry_run or not store.exists(one.id)]
+        gone += [
+            changelog.id
+            for changelog in group[:-1]
+            if cleaner.dry_run or not store.exists(changelog.id)
+        ]
     if not cleaner.dry_run:
-        _write_earliest(store, bool(gone))
+        _write_earliest(store, moved=bool(gone))
     return tuple(gone)
 
 
@@ -255,11 +307,13 @@ def _end(
         return earliest
     if not (options.value(opt.CONSUMER_CHANGELOG_ONLY) and changelog_outlives(options)):
         end = min((end, *consumers(snapshots.storage).values()))
-    judged = [one for one in ids if lowest <= one < end]
-    for some in in_groups(judged, AT_ONCE):
-        found = snapshots.storage.together([partial(snapshots.find, one) for one in some])
-        for snapshot_id, one in zip(some, found, strict=True):
-            if one is not None and retention.cutoff_millis <= one.time_millis:
+    judged = [snapshot_id for snapshot_id in ids if lowest <= snapshot_id < end]
+    for ids_of_group in in_groups(judged, AT_ONCE):
+        snapshots_read = snapshots.storage.together(
+            [partial(snapshots.find, snapshot_id) for snapshot_id in ids_of_group]
+        )
+        for snapshot_id, snapshot in zip(ids_of_group, snapshots_read, strict=True):
+            if snapshot is not None and retention.cutoff_millis <= snapshot.time_millis:
                 return snapshot_id
     return max(end, earliest)
 
@@ -272,10 +326,10 @@ def _least_of_streams(
     one on which the newest was judged.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]
-    own = None if user is None or last_of_user is None else user_folder(user)
+    folder_of_user = None if user is None or last_of_user is None else user_folder(user)
     for name in storage.list_folders(OWN_FOLDER):
         folder = f"{OWN_FOLDER}/{name}"
-        if folder == own:
+        if folder == folder_of_user:
             continue
         journal = Journal(storage, "", folder)
         for batch in journal.batches()[-1:]:
@@ -296,32 +350,36 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
     """The snapshots below `end` in groups, oldest first. A group's last one follows the others, and
     begins the next.
     """
-    below = [one for one in ids if one < end]
-    found: list[Snapshot] = []
-    for some in in_groups(below, _GROUP):
-        read = snapshots.storage.together([partial(snapshots.find, one) for one in some])
-        found += [one for one in read if one is not None]  # others were removed by another expirer
-        if len(found) > 1:
-            yield found
-            found = found[-1:]
-    following = next(filter(None, map(snapshots.find, ids[len(below) :])), None) if found else None
-    if following is not None:
-        yield [*found, following]
+    below = [snapshot_id for snapshot_id in ids if snapshot_id < end]
+    group: list[Snapshot] = []
+    for ids_of_group in in_groups(below, _GROUP):
+        read = snapshots.storage.together(
+            [partial(snapshots.find, snapshot_id) for snapshot_id in ids_of_group]
+        )
+        # Those that are missing were removed by another expirer.
+        group += [snapshot for snapshot in read if snapshot is not None]
+        if len(group) > 1:
+            yield group
+            group = group[-1:]
+    if group:
+        following = next(filter(None, map(snapshots.find, ids[len(below) :])), None)
+        if following is not None:
+            yield [*group, following]
 
 
-def _write_earliest(snapshots: SnapshotStore, moved: bool) -> int | None:
-    """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written,
-    as in Java. Looks again after it has written, because a rollback may have restored an older
-    snapshot.
+def _write_earliest(snapshots: SnapshotStore, *, moved: bool) -> int | None:
+    """Points EARLIEST to the oldest snapshot if that has `moved`, and returns its id. A missing
+    hint is always written, as in Java. Looks again after it has written, because a rollback may
+    have restored an older snapshot.
     """
-    earliest, hint = None, f"{snapshots.folder}/EARLIEST"
+    earliest = None
+    hint = f"{snapshots.folder}/EARLIEST"
     for _ in range(_LOOKS):
-        before, earliest = earliest, next(iter(snapshots.ids()), None)
-        if (
-            earliest is None
-            or earliest == before
-            or not (moved or not snapshots.storage.exists(hint))
-        ):
+        before = earliest
+        earliest = next(iter(snapshots.ids()), None)
+        if earliest is None or earliest == before:
+            break
+        if not moved and snapshots.storage.exists(hint):
             break
         snapshots.storage.write(hint, str(earliest).encode())
     return earliest

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -54,8 +55,15 @@ _BOUNDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpiryReport(Report):
-    """What expired, or would in a dry run: `partitions`, each as its values by column, with `files`
-    data files of `rows` rows. `snapshots` are the ids of the snapshots that dropped them.
+    """What expired, or would in a dry run.
+
+    Attributes:
+        location: that of the table.
+        partitions: each as its values by column.
+        files: how many data files they had.
+        rows: how many rows these files had.
+        snapshots: the ids of the snapshots that dropped them.
+        dry_run: whether nothing was dropped.
     """
 
     location: str
@@ -69,142 +77,168 @@ class PartitionExpiryReport(Report):
 def is_time(
     options: Options, runtime: Runtime, last: int | None, *, batch: bool
 ) -> tuple[bool, int | None]:
-    """Whether partitions expire after this commit, perhaps of a batch write, and when they last did
-    (milliseconds). A run's first time is earlier by a random part of the interval, so that runs do
-    not all expire together.
+    """Whether partitions expire after this commit, and when they last did.
+
+    Args:
+        options: those of the table.
+        runtime: has the clock.
+        last: when they last expired (epoch milliseconds), None if they did not in this process.
+            The first time is then taken to be earlier than now by a random part of the interval, so
+            that processes do not all expire together.
+        batch: whether the commit is that of a batch write.
     """
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
         return False, last
-    now, interval = runtime.clock.now_millis(), options.value(PARTITION_INTERVAL)
-    last = now - runtime.rng.below(interval or 1) if last is None else last
-    return interval == 0 or now > last + interval or (
-        batch and options.value(PARTITION_AT_END)
-    ), last
+    now = runtime.clock.now_millis()
+    interval = options.value(PARTITION_INTERVAL)
+    if last is None:
+        last = now - runtime.rng.below(interval or 1)
+    if interval == 0 or now > last + interval:
+        return True, last
+    return batch and options.value(PARTITION_AT_END), last
 
 
 def expire_partitions(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> PartitionExpiryReport:
     """Expires partitions, as `PaimonTable.expire_partitions` says. Raises the same errors."""
-    options, commit = table.options, TableCommit(table, "", runtime=runtime)
+    options = table.options
+    commit = TableCommit(table, "", runtime=runtime)
     if not (table.partition_types and options.is_set(_TIME)):
-        text = f"{table.location} has no partition columns, or no {_TIME.key!r} such as '7 d'. Nothing was changed."
-        raise InvalidOption(text, option=_TIME.key, table=table.location)
+        raise InvalidOption(
+            f"{table.location} has no partition columns, or no {_TIME.key!r} such as '7 d'. "
+            "Nothing was changed.",
+            option=_TIME.key,
+            table=table.location,
+        )
     if not dry_run:
         refuse_while_pinned(table.storage, "no partition expired")
-    manifests, latest = ManifestStore(table.storage), SnapshotStore(table.storage, runtime).latest()
+    manifests = ManifestStore(table.storage)
+    latest = SnapshotStore(table.storage, runtime).latest()
     base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
-    newest, by_files = (
-        _newest_files(table, manifests, base),
-        options.value(_STRATEGY) == "update-time",
-    )
-    old = (
-        [row for row, at in newest.items() if at < cutoff]
-        if by_files
-        else _before(table, newest, cutoff)
-    )
-    null = table.layout.default_name
-
-    def name(row: bytes) -> bytes:
-        """Java sorts texts by their UTF-16."""
-        return ",".join(null if one is None else one for one in _texts(table, row)).encode(
-            "utf-16-be", "surrogatepass"
-        )
-
-    old.sort(key=name)
+    newest = _newest_files(table, manifests, base)
+    if options.value(_STRATEGY) == "update-time":
+        old = [row for row, millis in newest.items() if millis < cutoff]
+        files_before = cutoff
+    else:
+        old = _before(table, newest, cutoff)
+        files_before = _NEVER
+    old.sort(key=partial(_java_order, table))
     del old[options.value(_MOST) :]
     size = options.value(_BATCH) if options.is_set(_BATCH) else 0
-    gone, snapshots = list[ManifestEntry](), list[int | None]()
+    gone: list[ManifestEntry] = []
+    snapshots: list[int] = []
     for rows in in_groups(old, size if size > 0 else len(old) + 1):
         cleared = PartitionFilter(table.partition_types, rows=rows)
-        source = OverwriteSource(
-            table, manifests, cleared, Changes(), cutoff if by_files else _NEVER
-        )
+        source = OverwriteSource(table, manifests, cleared, Changes(), files_before)
         if dry_run:
             source.at(base)
         else:
-            snapshots.append(commit.clear(source).snapshot_id)
+            snapshot_id = commit.clear(source).snapshot_id
+            if snapshot_id is not None:
+                snapshots.append(snapshot_id)
         gone += source.gone
     dropped = {entry.partition for entry in gone}
-    named = tuple(partition_by_column(table.layout, row) for row in old if row in dropped)
-    rows_gone, made = (
-        sum(entry.file.row_count for entry in gone),
-        tuple(one for one in snapshots if one is not None),
-    )
     return PartitionExpiryReport(
         location=table.location,
-        partitions=named,
+        partitions=tuple(partition_by_column(table.layout, row) for row in old if row in dropped),
         files=len(gone),
-        rows=rows_gone,
-        snapshots=made,
+        rows=sum(entry.file.row_count for entry in gone),
+        snapshots=tuple(snapshots),
         dry_run=dry_run,
     )
 
 
+def _java_order(table: Table, row: bytes) -> bytes:
+    """A partition as a key to sort by. Java sorts texts by their UTF-16."""
+    null = table.layout.default_name
+    texts = [null if text is None else text for text in _texts(table, row)]
+    return ",".join(texts).encode("utf-16-be", "surrogatepass")
+
+
 def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[bytes, int]:
     """The partitions with files, each with the newest creation time that the manifests have."""
-    files, newest = Counter[bytes](), dict[bytes, int]()
-    for one in (entry for meta in base.metas for entry in manifests.read(meta)):
-        files[one.partition] += (one.bucket >= table.least_bucket) * (
-            1 if one.kind is FileKind.ADD else -1
-        )
-        newest[one.partition] = max(newest.get(one.partition, 0), one.file.creation_time or _NEVER)
+    files = Counter[bytes]()
+    newest = dict[bytes, int]()
+    for meta in base.metas:
+        for entry in manifests.read(meta):
+            if entry.bucket >= table.least_bucket:
+                files[entry.partition] += 1 if entry.kind is FileKind.ADD else -1
+            millis = entry.file.creation_time or _NEVER
+            newest[entry.partition] = max(newest.get(entry.partition, 0), millis)
     return {row: millis for row, millis in newest.items() if files[row] > 0}
 
 
 def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
-    """The partitions whose values name a time before this one. NULL names none. Warns of other
-    values that do not.
+    """The partitions whose values name a time before `millis`. NULL names none. Warns of other
+    values that name none.
     """
-    options, keys = table.options, table.schema.partition_keys
+    options = table.options
+    keys = table.schema.partition_keys
     pattern = options.value(_PATTERN) if options.is_set(_PATTERN) else f"${keys[0]}"
-    before, unread = [], []
+    before = []
+    unread = []
     for row in rows:
-        texts, text = _texts(table, row)[: None if options.is_set(_PATTERN) else 1], pattern
+        texts = _texts(table, row)[: None if options.is_set(_PATTERN) else 1]
+        written = pattern
         for key, value in zip(keys, texts, strict=False):
-            text = text.replace(f"${key}", value or "")
-        nanos = nanos_of(text, options)
-        if None not in texts and nanos is None:
-            unread.append(text)
-        elif None not in texts and nanos is not None and nanos < millis * 1_000_000:
+            written = written.replace(f"${key}", value or "")
+        nanos = nanos_of(written, options)
+        if None in texts:
+            continue
+        if nanos is None:
+            unread.append(written)
+        elif nanos < millis * 1_000_000:
             before.append(row)
     if unread:
-        text = "%s: %d partitions do not expire: %r is no time of the form %s. %s"
-        form = options.get(_FORM.key, "yyyy-M-d[ H:m:s[.S]]")
-        cure = f"Set {_PATTERN.key} or {_FORM.key} to what names the time."
-        if any(type_.root is TypeRoot.DATE for type_ in table.partition_types):
-            cure = f"A DATE names none: {_STRATEGY.key} = update-time goes by the age of the newest file."
-        _LOG.warning(text, table.location, len(unread), unread[0], form, cure)
+        _LOG.warning(
+            "%s: %d partitions do not expire: %r is no time of the form %s. %s",
+            table.location,
+            len(unread),
+            unread[0],
+            options.get(_FORM.key, "yyyy-M-d[ H:m:s[.S]]"),
+            _how_to_name_times(table),
+        )
     return before
 
 
-def nanos_of(text: str, options: Options) -> int | None:
-    """The nanoseconds from 1970-01-01T00:00 to the time that the text names by the options, both
+def _how_to_name_times(table: Table) -> str:
+    """What to do if the values of partitions name no time, as a sentence."""
+    if any(type_.root is TypeRoot.DATE for type_ in table.partition_types):
+        return (
+            f"A DATE names none: {_STRATEGY.key} = update-time goes by the age of the newest file."
+        )
+    return f"Set {_PATTERN.key} or {_FORM.key} to what names the time."
+
+
+def nanos_of(written: str, options: Options) -> int | None:
+    """The nanoseconds from 1970-01-01T00:00 to the time that `written` names by the options, both
     without a zone. None for a text that names no time, as one whose year has a sign. Raises
     `InvalidOption`.
     """
     strict = options.is_set(_FORM)
-    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(text)
-    found = {
-        k: int(v.ljust(9, "0") if k == "S" else v)
-        for k, v in (match.groupdict() if match else {}).items()
-        if v
-    }
-    year = 2000 + found["Y"] if "Y" in found else found.get("u", found.get("y", -1))
-    if not (0 <= year < 10**9 and {"M", "d"} <= found.keys()):
+    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(written)
+    values: dict[str, int] = {}
+    for letter, digits in match.groupdict().items() if match else ():
+        if digits:
+            values[letter] = int(digits.ljust(9, "0") if letter == "S" else digits)
+    year = values.get("u", values.get("y", -1))
+    if "Y" in values:
+        year = 2000 + values["Y"]
+    if not (0 <= year < 10**9 and {"M", "d"} <= values.keys()):
         return None
-    clock = [name in found for name in "HmsS"]
-    whole = clock[0] and clock == sorted(clock, reverse=True)  # else Java takes midnight
-    hour, minute, second, fraction = (found.get(name, 0) if whole else 0 for name in "HmsS")
-    outside = any(not low <= found.get(name, low) <= high for name, (low, high) in _BOUNDS.items())
+    clock = [name in values for name in "HmsS"]
+    has_time = clock[0] and clock == sorted(clock, reverse=True)  # else Java takes midnight
+    hour, minute, second, fraction = (values.get(name, 0) if has_time else 0 for name in "HmsS")
+    outside = any(not low <= values.get(name, low) <= high for name, (low, high) in _BOUNDS.items())
     if strict and (outside or (hour == 24 and (minute or second or fraction))):
         return None
-    months = (year - 1970) * 12 + found["M"] - 1
-    first, following = map(
-        int, np.array([months, months + 1]).astype("M8[M]").astype("M8[D]").astype(np.int64)
-    )
-    days = first - 1 + (min(found["d"], following - first) if strict else found["d"])
+    months = (year - 1970) * 12 + values["M"] - 1
+    first_days = np.array([months, months + 1]).astype("M8[M]").astype("M8[D]").astype(np.int64)
+    first, following = map(int, first_days)
+    day_of_month = min(values["d"], following - first) if strict else values["d"]
+    days = first - 1 + day_of_month
     return ((days * 24 + hour) * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
 
 

@@ -57,40 +57,36 @@ Why a group is as safe as its snapshots one by one:
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance import needed
 from paimon_stream.maintenance.expiring import ExpiringNotes, Remover
+from paimon_stream.maintenance.kept_files import ChangelogRetention, KeptFiles
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.options import (
-    CHANGELOG_PRODUCER,
     CLEAN_EMPTY_DIRECTORIES,
     FILE_OPERATION_THREADS,
-    Options,
 )
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import FileStat, parents
+from paimon_stream.storage.base import parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.storage.uri import split_root
 from paimon_stream.table.layout import (
     CHANGELOG_FOLDER,
-    TAG_FOLDER,
     manifest_path,
     snapshot_path,
     statistics_path,
 )
 from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.option_rules import changelog_outlives
-from paimon_stream.table.references import NameSet, journalled_names, read_tag
+from paimon_stream.table.references import NameSet
 from paimon_stream.table.removals import read_removals
-from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -99,7 +95,12 @@ _T = TypeVar("_T")
 
 _LOG = logging.getLogger(__name__)
 _CHUNK: Final = 1000
+"""For how many files one look at the history holds."""
 _SMALL: Final = 1 << 16
+"""Up to how many bytes a list is read while the group's own files are deleted."""
+_ALL_LISTS: Final = 3
+"""A snapshot's lists are those of its base, of its delta and of its changelog, in this order."""
+_WITHOUT_CHANGELOG: Final = 2
 _READERS: Final = 4
 """How many threads read the lists of a group while its own files are deleted."""
 _FRESH_SECONDS: Final = 60
@@ -107,18 +108,27 @@ _FRESH_SECONDS: Final = 60
 
 
 class Begun(NamedTuple):
-    """What became of the beginning of a group's expiry: how many of it are gone, and those that
-    this run removed. Others were removed by another expirer. `stopped`: the history changed, or a
-    rollback is under way.
+    """What became of the beginning of a group's expiry.
+
+    Attributes:
+        gone: how many snapshots of the group are gone.
+        removed: those that this run removed. Another expirer removed the others.
+        stopped: whether the history changed, or a rollback is under way.
     """
 
     gone: int
-    mine: list[Snapshot]
+    removed: list[Snapshot]
     stopped: bool = False
 
 
 class _Looked(NamedTuple):
-    """What a look before a deletion found, and when it began."""
+    """What a look before a deletion has shown.
+
+    Attributes:
+        is_history: whether no rollback is under way or has changed the history.
+        is_there: whether the snapshot to delete exists.
+        at: when the look began, by the monotonic clock, in seconds.
+    """
 
     is_history: bool
     is_there: bool
@@ -131,9 +141,25 @@ class _HistoryChanged(Exception):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class _GuardedRemover:
+    """Deletes files as long as the history is the one in which they were found unused."""
+
+    remover: Remover
+    has_changed: Callable[[], bool]
+    """Whether files that were found unused may be needed again."""
+
+    def remove(self, kind: str, paths: Iterable[str]) -> None:
+        """Deletes files. Raises `_HistoryChanged`, `Unavailable`."""
+        wanted = list(paths)
+        if wanted and not self.remover.dry_run and self.has_changed():
+            raise _HistoryChanged
+        self.remover.remove(kind, wanted)
+
+
 class Cleaner:
-    """Removes what only expired snapshots need. Each run has its own; `remover` counts and
-    deletes.
+    """Removes what only expired snapshots need, in the order of this module. Each run has its
+    own.
     """
 
     def __init__(
@@ -143,125 +169,161 @@ class Cleaner:
         dry_run: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self.table, self.snapshots, self.dry_run = table, snapshots, dry_run
+        self.table = table
+        self.snapshots = snapshots
+        self.dry_run = dry_run
         self.clock = clock or system().clock
         self.storage = table.storage
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
+        """Counts and deletes."""
         self.notes = ExpiringNotes(self.storage)
+        """The notes of snapshots whose expiry has begun."""
         self.changelogs = needed.ChangelogStore(self.storage)
-        # A writer's own options must not take away what the table's options keep.
-        self._outlives, self._appended_stay = _kept_of_changelogs(table.schema)
-        self._of_changelogs = NameSet()
+        """The long-lived changelogs."""
         self.manifests = ManifestStore(self.storage)
-        self.branches = needed.OtherBranches(self.storage, self.manifests)
-        self._tags: dict[FileStat, Snapshot] = {}
-        self._tag_names: dict[str, frozenset[str]] = {}
-        self._tag_files: tuple[int, str, NameSet] | None = None
-        self._lists: dict[str, tuple[str, ...]] = {}
-        self._journalled: NameSet | None = None
-        self._folders: set[str] = set()
-        self._changed: Callable[[], bool] = bool  # whether files found unused may be needed again
+        # A writer's own options must not take away what the table's options keep.
+        self._retention = ChangelogRetention.of(table.schema)
         self._ahead = ReadAhead(self.storage)
+        """Reads lists and manifests before they are needed."""
+        self._lists: dict[str, tuple[str, ...]] = {}
+        """The manifests in the lists that were read, by the name of the list."""
+        self.kept = KeptFiles(table, self.manifests, self.changelogs, self._lists)
+        """What must stay."""
+        self._folders: set[str] = set()
+        """The bucket folders whose files were deleted, until they are cleaned."""
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
-        """Removes the files of all snapshots in the group but the last, which follows them. From
-        then on nobody can tag them, so their tags can be read. `newest` is the newest snapshot of
-        the history when the range was computed. If it was stopped, nothing further may expire.
-        Raises `StorageError`; then each snapshot or its note exists.
+        """Removes the snapshots' own files. From then on nobody can tag them, so their tags can be
+        read. If the beginning was stopped, nothing further may expire.
+
+        Args:
+            group: the snapshots, and last the one that follows them and stays.
+            newest: the newest snapshot of the history when the range was computed.
+
+        Raises:
+            StorageError: the storage fails. Each snapshot or its note exists then.
         """
         if self.dry_run:
-            for one in group[:-1]:
-                self.remover.remove_first("snapshot", snapshot_path(one.id))
+            for snapshot in group[:-1]:
+                self.remover.remove_first("snapshot", snapshot_path(snapshot.id))
             return Begun(len(group) - 1, list(group[:-1]))
         self.storage.together([partial(self.notes.write, *pair) for pair in pairwise(group)])
-        lists = [path for one in group[-2::-1] for path in self._small_lists(one)]
+        lists = [path for snapshot in group[-2::-1] for path in self._small_lists(snapshot)]
         removal = partial(self._remove_own, group, newest, lists)
-        gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[
-            0
-        ]
-        last = mine[-1] if mine else None
+        reading = partial(self._hold_all, lists)
+        gone, removed = self.storage.together([removal, *[reading] * _READERS])[0]
+        last = removed[-1] if removed else None
         if last is group[gone - 1] and not (
             self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
         ):
             gone -= 1
-            mine.pop()
+            removed.pop()
             if self._was_newest(last):
                 self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
-        self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
-        return Begun(gone, mine, gone < len(group) - 1 and not self._overtaken(newest))
+        self.notes.drop(*(snapshot.id for snapshot in group[gone if removed else 0 : -1]))
+        return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
 
     def finish(
         self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
     ) -> None:
-        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are
-        gone. If the history changes, it stops, and the next run judges the notes. `resumed`: an
-        interrupted run may have removed a part. Raises `StorageError`; the next run then deletes
-        what was not deleted.
+        """Removes what only these snapshots needed. If the history changes, it stops, and the next
+        run judges the notes.
+
+        Args:
+            gone: consecutive snapshots whose own files are gone.
+            following: the snapshot after them.
+            resumed: whether an interrupted run may have removed a part.
+
+        Raises:
+            StorageError: the storage fails. The next run deletes what was not deleted.
         """
-        self._changed = partial(self._is_back, gone, following)
+        guarded = _GuardedRemover(self.remover, partial(self._is_back, gone, following))
         try:
-            self.refresh_tags()
-            older, self._of_changelogs = self._older_changelogs()
-            replaced = self._replaced_files(_linked([*gone, following]), gone if resumed else ())
-            self._remove_rows(replaced, () if self._outlives else gone)
-            kept = self._names_kept(gone, following)
-            if kept is not None:  # of manifest lists, the third is the changelog's
-                kept |= older
-                self._delete_metadata(
-                    gone, kept, 0 if self._appended_stay else 2 if self._outlives else 3
-                )
+            self.kept.refresh_tags()
+            metadata_of_changelogs, files_of_changelogs = self.kept.older_changelogs()
+            replaced = self._replaced_files(
+                _linked([*gone, following]),
+                gone if resumed else (),
+                files_of_changelogs,
+                appended_stay=self._retention.with_appended,
+            )
+            self._remove_rows(guarded, replaced, () if self._retention.outlive else gone)
+            kept = self.kept.names_kept(gone, following)
+            if kept is not None:
+                kept |= metadata_of_changelogs
+                self._delete_metadata(guarded, gone, kept, self._expiring_lists)
         except _HistoryChanged:
             return
         finally:
             self._ahead.forget()
-        for one in gone:
-            for name in (one.base_manifest_list, one.delta_manifest_list):
+        for snapshot in gone:
+            for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
                 self._lists.pop(name, None)
         if not self.dry_run:
-            self.notes.drop(*(one.id for one in gone))
+            self.notes.drop(*(snapshot.id for snapshot in gone))
 
     def finish_changelogs(
         self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot
     ) -> None:
-        """Removes long-lived changelogs, and before them what only they need. `following` is the
-        next one, `earliest` the oldest snapshot. Their own files go last, so the next run finishes
-        one that was killed. What could make data files needed again is a rollback to a tag, which
-        keeps them itself. Raises `StorageError`.
+        """Removes long-lived changelogs, and before them what only they need. Their own files go
+        last, so the next run finishes a run that was killed. What could make data files needed
+        again is a rollback to a tag, which keeps them itself.
+
+        Args:
+            gone: the changelogs, consecutive ones.
+            following: the changelog after them.
+            earliest: the oldest snapshot.
+
+        Raises:
+            StorageError: the storage fails.
         """
-        self._changed, self._appended_stay = lambda: bool(read_pins(self.storage)), False
-        self._of_changelogs = NameSet()
+        guarded = _GuardedRemover(self.remover, lambda: bool(read_pins(self.storage)))
         try:
-            self.refresh_tags()
-            kept = self._names_kept(gone, earliest)
+            self.kept.refresh_tags()
+            kept = self.kept.names_kept(gone, earliest)
             if kept is None:
                 return
             kept |= needed.changelog_needs(self.storage, self.manifests, following)[0]
-            pairs = pairwise(
-                [*gone, following]
-            )  # what lies beside the lineage may have replaced files that are live
+            # What lies beside the lineage may have replaced files that are live.
             linked = [
-                one for one, after in pairs if in_lineage(self.changelogs, one, after) is not False
+                changelog
+                for changelog, after in pairwise([*gone, following])
+                if in_lineage(self.changelogs, changelog, after) is not False
             ]
-            self._remove_rows(self._replaced_files(linked, gone), gone)
-            self._delete_metadata(gone, kept, 3)
-            self._remove("long-lived changelog", [self.changelogs.path(one.id) for one in gone])
+            replaced = self._replaced_files(linked, gone, NameSet(), appended_stay=False)
+            self._remove_rows(guarded, replaced, gone)
+            self._delete_metadata(guarded, gone, kept, _ALL_LISTS)
+            guarded.remove(
+                "long-lived changelog", [self.changelogs.path(changelog.id) for changelog in gone]
+            )
         except _HistoryChanged:
             return
         finally:
             self._ahead.forget()
 
-    def _remove_rows(self, replaced: Iterator[str], gone: Sequence[Snapshot]) -> None:
+    @property
+    def _expiring_lists(self) -> int:
+        """How many of a snapshot's lists expire with it (`_ALL_LISTS`)."""
+        if self._retention.with_appended:
+            return 0
+        return _WITHOUT_CHANGELOG if self._retention.outlive else _ALL_LISTS
+
+    def _remove_rows(
+        self, guarded: _GuardedRemover, replaced: Iterator[str], gone: Sequence[Snapshot]
+    ) -> None:
         """Removes data files, then the changelog files of some snapshots, then folders that are
         empty.
         """
-        for kind, found in (("data", replaced), ("changelog", self._changelog_files(gone))):
-            for paths in in_groups(found, _CHUNK):
-                self._remove(kind, paths)
+        for kind, files in (("data", replaced), ("changelog", self._changelog_files(gone))):
+            for paths in in_groups(files, _CHUNK):
+                guarded.remove(kind, paths)
         self._clean_folders()
 
     def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
         """Writes the changelogs of a group that expires, but for what lies below a gap."""
-        pairs = [(one, after) for one, after in pairwise(group) if after.id == one.id + 1]
+        pairs = [
+            (snapshot, after) for snapshot, after in pairwise(group) if after.id == snapshot.id + 1
+        ]
         self.storage.together([partial(self.changelogs.keep, *pair) for pair in pairs])
         if pairs:
             self.storage.write(f"{CHANGELOG_FOLDER}/LATEST", str(pairs[-1][0].id).encode())
@@ -273,27 +335,28 @@ class Cleaner:
         and those that this run removed. At the end it takes what is left in `lists` from their
         readers.
         """
-        gone, mine = 0, []
+        gone = 0
+        removed = []
         try:
             looked = self._look(group[0], newest)
-            if self._outlives and looked.is_history:
+            if self._retention.outlive and looked.is_history:
                 self._keep_changelogs(group)
-            for one, following in pairwise(group):
+            for snapshot, following in pairwise(group):
                 if self.clock.monotonic() - looked.at > _FRESH_SECONDS:
-                    looked = self._look(one, newest)
+                    looked = self._look(snapshot, newest)
                 if not looked.is_history:
                     break
                 steps: list[Callable[[], Any]] = [partial(self._look, following, newest)]
                 if looked.is_there:
-                    mine.append(one)
+                    removed.append(snapshot)
                     steps.append(
-                        partial(self.remover.remove_first, "snapshot", snapshot_path(one.id))
+                        partial(self.remover.remove_first, "snapshot", snapshot_path(snapshot.id))
                     )
                 looked = self.storage.together(steps[::-1])[-1]
                 gone += 1
         finally:
             lists.clear()
-        return gone, mine
+        return gone, removed
 
     def _hold_all(self, lists: list[str]) -> None:
         """Reads lists from the end, until none is left."""
@@ -307,7 +370,8 @@ class Cleaner:
         together.
         """
         for name, size in snapshot.manifest_lists[:2]:
-            if self._ahead.helps and name not in self._lists and (size or _SMALL + 1) <= _SMALL:
+            is_small = size is not None and 0 < size <= _SMALL
+            if self._ahead.helps and name not in self._lists and is_small:
                 yield manifest_path(name)
 
     def _overtaken(self, newest: Snapshot) -> bool:
@@ -316,295 +380,220 @@ class Cleaner:
         return bool(left) and left[0] > newest.id and not read_pins(self.storage)
 
     def _was_newest(self, last: Snapshot) -> bool:
-        """Whether a rollback to `last` ended before its file was deleted. All below it had expired.
-        What is there was created again by a paused writer, unless a rollback went below `last`, as
-        tags or its note show, or the table was dropped and created. Then younger snapshots are
-        there.
+        """Whether a rollback to `last` ended before its file was deleted. Then all snapshots below
+        it had expired, and a paused writer has created those that exist again. Otherwise a rollback
+        went below `last`, as tags or its note show, or the table was dropped and created, and there
+        are younger snapshots.
         """
         ids = self.snapshots.ids()
         if not ids or ids[-1] >= last.id:
             return not ids
-        self.refresh_tags()
-        kept = {one.nonce for one in self._tags.values()}
-        below = [one for one in map(self.snapshots.find, ids) if one is not None]
-        older = all(one.nonce not in kept and one.time_millis <= last.time_millis for one in below)
-        return older and read_removals(self.storage).of_nonce(last.nonce) is None
+        self.kept.refresh_tags()
+        kept = self.kept.tagged_nonces()
+        below = [snapshot for snapshot in map(self.snapshots.find, ids) if snapshot is not None]
+        are_expired = all(
+            snapshot.nonce not in kept and snapshot.time_millis <= last.time_millis
+            for snapshot in below
+        )
+        return are_expired and read_removals(self.storage).of_nonce(last.nonce) is None
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks
         remove the newest snapshot first. `oldest` may be gone: another expirer took it.
         """
         began = self.clock.monotonic()
-        find, stand = (
-            partial(self.snapshots.find, oldest.id),
-            partial(self.snapshots.stands, newest),
+        pins, present, stands = self.storage.together(
+            [
+                partial(read_pins, self.storage),
+                partial(self.snapshots.find, oldest.id),
+                partial(self.snapshots.stands, newest),
+            ]
         )
-        pins, there, stands = self.storage.together([partial(read_pins, self.storage), find, stand])
-        is_same = there is None or there.nonce == oldest.nonce
-        return _Looked(not pins and is_same and stands, there is not None, began)
-
-    def _remove(self, kind: str, paths: Iterable[str]) -> None:
-        """Deletes files, if the history is still the one in which they were found unused."""
-        wanted = list(paths)
-        if wanted and not self.dry_run and self._changed():
-            raise _HistoryChanged
-        self.remover.remove(kind, wanted)
+        is_same = present is None or present.nonce == oldest.nonce
+        return _Looked(
+            is_history=not pins and is_same and stands,
+            is_there=present is not None,
+            at=began,
+        )
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
         """Whether one of these ids exists again, or what followed does not exist any more."""
-        store, ids = self.snapshots, {one.id for one in gone}
-        look = (
-            partial(store.exists, *ids)
-            if len(ids) == 1
-            else lambda: not ids.isdisjoint(store.ids())
-        )
-        there, stands = self.storage.together([look, partial(store.stands, following)])
-        return there or not stands
+        store = self.snapshots
+        ids = {snapshot.id for snapshot in gone}
+
+        def any_exists() -> bool:
+            if len(ids) == 1:
+                return store.exists(*ids)
+            return not ids.isdisjoint(store.ids())
+
+        looks: list[Callable[[], bool]] = [any_exists, partial(store.stands, following)]
+        is_back, stands = self.storage.together(looks)
+        return is_back or not stands
 
     def _is_wanted(self, tag: Snapshot) -> bool:
         """Whether a rollback has a pin, or has brought back the snapshot of a deleted tag."""
-        return any(
-            self.storage.together(
-                [partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]
-            )
+        pins, stands = self.storage.together(
+            [partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]
         )
+        return bool(pins) or stands
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours`
-        are the tag or snapshot before it and the one after it: a file that neither has, no other
-        has. Raises `CorruptMetadata` if they cannot be read, and nothing was deleted;
-        `StorageError`. Stops where a rollback has begun that may still have a pin of the tag's
-        snapshot.
+        """Removes what only a tag needed. Stops where a rollback has begun that may still have a
+        pin of the tag's snapshot.
+
+        Args:
+            tag: the tagged snapshot, which has expired. The tag's file is gone.
+            neighbours: the tags or snapshots before and after it. A file that none of them has, no
+                other root has.
+
+        Raises:
+            CorruptMetadata: the neighbours cannot be read. Nothing was deleted.
+            StorageError: the storage fails.
         """
-        self._changed = partial(self._is_wanted, tag)
-        self.refresh_tags()
-        kept = self.branches.metadata
-        for one in neighbours:
-            kept |= needed.metadata_names(self.storage, self.manifests, one)
-        live = self._live_names(neighbours)
+        guarded = _GuardedRemover(self.remover, partial(self._is_wanted, tag))
+        self.kept.refresh_tags()
+        kept = self.kept.branches.metadata
+        for neighbour in neighbours:
+            kept |= needed.metadata_names(self.storage, self.manifests, neighbour)
+        live = self.kept.live_names_of(neighbours)
         ids = self.changelogs.ids()
-        nearest = next((place for place, one in enumerate(ids, 1) if one > tag.id), None)
-        for one in filter(
-            None, map(self.changelogs.find, ids[:nearest])
-        ):  # what the tag and later ones share it has
-            names, files = needed.changelog_needs(self.storage, self.manifests, one)
+        nearest = next(
+            (place for place, changelog_id in enumerate(ids, 1) if changelog_id > tag.id), None
+        )
+        # The nearest changelog above has what the tag and later changelogs share.
+        for changelog in filter(None, map(self.changelogs.find, ids[:nearest])):
+            names, files = needed.changelog_needs(self.storage, self.manifests, changelog)
             kept |= names
             live.add(files)
-        sets = (live, self._journal_names(), self.branches.live_names())
-        gone = (
-            path
-            for entry in needed.live_entries(self.manifests, tag)
-            if not any(entry.file.file_name in names for names in sets)
-            for path in self._paths(entry)
-        )
+        sets = (live, self.kept.journal_names(), self.kept.branches.live_names())
+
+        def unused() -> Iterator[str]:
+            for entry in needed.live_entries(self.manifests, tag):
+                if not any(entry.file.file_name in names for names in sets):
+                    yield from self._paths(entry)
+
         try:
-            self._remove_rows(gone, ())
-            self._delete_metadata([tag], kept, 2)
+            self._remove_rows(guarded, unused(), ())
+            self._delete_metadata(guarded, [tag], kept, _WITHOUT_CHANGELOG)
         except _HistoryChanged:
             _LOG.warning(
                 "%s: a rollback began, so files of a deleted tag stay as orphans.",
                 self.storage.location,
             )
 
-    def refresh_tags(self) -> None:
-        """Reads which branches and tags exist now: one may have been made since the last snapshot
-        was removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
-        """
-        self.branches.look()
-        before, self._tags = self._tags, {}
-        for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
-            found = before.get(stat) or read_tag(self.storage, stat.path)
-            if found is not None:
-                self._tags[stat] = found
-
-    def _older_changelogs(self) -> tuple[frozenset[str], NameSet]:
-        """The names of metadata, and of data files, that long-lived changelogs need which were
-        written while the table had other options, so that their changes are the files of a delta.
-        Usually there are none.
-        """
-        kept, files = frozenset[str](), NameSet()
-        if (
-            self.table.schema.id
-            and not self._appended_stay
-            and (ids := self.changelogs.ids())
-            and self._appended_stayed
-        ):
-            for one in filter(None, map(self.changelogs.find, ids)):
-                if one.changelog_manifest_list is None:
-                    names, of_delta = needed.changelog_needs(self.storage, self.manifests, one)
-                    kept |= names
-                    files.add(of_delta)
-        return kept, files
-
-    @cached_property
-    def _appended_stayed(self) -> bool:
-        """Whether the options of any schema keep appended files with changelogs. They are read once
-        in a run.
-        """
-        schemas = SchemaStore(self.storage)
-        return any(_kept_of_changelogs(schemas.get(one))[1] for one in schemas.ids())
-
-    def _tag_at(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the largest id up to this one. It has everything that an older
-        tag shares with a snapshot that exists now.
-        """
-        below = [one for one in self._tags.values() if one.id <= snapshot_id]
-        return max(below, key=lambda one: one.id, default=None)
-
-    def _tag_above(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the smallest id above this one."""
-        above = [one for one in self._tags.values() if one.id > snapshot_id]
-        return min(above, key=lambda one: one.id, default=None)
-
-    def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all from the first of `gone` up to `following` is removed;
-        None if that cannot be determined. The tags in between count, and those next to them, for
-        snapshots may lie beside the lineage. The tag below counts also where the first one's id is
-        tagged: a paused writer may have created that id again after the tagged snapshot expired.
-        """
-        first = gone[0].id
-        tags = [one for one in self._tags.values() if first <= one.id < following.id]
-        beside = (
-            self._tag_at(first - 1),
-            *(self._tag_above(one.id) for one in gone),
-        )
-        tags += [one for one in beside if one is not None]
-        try:
-            kept = (
-                needed.metadata_names(self.storage, self.manifests, following, self._lists)
-                | self.branches.metadata
-            )
-            before, self._tag_names = self._tag_names, {}
-            for tag in {one.nonce: one for one in tags}.values():
-                if tag.nonce not in self._tag_names:
-                    names = before.get(tag.nonce) or needed.metadata_names(
-                        self.storage, self.manifests, tag
-                    )
-                    self._tag_names[tag.nonce] = names
-                    kept |= names
-            return kept
-        except CorruptMetadata as why:
-            text = "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s"
-            _LOG.warning(text, self.storage.location, following.id, why)
-            return None
-
-    def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
-        """A function that checks whether a tag, branch or journal refers to a data file that a
-        snapshot deleted.
-        """
-        sets = [self._journal_names(), self.branches.live_names(), self._of_changelogs]
-        tag = self._tag_at(snapshot_id)
-        if tag is not None:
-            if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
-                self._tag_files = (tag.id, tag.nonce, self._live_names([tag]))
-            sets.append(self._tag_files[2])
-        return lambda name: any(name in one for one in sets)
-
-    def _live_names(self, snapshots: Sequence[Snapshot]) -> NameSet:
-        names = NameSet()
-        for snapshot in snapshots:
-            for entry in needed.live_entries(self.manifests, snapshot):
-                names.add((entry.file.file_name, *entry.file.extra_files))
-        return names
-
-    def _journal_names(self) -> NameSet:
-        if (
-            self._journalled is None
-        ):  # a cached_property has one lock for all tables before Python 3.12
-            names = NameSet()
-            names.add(journalled_names(self.storage))
-            self._journalled = names
-        return self._journalled
-
     def _replaced_files(
-        self, followings: Sequence[Snapshot], gone: Sequence[Snapshot]
+        self,
+        followings: Sequence[Snapshot],
+        gone: Sequence[Snapshot],
+        of_changelogs: NameSet,
+        *,
+        appended_stay: bool,
     ) -> Iterator[str]:
-        """The data files that these snapshots deleted. A file that one of them added again, on
-        another level, is live. An interrupted run may have deleted the lists of those in `gone`.
+        """The data files that snapshots deleted and that nothing else needs. A file that such a
+        snapshot added again, on another level, is live.
+
+        Args:
+            followings: the snapshots.
+            gone: those of them whose lists an interrupted run may have deleted.
+            of_changelogs: data files that long-lived changelogs need.
+            appended_stay: whether all appended files stay with their changelogs.
         """
-        self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
-        deltas = [(one, self._delta(one, one in gone)) for one in followings]
+        self._ahead.expect(
+            [(manifest_path(snapshot.delta_manifest_list), 0) for snapshot in followings]
+        )
+        deltas = [
+            (snapshot, self._delta(snapshot, may_be_gone=snapshot in gone))
+            for snapshot in followings
+        ]
         changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
         self._ahead.expect(
-            (manifest_path(one.file_name), one.file_size) for metas in changed for one in metas
+            (manifest_path(meta.file_name), meta.file_size) for metas in changed for meta in metas
         )
-        for one, metas in deltas:
+        for snapshot, metas in deltas:
             if any(meta.num_deleted_files for meta in metas):
                 try:
-                    yield from self._replaced_by(one, metas)
-                except CorruptMetadata as why:
-                    self._left(one, why)
+                    protected = self.kept.protected(snapshot.id - 1, of_changelogs)
+                    for entry in self._deleted_entries(metas):
+                        is_appended = entry.file.file_source != FileSource.COMPACT
+                        if appended_stay and is_appended:
+                            continue
+                        if not protected(entry.file.file_name):
+                            yield from self._paths(entry)
+                except CorruptMetadata as error:
+                    self._left(snapshot, error)
 
-    def _delta(self, following: Snapshot, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
+    def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a snapshot's changes; none if they cannot be read."""
         try:
             metas = ManifestStore(self._ahead).delta(following)
-        except CorruptMetadata as why:
-            if not (
-                may_be_gone
-                and not self.storage.exists(manifest_path(following.delta_manifest_list))
-            ):
-                self._left(following, why)  # else the interrupted run was done with the data files
+        except CorruptMetadata as error:
+            path = manifest_path(following.delta_manifest_list)
+            # If the list is gone, the interrupted run was done with the data files.
+            if not may_be_gone or self.storage.exists(path):
+                self._left(following, error)
             return ()
-        self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
+        self._lists[following.delta_manifest_list] = tuple(meta.file_name for meta in metas)
         return metas
 
-    def _left(self, following: Snapshot, why: CorruptMetadata) -> None:
-        text = "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s"
-        _LOG.warning(text, self.storage.location, following.id, why)
+    def _left(self, following: Snapshot, error: CorruptMetadata) -> None:
+        _LOG.warning(
+            "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: "
+            "%s",
+            self.storage.location,
+            following.id,
+            error,
+        )
 
-    def _replaced_by(self, following: Snapshot, metas: Sequence[ManifestFileMeta]) -> Iterator[str]:
+    def _deleted_entries(self, metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+        """The entries of files that these manifests delete and do not add."""
         manifests = ManifestStore(self._ahead)
-        protected = self._protected(following.id - 1)
         added = NameSet()
         entries: list[ManifestEntry] = []
         for meta in metas:
             if meta.num_added_files:
                 entries = manifests.read(meta)
-                added.add(one.file.file_name for one in entries if one.kind is FileKind.ADD)
+                added.add(entry.file.file_name for entry in entries if entry.kind is FileKind.ADD)
         for meta in metas:
             if meta.num_deleted_files:
-                if len(metas) > 1 or not meta.num_added_files:
+                if len(metas) > 1 or not meta.num_added_files:  # else its entries were just read
                     entries = manifests.read(meta)
                 for entry in entries:
-                    name = entry.file.file_name
-                    stays = self._appended_stay and entry.file.file_source != FileSource.COMPACT
-                    if (
-                        entry.kind is FileKind.DELETE
-                        and not stays
-                        and name not in added
-                        and not protected(name)
-                    ):
-                        yield from self._paths(entry)
+                    if entry.kind is FileKind.DELETE and entry.file.file_name not in added:
+                        yield entry
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The file and the files beside it. None for one that the table cannot have."""
+        """The paths of a file and of its extra files, apart from those that the table cannot
+        have.
+        """
         layout = self.table.layout
         try:
             folder = layout.bucket_folder(entry.partition, entry.bucket, entry.file.external_path)
-        except FormatError as why:
-            self.remover.pass_over(why)
+        except FormatError as error:
+            self.remover.pass_over(error)
             return
         self._folders.add(folder)
         for name in (entry.file.file_name, *entry.file.extra_files):
             try:
                 yield layout.in_folder(folder, name)
-            except CorruptMetadata as why:
-                self.remover.pass_over(why)
+            except CorruptMetadata as error:
+                self.remover.pass_over(error)
 
     def _changelog_files(self, gone: Sequence[Snapshot]) -> Iterator[str]:
-        for name in filter(None, (one.changelog_manifest_list for one in gone)):
-            if name in self.branches.changelogs():
+        """The changelog files of these snapshots that no other branch needs."""
+        for name in filter(None, (snapshot.changelog_manifest_list for snapshot in gone)):
+            if name in self.kept.branches.changelogs():
                 continue
-            for meta in _if_whole(self.manifests.read_list, name):
-                for one in _if_whole(self.manifests.read, meta):
-                    if one.kind is FileKind.ADD:
-                        yield from self._paths(one)
+            for meta in _unless_broken(self.manifests.read_list, name):
+                for entry in _unless_broken(self.manifests.read, meta):
+                    if entry.kind is FileKind.ADD:
+                        yield from self._paths(entry)
 
     def _clean_folders(self) -> None:
         """If the options say so, deletes empty bucket folders, then empty partition folders above,
         deepest first.
         """
-        emptied, self._folders = sorted(self._folders), set()
+        emptied = sorted(self._folders)
+        self._folders = set()
         if not (self.table.options.value(CLEAN_EMPTY_DIRECTORIES) and self.storage.has_folders):
             return
         above: set[str] = set()
@@ -612,68 +601,77 @@ class Cleaner:
         for folder in emptied:
             self.remover.remove_uncounted(folder)
             root, inner = split_root(folder)
-            above.update(root + one for one in parents(inner) if one not in keep)
-        for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
+            above.update(root + parent for parent in parents(inner) if parent not in keep)
+        for folder in sorted(above, key=lambda folder: (-folder.count("/"), folder)):
             self.remover.remove_uncounted(folder)
 
     def _delete_metadata(
-        self, gone: Sequence[Snapshot], kept: frozenset[str], lists_of_each: int
+        self,
+        guarded: _GuardedRemover,
+        gone: Sequence[Snapshot],
+        kept: frozenset[str],
+        lists_of_each: int,
     ) -> None:
-        shared = self.branches.changelogs()
+        """Removes manifests, index files, lists, index manifests and statistics, in this order.
+
+        Args:
+            guarded: deletes them.
+            gone: the snapshots that had them.
+            kept: the names of those that stay.
+            lists_of_each: how many of each snapshot's lists expire (`_ALL_LISTS`).
+        """
+        shared = self.kept.branches.changelogs()
         lists = [
             name
-            for one in gone
-            for name, _ in one.manifest_lists[:lists_of_each]
+            for snapshot in gone
+            for name, _ in snapshot.manifest_lists[:lists_of_each]
             if name not in shared
         ]
-        self._ahead.expect([(manifest_path(one), 0) for one in lists if one not in self._lists])
+        self._ahead.expect([(manifest_path(name), 0) for name in lists if name not in self._lists])
         for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
-            self._remove("manifest", paths)
-        wanted = (one.index_manifest for one in gone)
+            guarded.remove("manifest", paths)
+        wanted = (snapshot.index_manifest for snapshot in gone)
         indexes = [name for name in dict.fromkeys(wanted) if name is not None and name not in kept]
-        self._remove("index", [path for name in indexes for path in self._index_files(name, kept)])
-        self._remove("manifest list", [manifest_path(one) for one in lists if one not in kept])
-        self._remove("index manifest", map(manifest_path, indexes))
-        statistics = dict.fromkeys(one.statistics for one in gone)
-        unused = (one for one in statistics if one is not None and one not in kept)
-        self._remove("statistics", map(statistics_path, unused))
+        guarded.remove(
+            "index", [path for name in indexes for path in self._index_files(name, kept)]
+        )
+        guarded.remove("manifest list", [manifest_path(name) for name in lists if name not in kept])
+        guarded.remove("index manifest", map(manifest_path, indexes))
+        statistics = dict.fromkeys(snapshot.statistics for snapshot in gone)
+        unused = (name for name in statistics if name is not None and name not in kept)
+        guarded.remove("statistics", map(statistics_path, unused))
 
     def _manifests_of(self, lists: Sequence[str], kept: frozenset[str]) -> Iterator[str]:
         """The manifests in these lists that are not kept, each once."""
-        found: set[str] = set()
+        seen: set[str] = set()
         for name in lists:
-            named = self._lists.get(name) or _if_whole(
+            named = self._lists.get(name) or _unless_broken(
                 partial(needed.manifest_names, self._ahead), name
             )
-            fresh = [one for one in named if one not in kept and one not in found]
-            found.update(fresh)
+            fresh = [
+                manifest for manifest in named if manifest not in kept and manifest not in seen
+            ]
+            seen.update(fresh)
             yield from fresh
 
     def _index_files(self, name: str, kept: frozenset[str]) -> Iterator[str]:
-        for entry in _if_whole(self.manifests.index_entries, name):
+        for entry in _unless_broken(self.manifests.index_entries, name):
             if entry.file.file_name in kept:
                 continue
             try:
                 yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
-            except FormatError as why:
-                self.remover.pass_over(why)
+            except FormatError as error:
+                self.remover.pass_over(error)
 
 
-def _if_whole(read: Callable[[_Of], Sequence[_T]], of: _Of) -> Sequence[_T]:
-    """What `read` finds; nothing in metadata that is gone or broken, so what it names stays as an
-    orphan.
+def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence[_T]:
+    """What `read` finds. If the metadata is gone or broken, that is nothing, and the files that it
+    names stay as orphans.
     """
     try:
-        return read(of)
+        return read(source)
     except CorruptMetadata:
         return ()
-
-
-def _kept_of_changelogs(schema: TableSchema) -> tuple[bool, bool]:
-    """Whether the options keep changelogs longer than snapshots, and appended files with them."""
-    options = Options(schema.options)
-    outlives = changelog_outlives(options)
-    return outlives, outlives and options.value(CHANGELOG_PRODUCER) == "none"
 
 
 def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
@@ -681,5 +679,9 @@ def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
     gap is beside the lineage, such as a put that came after its id had expired. What that deleted
     may be live.
     """
-    gaps = [place for place, (one, two) in enumerate(pairwise(run), 1) if two.id != one.id + 1]
+    gaps = [
+        place
+        for place, (snapshot, after) in enumerate(pairwise(run), 1)
+        if after.id != snapshot.id + 1
+    ]
     return run[max(gaps, default=0) + 1 :]

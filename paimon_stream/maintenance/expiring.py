@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream.errors import (
     CorruptMetadata,
@@ -61,7 +61,13 @@ _YOUNG_MILLIS: Final = 300_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenNote:
-    """The file of the note of a snapshot, and its time (epoch milliseconds)."""
+    """The file of the note of a snapshot.
+
+    Attributes:
+        snapshot_id: the id of the snapshot.
+        path: the file.
+        millis: when it was written, in epoch milliseconds by the clock of the storage.
+    """
 
     snapshot_id: int
     path: str
@@ -78,28 +84,38 @@ class ExpiringNotes:
         """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the
         expiry goes on without a note, because deleting must work on a full disk.
         """
-        reference = {"id": following.id, "nonce": following.nonce}
-        body: dict[str, Any] = {
+        body = {
             "snapshot": encode_snapshot(oldest).decode(),
-            "following": reference,
+            "following": {"id": following.id, "nonce": following.nonce},
         }
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
-        except StorageError as why:
-            text = "%s: snapshot %d expires without a note, and leaves orphans if the run is killed: %s"
-            _LOG.warning(text, self._storage.location, oldest.id, why)
+        except StorageError as error:
+            _LOG.warning(
+                "%s: snapshot %d expires without a note, and leaves orphans if the run is killed: "
+                "%s",
+                self._storage.location,
+                oldest.id,
+                error,
+            )
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
-        """Whether an expiry may be deleting files, or was interrupted while it did. Raises
-        `StorageError`. As long as a noted snapshot exists, nothing was deleted for its note, and
-        its expirer, which reads the tags after that, sees every tag that exists before this call. A
-        newer release's note cannot be read; it counts for an hour by the storage's clock
-        (`now_millis`), longer than any expiry of one snapshot takes.
+        """Whether an expiry may be deleting files, or was interrupted while it did. As long as a
+        noted snapshot exists, nothing was deleted for its note, and its expirer, which reads the
+        tags after that, sees every tag that exists before this call. A newer release's note cannot
+        be read. It counts for an hour, longer than any expiry of one snapshot takes.
+
+        Args:
+            snapshots: those of the table.
+            now_millis: the time by the clock of the storage, in epoch milliseconds.
+
+        Raises:
+            StorageError: the storage fails.
         """
         for note in self.written():
             try:
-                found = self._read(note.path)
-                if found is not None and not snapshots.stands(found[0]):
+                content = self._read(note.path)
+                if content is not None and not snapshots.stands(content[0]):
                     return True
             except UnknownVersion:
                 if abs(now_millis - note.millis) < _FINISHED_BY_MILLIS:
@@ -113,13 +129,15 @@ class ExpiringNotes:
         than five minutes, by the storage's clock, whose time is `now_millis`. Raises
         `StorageError`.
         """
-        young = (one.snapshot_id for one in self.written() if is_young(one.millis, now_millis))
-        return next((one for one in young if one >= snapshot_id), None)
+        for note in self.written():
+            if note.snapshot_id >= snapshot_id and is_young(note.millis, now_millis):
+                return note.snapshot_id
+        return None
 
     def drop(self, *snapshot_ids: int) -> None:
         """Removes notes that nobody needs. A failure is logged: the next expiry removes them."""
-        for path, why in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():
-            _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, why)
+        for path, error in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():
+            _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, error)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
         """The noted snapshots whose own files are gone and whose expiry can be finished, ascending:
@@ -127,46 +145,48 @@ class ExpiringNotes:
         removed. Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read,
         `StorageError`.
         """
-        found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
-        written = list(self.written())
-        self._rename_older(written)
-        for snapshot_id in sorted({one.snapshot_id for one in written}):
-            try:
-                note = self._read(note_path(snapshot_id))
-            except UnknownVersion:
-                continue  # a newer release wrote it and will finish it
-            except CorruptMetadata as why:
-                self._give_up(snapshot_id, str(why))
-                continue
-            # None: another run has finished it. If its snapshot stands, its expiry has not begun,
-            # or it was rolled back to: it is expired like any other.
-            if note is not None and not snapshots.stands(note[0]):
-                found[snapshot_id] = note
-        while found:
-            oldest, reference = found.pop(min(found))
+        notes = self._notes_of_gone(snapshots)
+        while notes:
+            oldest, reference = notes.pop(min(notes))
             run = [oldest]
-            while reference.id in found and found[reference.id][0].nonce == reference.nonce:
-                oldest, reference = found.pop(reference.id)
+            while reference.id in notes and notes[reference.id][0].nonce == reference.nonce:
+                oldest, reference = notes.pop(reference.id)
                 run.append(oldest)
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
-                wrong = f"snapshot {reference.id}, which followed, is gone"
+                self._give_up_all(run, f"snapshot {reference.id}, which followed, is gone")
             elif snapshots.ids()[0] < reference.id:
-                wrong = f"there are snapshots below {reference.id} again"
+                self._give_up_all(run, f"there are snapshots below {reference.id} again")
             else:
                 yield run, following
+
+    def _notes_of_gone(self, snapshots: SnapshotStore) -> dict[int, tuple[Snapshot, SnapshotRef]]:
+        """The notes of snapshots whose own files are gone, by the ids of the snapshots."""
+        notes: dict[int, tuple[Snapshot, SnapshotRef]] = {}
+        written = list(self.written())
+        self._rename_older(written)
+        for snapshot_id in sorted({note.snapshot_id for note in written}):
+            try:
+                content = self._read(note_path(snapshot_id))
+            except UnknownVersion:
+                continue  # a newer release wrote it and will finish it
+            except CorruptMetadata as error:
+                self._give_up(snapshot_id, str(error))
                 continue
-            for one in run:
-                self._give_up(one.id, wrong)
+            # None: another run has finished it. If its snapshot stands, its expiry has not begun,
+            # or it was rolled back to: it is expired like any other.
+            if content is not None and not snapshots.stands(content[0]):
+                notes[snapshot_id] = content
+        return notes
 
     def written(self) -> Iterator[WrittenNote]:
-        """The notes that are there, also those of earlier releases. Raises `StorageError`."""
+        """All notes, also those of earlier releases. Raises `StorageError`."""
         for stat in self._storage.list_files(OWN_FOLDER, "expiring"):
             for prefix in (_PREFIX, _OLDER_PREFIX):
-                found = id_in_name(stat.name, prefix)
-                if found is not None:
+                snapshot_id = id_in_name(stat.name, prefix)
+                if snapshot_id is not None:
                     yield WrittenNote(
-                        snapshot_id=found, path=stat.path, millis=stat.modified_millis
+                        snapshot_id=snapshot_id, path=stat.path, millis=stat.modified_millis
                     )
 
     def _rename_older(self, written: Sequence[WrittenNote]) -> None:
@@ -182,13 +202,18 @@ class ExpiringNotes:
             if data is not None and path not in newer:
                 try:
                     self._storage.write_hint(path, data)
-                except StorageError as why:
-                    text = "%s: the note %s of an earlier release waits: %s"
-                    _LOG.warning(text, self._storage.location, note.path, why)
+                except StorageError as error:
+                    _LOG.warning(
+                        "%s: the note %s of an earlier release waits: %s",
+                        self._storage.location,
+                        note.path,
+                        error,
+                    )
                     continue
             self._storage.delete(note.path)
 
     def _read(self, path: str) -> tuple[Snapshot, SnapshotRef] | None:
+        """The snapshot in a note, and the one that followed it; None if there is no such note."""
         data = read_if_there(self._storage.read, path, MOST_JSON)
         if data is None:
             return None
@@ -200,10 +225,19 @@ class ExpiringNotes:
             following = SnapshotRef(id=integer(body["following"]["id"]), nonce=nonce)
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
 
-    def _give_up(self, snapshot_id: int, why: str) -> None:
-        cure = "remove_orphan_files removes them."
-        text = f"%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. {cure}"
-        _LOG.warning(text, self._storage.location, snapshot_id, why)
+    def _give_up_all(self, run: Sequence[Snapshot], problem: str) -> None:
+        for snapshot in run:
+            self._give_up(snapshot.id, problem)
+
+    def _give_up(self, snapshot_id: int, problem: str) -> None:
+        """Removes a note that cannot be acted upon."""
+        _LOG.warning(
+            "%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. "
+            "remove_orphan_files removes them.",
+            self._storage.location,
+            snapshot_id,
+            problem,
+        )
         self._storage.delete(note_path(snapshot_id))
 
 
@@ -223,10 +257,16 @@ _TOGETHER: Final = 64
 
 @dataclass(slots=True)
 class Remover:
-    """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …). A file
-    that cannot be deleted stays as an orphan, with a warning (`left`). `impossible` counts the
-    files that cannot exist in the table. A storage that does not answer (`Unavailable`) ends the
-    work, and the next run continues it.
+    """Deletes files of one table. A file that cannot be deleted stays as an orphan, with a warning.
+    A storage that does not answer (`Unavailable`) ends the work, and the next run continues it.
+
+    Attributes:
+        storage: that of the table.
+        dry_run: whether files are only counted.
+        threads: how many threads delete many files.
+        removed: how many files were deleted, by kind (`data`, `manifest`, …).
+        left: how many files could not be deleted.
+        impossible: how many files to delete cannot exist in the table.
     """
 
     storage: Storage
@@ -247,12 +287,12 @@ class Remover:
             with ThreadPoolExecutor(self.threads) as pool:
                 self.removed[kind] += sum(pool.map(self._delete, in_groups(wanted, _TOGETHER)))
 
-    def pass_over(self, why: PaimonStreamError) -> None:
+    def pass_over(self, error: PaimonStreamError) -> None:
         """Counts a file that a name, bucket or partition of its entry proves not to exist in the
         table.
         """
         self.impossible += 1
-        _LOG.warning("%s: passed over a file that cannot exist: %s", self.storage.location, why)
+        _LOG.warning("%s: passed over a file that cannot exist: %s", self.storage.location, error)
 
     def remove_first(self, kind: str, path: str) -> None:
         """Deletes a file that must be gone before anything else may be deleted. Raises any
@@ -268,15 +308,16 @@ class Remover:
             self._delete([path])
 
     def _delete(self, paths: Sequence[str]) -> int:
+        """Deletes the files, and returns how many of them are gone."""
         failed = self.storage.delete_all(paths)
-        for path, why in failed.items():
-            if isinstance(why, Unavailable):
-                raise why
+        for path, error in failed.items():
+            if isinstance(error, Unavailable):
+                raise error
             self.left += 1
             _LOG.warning(
                 "%s: could not delete %s, it stays as an orphan: %s",
                 self.storage.location,
                 path,
-                why,
+                error,
             )
         return len(paths) - len(failed)

@@ -26,18 +26,29 @@ def ask_notes(
     folder: str,
     taken: Collection[tuple[str | None, str]],
 ) -> None:
-    """Makes main's register of a commit user ask the notes of removals, if the branch has one of the
-    same query: once main has the branch's batches, they would pass for those that it has lost.
-    `taken` is as in `copy_stream`, which alone records that these notes are asked: a stream may go
-    on in what a killed run has left, and is asked when the run is completed. Raises `StorageError`.
+    """Makes main's register of a commit user ask the notes of removals, if the branch has a register
+    of the same query. Otherwise the branch's batches, once main has them, would pass for those that
+    main has lost. Only `copy_stream` records that these notes are asked: a stream may go on in what
+    a killed run has left, and is asked when the run is completed.
+
+    Args:
+        branch: the storage of the branch.
+        main: the storage of main.
+        folder: that of the commit user.
+        taken: as in `copy_stream`.
+
+    Raises:
+        StorageError: the storage fails.
     """
     path = register_path(folder)
-    registers = [read_if_there(one.read, path, MOST_JSON) for one in (branch, main)]
-    theirs, mine = [None if one is None else _readable(one, path) for one in registers]
-    if theirs is None or mine is None or theirs.query_id != mine.query_id:
+    in_branch = read_if_there(branch.read, path, MOST_JSON)
+    in_main = read_if_there(main.read, path, MOST_JSON)
+    of_branch = None if in_branch is None else _readable(in_branch, path)
+    of_main = None if in_main is None else _readable(in_main, path)
+    if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
         return
-    if not mine.asks_notes and not _notes_of(theirs, taken) <= set(mine.asked_notes):
-        main.write(path, encode_register(replace(mine, asks_notes=True)))
+    if not of_main.asks_notes and not _notes_of(of_branch, taken) <= set(of_main.asked_notes):
+        main.write(path, encode_register(replace(of_main, asks_notes=True)))
 
 
 def copy_stream(
@@ -47,32 +58,25 @@ def copy_stream(
     taken: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
-    query has the folder in main. Of a batch that both have journalled the branch's entry stays: it
-    proves what is part of the table now. `taken` are the queries of which main has lost batches of
-    this user, each with the name of a note that says so. A note that a judgement of main was to ask
-    before is no reason to ask again. The register comes last, because it vouches for the rest.
-    Raises `StorageError`.
+    query has the folder in main. If both have journalled a batch, the branch's entry stays, because
+    it proves what is part of the table now. The register comes last, because it vouches for the
+    rest.
+
+    Args:
+        branch: the storage of the branch.
+        main: the storage of main.
+        folder: that of the commit user.
+        taken: the queries of which main has lost batches of this user, each with the name of a note
+            that says so. A note that a judgement of main was to ask before is no reason to ask
+            again.
+
+    Raises:
+        StorageError: the storage fails.
     """
     path = register_path(folder)
-    register = read_if_there(branch.read, path, MOST_JSON)
+    register = _forwarded_register(branch, main, folder, taken)
     if register is None:
         return
-    present = read_if_there(main.read, path, MOST_JSON)
-    theirs, mine = _readable(register, path), None
-    if present is not None:
-        mine = _readable(present, path)
-        if theirs is None or mine is None or theirs.query_id != mine.query_id:
-            return
-    if theirs is not None:
-        written_here = frozenset() if mine is None else mine.runs - set(mine.forwarded_runs)
-        theirs = replace(theirs, forwarded_runs=tuple(sorted(theirs.runs - written_here)))
-        if mine is not None:
-            since = _later_since(
-                vouched_since(theirs, standing_runs(branch, folder)),
-                vouched_since(mine, standing_runs(main, folder)),
-            )
-            theirs = _of_both(theirs, mine, since, _notes_of(theirs, taken))
-        register = encode_register(theirs)
     for stat in branch.list_files(folder):
         data = read_if_there(branch.read, stat.path)
         if data is None or stat.path == path:
@@ -84,28 +88,64 @@ def copy_stream(
     main.write(path, register)
 
 
+def _forwarded_register(
+    branch: Storage,
+    main: Storage,
+    folder: str,
+    taken: Collection[tuple[str | None, str]],
+) -> bytes | None:
+    """The register that main gets; None if the branch has none, or a stream of another query has
+    the folder in main.
+    """
+    path = register_path(folder)
+    in_branch = read_if_there(branch.read, path, MOST_JSON)
+    if in_branch is None:
+        return None
+    in_main = read_if_there(main.read, path, MOST_JSON)
+    of_branch = _readable(in_branch, path)
+    if in_main is None:
+        if of_branch is None:
+            return in_branch
+        return encode_register(replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs))))
+    of_main = _readable(in_main, path)
+    if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
+        return None
+    written_here = of_main.runs - set(of_main.forwarded_runs)
+    forwarded = replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs - written_here)))
+    since = _later_since(
+        vouched_since(forwarded, standing_runs(branch, folder)),
+        vouched_since(of_main, standing_runs(main, folder)),
+    )
+    return encode_register(_of_both(forwarded, of_main, since, _notes_of(forwarded, taken)))
+
+
 def _readable(register: bytes, path: str) -> RegisteredWriter | None:
-    """None for a register that cannot be read, which is of no query."""
+    """A register, decoded; None if it cannot be read, for then it is of no query."""
     with suppress(FormatError):
         return decode_register(register, path)
     return None
 
 
 def _of_both(
-    theirs: RegisteredWriter, mine: RegisteredWriter, since: int | None, notes: Collection[str]
+    of_branch: RegisteredWriter,
+    of_main: RegisteredWriter,
+    since: int | None,
+    notes: Collection[str],
 ) -> RegisteredWriter:
     """The branch's register with what main's says of the same query. The journal vouches from batch
     `since` on, and `notes` name what main has lost.
     """
     # Two users that shared a run are two sinks, wherever they have run together.
-    runs = dict.fromkeys((*theirs.earlier_runs, mine.run, *mine.earlier_runs))
+    runs = dict.fromkeys((*of_branch.earlier_runs, of_main.run, *of_main.earlier_runs))
     return replace(
-        theirs,
+        of_branch,
         journal_since=since,
-        given_up=tuple(sorted({*theirs.given_up, *mine.given_up})),
-        asks_notes=theirs.asks_notes or mine.asks_notes or not set(notes) <= set(mine.asked_notes),
-        asked_notes=tuple(sorted({*mine.asked_notes, *notes})),
-        earlier_runs=tuple(run for run in runs if run is not None and run != theirs.run),
+        given_up=tuple(sorted({*of_branch.given_up, *of_main.given_up})),
+        asks_notes=of_branch.asks_notes
+        or of_main.asks_notes
+        or not set(notes) <= set(of_main.asked_notes),
+        asked_notes=tuple(sorted({*of_main.asked_notes, *notes})),
+        earlier_runs=tuple(run for run in runs if run is not None and run != of_branch.run),
     )
 
 
@@ -117,6 +157,6 @@ def _notes_of(
 
 
 def _later_since(*since: int | None) -> int | None:
-    """The batch from which on all of them vouch."""
-    known = [one for one in since if one is not None]
+    """The batch from which on all of these journals vouch; None if one of them vouches for none."""
+    known = [batch for batch in since if batch is not None]
     return max(known) if len(known) == len(since) else None

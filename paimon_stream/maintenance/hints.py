@@ -24,8 +24,16 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintReport(Report):
-    """The hints before the repair (None: no file), and the oldest and newest snapshot. `repaired`
-    has the paths of the wrong hints; they were set or removed, unless it was a dry run.
+    """What was repaired, or would be in a dry run.
+
+    Attributes:
+        location: that of the table.
+        latest_before: what LATEST held before; None without the file.
+        earliest_before: what EARLIEST held before; None without the file.
+        latest: the id of the newest snapshot.
+        earliest: the id of the oldest snapshot.
+        repaired: the paths of the wrong hints, which were set or removed.
+        dry_run: whether nothing was changed.
     """
 
     location: str
@@ -44,31 +52,22 @@ def repair_hints(
     beside writers: LATEST is never moved to a missing snapshot, and a commit meanwhile sets it
     again. Raises `StorageError`.
     """
-    used = table.storage
-    snapshots = SnapshotStore(used, runtime)
+    storage = table.storage
+    snapshots = SnapshotStore(storage, runtime)
     ids = snapshots.ids()
-    before = {path: read_hint(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
+    before = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}
     right = {LATEST_HINT: ids[-1] if ids else None, EARLIEST_HINT: ids[0] if ids else None}
-    repaired = [
-        path
-        for path, snapshot_id in right.items()
-        if before[path] != (None if snapshot_id is None else str(snapshot_id))
-        and (
-            path == LATEST_HINT or before[path] is not None
-        )  # without EARLIEST, readers list the snapshots
-    ]
-    for path in () if dry_run else repaired:
-        snapshot_id = right[path]
-        if snapshot_id is None:
-            used.delete(path)
-        elif path == EARLIEST_HINT:
-            used.write(path, str(snapshot_id).encode())
-        elif not snapshots.write_latest_hint(snapshot_id):
-            newest = snapshots.ids()[-1:]
-            if newest:
-                snapshots.write_latest_hint(newest[0])
+    repaired = []
+    for path, snapshot_id in right.items():
+        if path == EARLIEST_HINT and before[path] is None:
+            continue  # readers list the snapshots instead
+        if before[path] != (None if snapshot_id is None else str(snapshot_id)):
+            repaired.append(path)
+    if not dry_run:
+        for path in repaired:
+            _set_hint(snapshots, path, right[path])
     return HintReport(
-        location=used.location,
+        location=storage.location,
         latest_before=before[LATEST_HINT],
         earliest_before=before[EARLIEST_HINT],
         latest=right[LATEST_HINT],
@@ -78,6 +77,18 @@ def repair_hints(
     )
 
 
+def _set_hint(snapshots: SnapshotStore, path: str, snapshot_id: int | None) -> None:
+    """Makes a hint name a snapshot, or removes it."""
+    if snapshot_id is None:
+        snapshots.storage.delete(path)
+    elif path == EARLIEST_HINT:
+        snapshots.storage.write(path, str(snapshot_id).encode())
+    elif not snapshots.write_latest_hint(snapshot_id):
+        newest = snapshots.ids()[-1:]
+        if newest:
+            snapshots.write_latest_hint(newest[0])
+
+
 _LOOKS: Final = 3
 
 
@@ -85,30 +96,33 @@ def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
     """The evidence that snapshots were lost, None if there is none. With `in_doubt`, this includes
     traces that a killed first commit could also have left. Raises `StorageError`.
     """
-    why = None
+    evidence = None
     for _ in range(_LOOKS):  # a rollback may be at work during one look
-        why = _look(storage, in_doubt)
-        if why is None:
+        evidence = _evidence_of_loss(storage, in_doubt=in_doubt)
+        if evidence is None:
             return None
-    return why
+    return evidence
 
 
-def _look(storage: Storage, in_doubt: bool) -> str | None:
-    hints = {
-        path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)
-    }  # before the listing
+def _evidence_of_loss(storage: Storage, *, in_doubt: bool) -> str | None:
+    # The hints are read before the listing.
+    hints = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}
     ids = SnapshotStore(storage).ids()
-    latest, first = hints[LATEST_HINT], hints[EARLIEST_HINT] if is_served(storage) else None
+    latest = hints[LATEST_HINT]
+    served = hints[EARLIEST_HINT] if is_served(storage) else None
     if ids:
-        if first is not None and int(first) < ids[0]:
-            return f"the catalog's server shows snapshot {first}, but snapshot {ids[0]} is the oldest with a file"
+        if served is not None and int(served) < ids[0]:
+            return (
+                f"the catalog's server shows snapshot {served}, but snapshot {ids[0]} is the "
+                "oldest with a file"
+            )
         named = None if latest is None else id_in_name(latest.strip(), "")
         if named is None or named <= ids[-1]:
             return None
         return f"{LATEST_HINT} says {named}, but the newest existing snapshot is {ids[-1]}"
-    for path, text in hints.items():
-        if text is not None:
-            return f"there is no snapshot, but {path} says {text.strip()!r}"
+    for path, hint in hints.items():
+        if hint is not None:
+            return f"there is no snapshot, but {path} says {hint.strip()!r}"
     if storage.list_files(TAG_FOLDER, "tag-"):
         return "there is no snapshot, but there are tags"
     if (

@@ -30,9 +30,18 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestCompactionReport(Report):
-    """The numbers of manifests and their bytes before and after. `merged` counts the manifests that
-    were merged into others. `snapshot_id` is None if there was nothing to merge, and in a dry run.
-    In a dry run nothing was published, and the numbers are those that a run would give.
+    """What was merged, or would be in a dry run.
+
+    Attributes:
+        table: the location of the table.
+        snapshot_id: the snapshot with the merged manifests; None if there was nothing to merge, and
+            in a dry run.
+        dry_run: whether nothing was published.
+        merged: how many manifests were merged into others.
+        manifests_before: how many manifests there were.
+        manifests_after: how many manifests there are.
+        bytes_before: their size before.
+        bytes_after: their size after.
     """
 
     table: str
@@ -60,7 +69,7 @@ def compact_manifests(
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()
     if latest is None:
-        return _report(table.location, None, dry_run, Merged(before=(), after=()))
+        return _report(table, Merged(before=(), after=()), snapshot_id=None, dry_run=dry_run)
     limits = MergeLimits(
         target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1
     )
@@ -68,7 +77,7 @@ def compact_manifests(
     if dry_run:
         merged = _merged(table, running, latest, limits)
         progress("manifests", len(merged.before), len(merged.before))
-        return _report(table.location, None, True, merged)
+        return _report(table, merged, snapshot_id=None, dry_run=True)
     source = _CarriedOver()
     outcome = Committer(table, runtime=running).commit(
         CommitRequest(
@@ -85,12 +94,14 @@ def compact_manifests(
     before = source.manifests
     progress("manifests", len(before), len(before))
     if not isinstance(outcome, Published):
-        return _report(table.location, None, False, Merged(before=before, after=before))
+        return _report(table, Merged(before=before, after=before), snapshot_id=None, dry_run=False)
     published = outcome.snapshot
     after = ManifestStore(table.storage).read_list(
         published.base_manifest_list, published.base_manifest_list_size
     )
-    return _report(table.location, published.id, False, Merged(before=before, after=after))
+    return _report(
+        table, Merged(before=before, after=after), snapshot_id=published.id, dry_run=False
+    )
 
 
 class _Nowhere:
@@ -105,7 +116,8 @@ def _merged(
 ) -> Merged:
     """The result of the merge, computed without writing anything."""
     manifests = ManifestStore(table.storage)
-    nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
+    nowhere = _Nowhere()
+    names = NameSource(runtime.ids.uuid())
     writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
     joiner = ManifestJoiner(table.storage, table.options, table.partition_types, manifests, nowhere)
     return merge_manifests(manifests.base_and_delta(latest), limits, joiner.access(writer, names))
@@ -124,9 +136,8 @@ class _CarriedOver:
         """Records the base; nothing changes."""
         self.properties.clear()
         carried = {} if base.snapshot is None else base.snapshot.properties
-        marks = MARK_PREFIX
         self.properties.update(
-            (key, value) for key, value in carried.items() if not key.startswith(marks)
+            (key, value) for key, value in carried.items() if not key.startswith(MARK_PREFIX)
         )
         self.properties[VERSION_MARK] = __version__
         self.manifests = base.metas
@@ -134,10 +145,10 @@ class _CarriedOver:
 
 
 def _report(
-    location: str, snapshot_id: int | None, dry_run: bool, merged: Merged
+    table: Table, merged: Merged, *, snapshot_id: int | None, dry_run: bool
 ) -> ManifestCompactionReport:
     return ManifestCompactionReport(
-        table=location,
+        table=table.location,
         snapshot_id=snapshot_id,
         dry_run=dry_run,
         merged=merged.count,

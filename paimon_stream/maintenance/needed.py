@@ -55,14 +55,14 @@ def metadata_names(
     """
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
-    for one in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
-        found = known.get(one)
-        if found is None:
-            found = manifest_names(storage, one)
-            if not found:
-                manifests.read_list(one)  # returns () if the list is empty, raises if it is gone
-            known[one] = found
-        names.update(found)
+    for list_name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+        in_list = known.get(list_name)
+        if in_list is None:
+            in_list = manifest_names(storage, list_name)
+            if not in_list:
+                manifests.read_list(list_name)  # raises if the list is gone, and not only empty
+            known[list_name] = in_list
+        names.update(in_list)
     if snapshot.index_manifest is not None:
         names.add(snapshot.index_manifest)
         names.update(
@@ -82,7 +82,7 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
     for meta in metas:
         if meta.num_deleted_files:
             deleted.update(
-                one.identity for one in manifests.read(meta) if one.kind is FileKind.DELETE
+                entry.identity for entry in manifests.read(meta) if entry.kind is FileKind.DELETE
             )
     for meta in metas:
         if meta.num_added_files:
@@ -107,7 +107,7 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     that an interrupted rollback has restored the snapshot below others that it had not removed yet.
     Raises `NotFound`, `StorageError`.
     """
-    if any(one.snapshot is not None and one.snapshot.nonce == wanted.nonce for one in pins):
+    if any(pin.snapshot is not None and pin.snapshot.nonce == wanted.nonce for pin in pins):
         return
     try:
         following = snapshots.find(wanted.id + 1)
@@ -121,21 +121,24 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         stray = in_lineage(snapshots, wanted, following) is False
     if stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
-        cause = f"a paused writer created it again after its id had expired. Nothing was changed.{later}"
-        text = f"snapshot {wanted.id} is no part of the table. The next one was not built on it: {cause}"
-        raise NotFound(text, snapshot=wanted.id).of_table(snapshots.location)
+        raise NotFound(
+            f"snapshot {wanted.id} is no part of the table. The next one was "
+            "not built on it: a paused writer created it again after its id "
+            f"had expired. Nothing was changed.{later}",
+            snapshot=wanted.id,
+        ).of_table(snapshots.location)
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
     """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file
     (semantics.md §8).
     """
-    gone = {
-        "changelog_manifest_list": None,
-        "changelog_manifest_list_size": None,
-        "changelog_record_count": None,
-    }
-    return replace(snapshot, **gone)  # type: ignore[arg-type]
+    return replace(
+        snapshot,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        changelog_record_count=None,
+    )
 
 
 class ChangelogStore(SnapshotStore):
@@ -163,16 +166,16 @@ def changelog_needs(
     `StorageError`.
     """
     names = {
-        name for one, _ in changelog.manifest_lists for name in (one, *manifest_names(storage, one))
+        name
+        for list_name, _ in changelog.manifest_lists
+        for name in (list_name, *manifest_names(storage, list_name))
     }
     files: set[str] = set()
-    if (
-        changelog.changelog_manifest_list is None
-    ):  # else they are in files of their own, which nobody else has
-        with suppress(CorruptMetadata):
-            for entry in (
-                entry for meta in manifests.delta(changelog) for entry in manifests.read(meta)
-            ):
+    if changelog.changelog_manifest_list is not None:
+        return names, files  # the changes are in files of their own, which nobody else has
+    with suppress(CorruptMetadata):
+        for meta in manifests.delta(changelog):
+            for entry in manifests.read(meta):
                 if entry.kind is FileKind.ADD and entry.file.file_source != FileSource.COMPACT:
                     files.update((entry.file.file_name, *entry.file.extra_files))
     return names, files
@@ -185,28 +188,37 @@ def tag_names(storage: Storage) -> list[str]:
 
 
 class OtherBranches:
-    """The snapshots, tags and long-lived changelogs of all branches but one, and of main if it is
-    another one. The branches share all files, and nothing that one of these needs may be deleted.
-    What was found once stays, though it may expire meanwhile. `metadata` are the names of files
-    that they need.
+    """The snapshots, tags and long-lived changelogs of all branches but the one at work, and of
+    main if main is not at work. The branches share all files, and nothing that a root of another
+    one needs may be deleted. What was seen once stays, though it may expire meanwhile.
+
+    Attributes:
+        metadata: the names of files in `manifest/`, `index/` and `statistics/` that they need.
     """
 
     def __init__(self, storage: Storage, manifests: ManifestStore) -> None:
-        self._storage, self._manifests = storage, manifests
-        self._whole = whole_of(storage)
-        self._found: dict[FileStat, tuple[str, Snapshot]] = {}
+        self._storage = storage
+        self._manifests = manifests
+        self._table_storage = whole_of(storage)
+        """The storage of all branches."""
+        self._roots: dict[FileStat, tuple[str, Snapshot]] = {}
+        """The folder of each root, and its snapshot."""
         self._unread: set[FileStat] = set()
+        """The roots whose live files were not read yet."""
         self._live = NameSet()
+        """The names of the live files that were read."""
         self.metadata: frozenset[str] = frozenset()
 
     def look(self) -> None:
         """Reads those that are new. Raises `CorruptMetadata`, `StorageError`."""
         for root in list_roots(self._storage, others=True):
             stat = root.stat
-            if stat in self._found:
+            if stat in self._roots:
                 continue
             with self._unless_gone(stat):
-                snapshot = decode_snapshot(self._whole.read(stat.path, MOST_JSON), stat.path)
+                snapshot = decode_snapshot(
+                    self._table_storage.read(stat.path, MOST_JSON), stat.path
+                )
                 if root.folder == CHANGELOG_FOLDER:
                     names, files = changelog_needs(self._storage, self._manifests, snapshot)
                     self.metadata |= names
@@ -214,49 +226,53 @@ class OtherBranches:
                 else:
                     self.metadata |= metadata_names(self._storage, self._manifests, snapshot)
                     self._unread.add(stat)
-                self._found[stat] = (root.branch + root.folder, snapshot)
+                self._roots[stat] = (root.branch + root.folder, snapshot)
 
     def live_names(self) -> NameSet:
-        """The names of all data files and extra files that are live in one of them. Of a snapshot
-        that was built on another one of its branch only the new files are read. Raises
+        """The names of all data files and extra files that are live in one of them. If a snapshot
+        was built on the one below it in its branch, only its new files are read. Raises
         `CorruptMetadata`, `StorageError`.
         """
-        store = SnapshotStore(self._whole)
-        below: tuple[str, Snapshot] | None = None
-        for stat, found in sorted(
-            self._found.items(), key=lambda item: (item[1][0], item[1][1].id)
-        ):
-            group, one = found
+        store = SnapshotStore(self._table_storage)
+        below: tuple[str, int] | None = None
+        snapshot_below: Snapshot | None = None
+        by_folder = sorted(self._roots.items(), key=lambda root: (root[1][0], root[1][1].id))
+        for stat, (folder, snapshot) in by_folder:
+            if below != (folder, snapshot.id - 1):
+                snapshot_below = None
             if stat in self._unread:
                 with self._unless_gone(stat):
-                    entries = live_entries(self._manifests, one)
-                    if (
-                        below
-                        and (below[0], below[1].id) == (group, one.id - 1)
-                        and in_lineage(store, below[1], one)
-                    ):
-                        entries = (
-                            entry
-                            for meta in self._manifests.delta(one)
-                            for entry in self._manifests.read(meta)
-                        )
-                    for entry in entries:
+                    for entry in self._entries_above(store, snapshot_below, snapshot):
                         if entry.kind is FileKind.ADD:
                             self._live.add((entry.file.file_name, *entry.file.extra_files))
                     self._unread.discard(stat)
-            below = None if stat in self._unread else found
+            is_read = stat not in self._unread
+            below = (folder, snapshot.id) if is_read else None
+            snapshot_below = snapshot if is_read else None
         return self._live
+
+    def _entries_above(
+        self, store: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
+    ) -> Iterator[ManifestEntry]:
+        """The entries that show all files which are live in a snapshot, apart from those of the
+        snapshot below it.
+        """
+        if below is None or not in_lineage(store, below, snapshot):
+            yield from live_entries(self._manifests, snapshot)
+            return
+        for meta in self._manifests.delta(snapshot):
+            yield from self._manifests.read(meta)
 
     def changelogs(self) -> set[str]:
         """The changelog lists of these snapshots, if the branch at work is not main. Main's own
         expire with it.
         """
-        if self._whole is self._storage:
+        if self._table_storage is self._storage:
             return set()
         return {
-            one.changelog_manifest_list
-            for _, one in self._found.values()
-            if one.changelog_manifest_list
+            snapshot.changelog_manifest_list
+            for _, snapshot in self._roots.values()
+            if snapshot.changelog_manifest_list
         }
 
     @contextmanager
@@ -267,5 +283,5 @@ class OtherBranches:
         try:
             yield
         except (NotFound, CorruptMetadata):
-            if self._whole.exists(stat.path):
+            if self._table_storage.exists(stat.path):
                 raise

@@ -129,18 +129,22 @@ def remove_orphan_files(
     `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is
     counted and logged.
     """
-    table, running = replace(table, storage=whole_of(table.storage)), runtime or system()
-    used = table.storage
-    age = _age(older_than, used.location)
+    table = replace(table, storage=whole_of(table.storage))
+    running = runtime or system()
+    storage = table.storage
+    age = _age(older_than, storage.location)
     if not dry_run:
-        for one in histories(used):
-            refuse_while_pinned(one, "nothing was removed")
+        for history in histories(storage):
+            refuse_while_pinned(history, "nothing was removed")
     now = running.clock.now_millis()
     if not dry_run:
         for root in ("", *table.layout.roots):
-            by_storage = _storage_clock(used, running, root)
-            now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
-    return _Cleaner(
+            by_storage = _storage_clock(storage, running, root)
+            if by_storage is None:
+                age = max(age, _DAY)
+            else:
+                now = min(now, by_storage)
+    return _OrphanRemoval(
         table=table,
         runtime=running,
         cutoff=now - age,
@@ -151,12 +155,16 @@ def remove_orphan_files(
 
 
 def _age(older_than: Age | None, location: str) -> int:
+    """The least age of the files to remove, in milliseconds."""
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
-        cure = "Give an age of an hour or more, longer than your longest batch takes."
-        why = "files that a writer is about to commit would count as orphans."
-        text = f"older_than is {older_than!s}, less than an hour: {why} Nothing was deleted. {cure}"
-        raise InvalidOption(text, option="older_than", value=str(older_than)).of_table(location)
+        raise InvalidOption(
+            f"older_than is {older_than!s}, less than an hour: files that a writer is about to "
+            "commit would count as orphans. Nothing was deleted. Give an age of an hour or more, "
+            "longer than your longest batch takes.",
+            option="older_than",
+            value=str(older_than),
+        ).of_table(location)
     return age // timedelta(milliseconds=1)
 
 
@@ -168,21 +176,39 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
     try:
         storage.write(path, b"")
         return storage.stat(path).modified_millis
-    except NoSpace as why:
-        text = "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s"
-        _LOG.warning(text, storage.location, why)
+    except NoSpace as error:
+        _LOG.warning(
+            "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s",
+            storage.location,
+            error,
+        )
         return None
     finally:
         try:
             storage.delete(path)
-        except StorageError as why:
+        except StorageError as error:
             _LOG.warning(
-                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why
+                "%s: could not remove %s, it stays as an orphan: %s", storage.location, path, error
             )
 
 
 @dataclass(slots=True, kw_only=True)
-class _Cleaner:
+class _OrphanRemoval:
+    """One run, and what it found and removed.
+
+    Attributes:
+        table: the table, with the storage of all its branches.
+        runtime: gives ids and times.
+        cutoff: files that are younger stay (epoch milliseconds).
+        dry_run: whether orphans are only counted.
+        max_paths: as in `remove_orphan_files`, like `progress`.
+        listed: as in `OrphanReport`, like `failed`, `files`, `sizes` and `paths`.
+        removed_folders: how many empty folders were removed.
+        folders: the kind and path of each folder that is listed; its place is its number.
+        storage: that of the table.
+        searched: lists these folders.
+    """
+
     table: Table
     runtime: Runtime
     cutoff: int
@@ -204,23 +230,21 @@ class _Cleaner:
         self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
 
     def run(self) -> OrphanReport:
+        """Finds orphans and removes them."""
         pages, hashes, prefixes = self._candidates()
         references = References(self.storage, self.runtime, Mentions(prefixes), self.progress)
         orphans = np.setdiff1d(hashes, references.read())
         for history in histories(self.storage):
-            why = lost_history(history, in_doubt=True)
-            if why is None:
-                continue
-            lost = "Snapshots seem to be lost, and then the files of their rows would count as orphans."
-            cure = "Restore the snapshot files from a backup; if only the hint is wrong, run repair-hints."
-            text, folder = (
-                f"{why}. {lost} Nothing was deleted. {cure}",
-                f"{history.location}/{SNAPSHOT_FOLDER}",
-            )
-            raise CorruptMetadata(text, path=folder).of_table(history.location)
-        strays = list(
-            self._strays()
-        )  # judged only by their names, and only after everything could be read
+            evidence = lost_history(history, in_doubt=True)
+            if evidence is not None:
+                raise CorruptMetadata(
+                    f"{evidence}. Snapshots seem to be lost, and then the files of their rows "
+                    "would count as orphans. Nothing was deleted. Restore the snapshot files from "
+                    "a backup; if only the hint is wrong, run repair-hints.",
+                    path=f"{history.location}/{SNAPSHOT_FOLDER}",
+                ).of_table(history.location)
+        # Strays are judged only by their names, and only after everything could be read.
+        strays = list(self._strays())
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)
         for kind, group in groupby(strays, key=itemgetter(0)):
@@ -254,21 +278,20 @@ class _Cleaner:
                 if stat.modified_millis < self.cutoff:
                     hashes.append(name_hash(stat.name))
                     if kind == "data":
-                        prefixes.add(
-                            stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES]
-                        )
+                        beginning = stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")
+                        prefixes.add(beginning[:PREFIX_BYTES])
             pages.append((listing, len(hashes)))
             self.progress("files", self.listed, None)
         return pages, np.frombuffer(hashes, dtype=np.int64), prefixes
 
     def _pages(self, listings: Sequence[int]) -> Iterator[tuple[int, list[FileStat]]]:
         """The pages of these listings, each after its listing's number."""
-        sources = (self.searched.pages(*self.folders[one]) for one in listings)
+        sources = (self.searched.pages(*self.folders[listing]) for listing in listings)
         return ((listings[at], page) for at, page in pages_of_all(self.storage, sources))
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files of any origin that do not belong there, including the temporary files of killed
-        writers.
+        """Old files that do not belong where they are, each with its kind: those of any origin in
+        the folders of snapshots and changelogs, and temporary files of killed writers.
         """
         for branch in branches(self.storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
@@ -287,6 +310,7 @@ class _Cleaner:
                         yield "stream", stat
 
     def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Those of the listed files that are older than the cutoff."""
         for stat in stats:
             self.listed += 1
             if stat.modified_millis < self.cutoff:
@@ -295,30 +319,36 @@ class _Cleaner:
     def _remove_orphans(
         self, pages: list[tuple[int, int]], hashes: _Longs, orphans: _Longs, protected: set[str]
     ) -> None:
-        start, again = 0, dict[int, None]()
+        """Lists the folders with orphans again, and removes the orphans.
+
+        Args:
+            pages: as `_candidates` returns them, like `hashes`.
+            hashes: those of the names of old files, in the order of the pages.
+            orphans: the hashes of the names that nothing refers to.
+            protected: files with one of these in their names stay.
+        """
+        start = 0
+        with_orphans = dict[int, None]()
         for listing, end in pages:
-            if listing not in again and np.isin(hashes[start:end], orphans).any():
-                again[listing] = None
+            if listing not in with_orphans and np.isin(hashes[start:end], orphans).any():
+                with_orphans[listing] = None
             start = end
-        for listing, found in self._pages(list(again)):
+        for listing, page in self._pages(list(with_orphans)):
             kind, folder = self.folders[listing]
-            old = [one for one in found if one.modified_millis < self.cutoff]
-            unused = np.isin(
-                np.fromiter((name_hash(one.name) for one in old), np.int64, len(old)), orphans
+            old = [stat for stat in page if stat.modified_millis < self.cutoff]
+            hashes_of_old = np.fromiter((name_hash(stat.name) for stat in old), np.int64, len(old))
+            unused = compress(old, np.isin(hashes_of_old, orphans))
+            self._remove(
+                kind,
+                [stat for stat in unused if not any(uuid in stat.name for uuid in protected)],
             )
-            wanted = [
-                one
-                for one in compress(old, unused)
-                if not any(uuid in one.name for uuid in protected)
-            ]
-            self._remove(kind, wanted)
             if kind == "data" and not self.dry_run and self.storage.has_folders:
                 self._remove_empty(folder)
 
     def _remove(self, kind: str, stats: Iterable[FileStat]) -> None:
-        for group in in_groups(
-            (one for one in stats if not self.searched.skips_link(one.path)), _GROUP
-        ):
+        """Removes files, or in a dry run counts them."""
+        in_folders = (stat for stat in stats if not self.searched.skips_link(stat.path))
+        for group in in_groups(in_folders, _GROUP):
             for stat in group if self.dry_run else self._deleted(group):
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
@@ -328,24 +358,27 @@ class _Cleaner:
 
     def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:
         """Deletes the files that are as they were listed. Returns those that are gone."""
-        looked = self.storage.together([partial(self._failure, stat) for stat in group])
-        wrong = {stat.path: why for stat, why in zip(group, looked, strict=True) if why is not None}
-        same = [one for one in group if one.path not in wrong]
-        wrong.update(self.storage.delete_all([one.path for one in same]))
-        for path, why in wrong.items():
-            if isinstance(why, PaimonStreamError):  # else the file was written again
-                self.failed += 1
-                _LOG.warning(
-                    "%s: could not remove the orphan %s: %s", self.storage.location, path, why
-                )
-        return [one for one in same if one.path not in wrong]
+        looks = self.storage.together([partial(self._look_again, stat) for stat in group])
+        same = [stat for stat, look in zip(group, looks, strict=True) if look is True]
+        failures = {
+            stat.path: look
+            for stat, look in zip(group, looks, strict=True)
+            if isinstance(look, PaimonStreamError)
+        }
+        failures.update(self.storage.delete_all([stat.path for stat in same]))
+        for path, error in failures.items():
+            self.failed += 1
+            _LOG.warning(
+                "%s: could not remove the orphan %s: %s", self.storage.location, path, error
+            )
+        return [stat for stat in same if stat.path not in failures]
 
-    def _failure(self, stat: FileStat) -> PaimonStreamError | bool | None:
-        """None if the file is as it was listed, True if not, or why that is not known."""
+    def _look_again(self, stat: FileStat) -> bool | PaimonStreamError:
+        """Whether the file is as it was listed, or the error if that is not known."""
         try:
-            return None if self.storage.stat(stat.path) == stat else True
-        except PaimonStreamError as why:
-            return why
+            return self.storage.stat(stat.path) == stat
+        except PaimonStreamError as error:
+            return error
 
     def _remove_empty(self, bucket: str) -> None:
         """Removes the folder of a bucket that orphans were removed from, and those of its
@@ -360,9 +393,9 @@ class _Cleaner:
                 above, _, name = path.rpartition("/")
                 if name in self.storage.list_folders(above):
                     return  # something is in it that is not listed
-            except PaimonStreamError as why:
+            except PaimonStreamError as error:
                 _LOG.warning(
-                    "%s: could not remove the folder %s: %s", self.storage.location, path, why
+                    "%s: could not remove the folder %s: %s", self.storage.location, path, error
                 )
                 return
             self.removed_folders += 1

@@ -27,7 +27,7 @@ Invariants:
 """
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -46,8 +46,13 @@ _ALONE: Final = "-alone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """The pin of a rollback: its file, the target (None if the file cannot be read), and the epoch
-    milliseconds at which it was written, by the clock of the storage."""
+    """The pin of a rollback.
+
+    Attributes:
+        path: its file.
+        snapshot: the target; None if the file cannot be read.
+        millis: when it was written, in epoch milliseconds by the clock of the storage.
+    """
 
     path: str
     snapshot: Snapshot | None
@@ -70,15 +75,15 @@ def is_pin(tag: str) -> bool:
 
 def read_pins(storage: Storage) -> list[Pin]:
     """All pins, by name. Raises `StorageError`."""
-    found = []
+    pins = []
     for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
         snapshot = None
         with suppress(FormatError):  # one that cannot be read refuses as any other pin does
             snapshot = read_tag(storage, stat.path)
             if snapshot is None:
                 continue  # that rollback has ended since the listing
-        found.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
-    return found
+        pins.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
+    return pins
 
 
 def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> str:
@@ -98,28 +103,41 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
 def under_way(
     storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None
 ) -> CommitContended:
-    """The error of a command that finds pins of rollbacks. `doing` says what is not done. `wanted`
-    is the id of a rollback's target. If a pin has that id, too, it is of another snapshot that has
-    had the id.
+    """The error of a command that finds pins of rollbacks.
+
+    Args:
+        storage: that of the table.
+        pins: the pins, at least one.
+        doing: what is not done, as a part of a sentence.
+        wanted: the id of the target, if the command is a rollback. If a pin has that id, too, it is
+            of another snapshot that has had the id.
     """
-    found = list(pins)
-    pin = found[-1]
-    target = None if pin.snapshot is None else pin.snapshot.id
-    named = f"whose pin {pin.path} cannot be read" if target is None else f"to snapshot {target}"
-    since = dt.datetime.fromtimestamp(pin.millis // 1000, dt.timezone.utc)
-    targets = sorted({one.snapshot.id for one in found if one.snapshot is not None})
-    if any(one.snapshot is None for one in found):
-        cure = "roll back to the snapshot that is to be the newest, with take_over"
-    elif targets != [wanted] and len(targets) == 1:
-        cure = f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
-    else:  # one was killed while it took over from another, or a writer took the id of its target
-        which = f"one of the snapshots {', '.join(map(str, targets))}" if targets[1:] else named[3:]
-        cure = f"roll back to {which}, or to another, with take_over"
-    wait = f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end."
-    otherwise = f"Otherwise {cure} (--take-over), which gives up every other one."
-    text = f"a rollback {named} is under way or was interrupted, so {doing}. {wait} {otherwise}"
-    error = CommitContended(text, snapshot=target, path=pin.path, since_millis=pin.millis)
-    return error.of_table(storage.location)
+    present = list(pins)
+    last = present[-1]
+    target = None if last.snapshot is None else last.snapshot.id
+    shown = f"whose pin {last.path} cannot be read" if target is None else f"to snapshot {target}"
+    since = dt.datetime.fromtimestamp(last.millis // 1000, dt.timezone.utc)
+    return CommitContended(
+        f"a rollback {shown} is under way or was interrupted, so {doing}. It began at "
+        f"{since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. Otherwise roll back to "
+        f"{_possible_targets(present, wanted)} (--take-over), which gives up every other one.",
+        snapshot=target,
+        path=last.path,
+        since_millis=last.millis,
+    ).of_table(storage.location)
+
+
+def _possible_targets(pins: Sequence[Pin], wanted: int | None) -> str:
+    """To what one may roll back while there are these pins, for `under_way`."""
+    if any(pin.snapshot is None for pin in pins):
+        return "the snapshot that is to be the newest, with take_over"
+    targets = sorted({pin.snapshot.id for pin in pins if pin.snapshot is not None})
+    if len(targets) > 1:  # a rollback was killed while it took over from another
+        ids = ", ".join(map(str, targets))
+        return f"one of the snapshots {ids}, or to another, with take_over"
+    if targets == [wanted]:  # a writer took the id of the target
+        return f"snapshot {wanted}, or to another, with take_over"
+    return f"snapshot {targets[0]} again, which completes it, or to another target with take_over"
 
 
 def refuse_while_pinned(storage: Storage, doing: str) -> None:

@@ -9,7 +9,6 @@ row changes.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 
 import numpy as np
@@ -18,7 +17,13 @@ from paimon_stream import errors
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import HASH, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import (
+    HASH,
+    FileIdentity,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import (
@@ -53,10 +58,17 @@ from paimon_stream.write.routing import key_hashes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltIndexReport(Report):
-    """`buckets` are the folders of those whose hash index was wrong, of `checked`, and `keys` the
-    hashes in their new index files. `manifest` is the index manifest that was lost and is there
-    again under its name, or None. Otherwise the new index is in snapshot `snapshot_id`; None if
-    nothing was wrong, and in a dry run, which writes nothing.
+    """What was made anew, or would be in a dry run.
+
+    Attributes:
+        table: the location of the table.
+        snapshot_id: the snapshot with the new index; None if nothing was wrong, if a lost index
+            manifest was written again, and in a dry run.
+        dry_run: whether nothing was written.
+        checked: how many buckets were checked.
+        buckets: the folders of those whose hash index was wrong.
+        keys: how many hashes their new index files have.
+        manifest: the index manifest that was lost and is there again under its name, or None.
     """
 
     table: str
@@ -79,9 +91,10 @@ def rebuild_index(
     the same errors.
     """
     if not table.has_dynamic_buckets:
-        which = f"tables with a primary key and dynamic buckets ({BUCKET.key} = -1) have one"
-        text = f"has no hash index, because only {which}, so there is nothing to rebuild."
-        raise errors.UnsupportedFeature(text).of_table(table.location, subject=True)
+        raise errors.UnsupportedFeature(
+            "has no hash index, because only tables with a primary key and dynamic buckets "
+            f"({BUCKET.key} = -1) have one, so there is nothing to rebuild."
+        ).of_table(table.location, subject=True)
     running = runtime or system()
     snapshots = SnapshotStore(table.storage, running)
     for tried in count():
@@ -93,21 +106,32 @@ def rebuild_index(
             return rebuild.run(progress)
         except errors.CommitUnknown:
             raise
-        except errors.PaimonStreamError as why:
+        except errors.PaimonStreamError as error:
             remove_files(table.storage, tuple(rebuild.written))
             expired = (
-                isinstance(why, (errors.NotFound, errors.CorruptMetadata))
+                isinstance(error, (errors.NotFound, errors.CorruptMetadata))
                 and snapshots.latest() != latest
             )
-            if tried == MOST_REWRITES or not (expired or isinstance(why, errors.SequenceConflict)):
+            may_repeat = expired or isinstance(error, errors.SequenceConflict)
+            if tried == MOST_REWRITES or not may_repeat:
                 raise
     return RebuiltIndexReport(table=table.location, dry_run=dry_run)
 
 
 @dataclass(slots=True)
 class _Rebuild:
-    """One attempt, on one snapshot. `lost` is its index manifest if that is missing or cannot be
-    read.
+    """One attempt, on one snapshot.
+
+    Attributes:
+        table: the table.
+        runtime: gives ids.
+        snapshots: those of the table.
+        latest: the snapshot.
+        dry_run: whether nothing is written.
+        lost: its index manifest, if that is missing or cannot be read.
+        listed: the hash indexes that it names, by partition and bucket.
+        written: the paths of the index files that were written.
+        messages: the changes of the buckets whose index was wrong.
     """
 
     table: Table
@@ -128,13 +152,15 @@ class _Rebuild:
         files: dict[bytes, dict[int, list[ManifestEntry]]] = {
             partition: {} for partition in self.listed
         }
-        for one in self._live():
-            if one.bucket >= 0:
-                files.setdefault(one.partition, {}).setdefault(one.bucket, []).append(one)
-        uuid, checked = self.runtime.ids.uuid(), 0
-        for done, (partition, of) in enumerate(files.items()):
-            checked += len(of.keys() | self.listed.get(partition, {}).keys())
-            for bucket, hashes in self._wrong(partition, of).items():
+        for file in self._live():
+            if file.bucket >= 0:
+                by_bucket = files.setdefault(file.partition, {})
+                by_bucket.setdefault(file.bucket, []).append(file)
+        uuid = self.runtime.ids.uuid()
+        checked = 0
+        for done, (partition, by_bucket) in enumerate(files.items()):
+            checked += len(by_bucket.keys() | self.listed.get(partition, {}).keys())
+            for bucket, hashes in self._wrong(partition, by_bucket).items():
                 self._write(partition, bucket, hashes, f"index-{uuid}-{len(self.messages)}")
             progress("partitions", done + 1, len(files))
         return RebuiltIndexReport(
@@ -143,25 +169,33 @@ class _Rebuild:
             dry_run=self.dry_run,
             checked=checked,
             buckets=tuple(
-                self.table.layout.bucket_folder(one.partition, one.bucket) for one in self.messages
+                self.table.layout.bucket_folder(message.partition, message.bucket)
+                for message in self.messages
             ),
-            keys=sum(file.row_count for one in self.messages for file in one.new_index_files),
+            keys=sum(file.row_count for _, file in self._new_files()),
             manifest=self.lost,
         )
+
+    def _new_files(self) -> list[tuple[CommitMessage, IndexFileMeta]]:
+        """The new index files, each with the message of its bucket."""
+        return [(message, file) for message in self.messages for file in message.new_index_files]
 
     def _entries(self) -> tuple[IndexManifestEntry, ...]:
         """The entries of the index manifest; none if it is lost."""
         name = self.latest.index_manifest
         try:
             return () if name is None else ManifestStore(self.table.storage).index_entries(name)
-        except errors.CorruptMetadata as why:
+        except errors.CorruptMetadata as error:
             schemas = SchemaStore(self.table.storage)
             if any(
-                Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()
+                Options(schemas.get(schema_id).options).value(DELETION_VECTORS)
+                for schema_id in schemas.ids()
             ):
-                lost = "no other file says which rows are deleted. Nothing was written."
-                text = f"{why.message} It cannot be made anew, because it also named the deletion vectors, and {lost}"
-                raise errors.CorruptMetadata(text, **why.context) from None
+                raise errors.CorruptMetadata(
+                    f"{error.message} It cannot be made anew, because it also named the deletion "
+                    "vectors, and no other file says which rows are deleted. Nothing was written.",
+                    **error.context,
+                ) from None
             self.lost = name
             return ()
 
@@ -175,39 +209,46 @@ class _Rebuild:
                 *filter(None, map(self.snapshots.find, self.snapshots.ids())),
                 *self.snapshots.tags(),
             ]
-            snapshots += [one for one in kept if one.index_manifest == self.lost]
-        return {
-            file.identity: file for one in snapshots for file in snapshot_files(self.table, one)
-        }.values()
+            snapshots += [snapshot for snapshot in kept if snapshot.index_manifest == self.lost]
+        files: dict[FileIdentity, ManifestEntry] = {}
+        for snapshot in snapshots:
+            for file in snapshot_files(self.table, snapshot):
+                files[file.identity] = file
+        return files.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
-        """What is right, for each bucket whose index is wrong. Raises `CorruptMetadata` if a key is
-        in two buckets.
+        """The right hashes of each bucket whose index is wrong. `files` are those of the partition,
+        by bucket. Raises `CorruptMetadata` if a key is in two buckets.
         """
-        keys = {bucket: self._keys(of) for bucket, of in files.items()}
+        keys = {bucket: self._keys(files_of_bucket) for bucket, files_of_bucket in files.items()}
         twice = in_several(keys.values())
         if len(twice):
-            buckets = sorted(bucket for bucket, one in keys.items() if np.isin(twice, one).any())
+            buckets = sorted(
+                bucket for bucket, hashes in keys.items() if np.isin(twice, hashes).any()
+            )
             where = self.table.layout.partition(partition) or "()"
-            twin = f"{len(twice):,} keys of partition {where} have rows in several of the buckets {buckets}"
-            harm = "so readers return them twice, and no index is right. Nothing was written."
-            cure = "Overwrite the partition with the right rows, which makes its index, too; then run this again."
-            text = f"{twin}, {harm} {cure}"
-            raise errors.CorruptMetadata(text, partition=where).of_table(self.table.location)
+            raise errors.CorruptMetadata(
+                f"{len(twice):,} keys of partition {where} have rows in several of the buckets "
+                f"{buckets}, so readers return them twice, and no index is right. Nothing was "
+                "written. Overwrite the partition with the right rows, which makes its index, too; "
+                "then run this again.",
+                partition=where,
+            ).of_table(self.table.location)
         present = {
             bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})
         }
         every = {
-            one: (keys.get(one, NO_HASHES), present.get(one))
-            for one in sorted(keys.keys() | present.keys())
+            bucket: (keys.get(bucket, NO_HASHES), present.get(bucket))
+            for bucket in sorted(keys.keys() | present.keys())
         }
         with_old = {
-            bucket: np.union1d(own, NO_HASHES if old is None else old)
-            for bucket, (own, old) in every.items()
+            bucket: np.union1d(live_keys, NO_HASHES if old is None else old)
+            for bucket, (live_keys, old) in every.items()
         }
-        shared, wrong = in_several(with_old.values()), {}
-        for bucket, (own, old) in every.items():
-            right = np.setdiff1d(with_old[bucket], np.setdiff1d(shared, own))
+        shared = in_several(with_old.values())
+        wrong = {}
+        for bucket, (live_keys, old) in every.items():
+            right = np.setdiff1d(with_old[bucket], np.setdiff1d(shared, live_keys))
             if old is None or not np.array_equal(np.sort(old), right):
                 wrong[bucket] = right
         return wrong
@@ -223,10 +264,11 @@ class _Rebuild:
             snapshot=self.latest,
             files=tuple(files),
         )
-        found = [
-            np.unique(key_hashes(rows, [one.type for one in fields])) for rows in read_batches(scan)
+        hashes = [
+            np.unique(key_hashes(rows, [column.type for column in fields]))
+            for rows in read_batches(scan)
         ]
-        return np.unique(np.concatenate([NO_HASHES, *found]))
+        return np.unique(np.concatenate([NO_HASHES, *hashes]))
 
     def _present(self, partition: bytes, bucket: int) -> Hashes | None:
         """The hashes in the bucket's index; None if it is missing, there twice or cannot be
@@ -248,19 +290,21 @@ class _Rebuild:
             path = self.table.layout.index_file(partition, bucket, file)
             self.written.append(path)
             self.table.storage.write(path, content)
-        message = partial(CommitMessage, partition=partition, bucket=bucket, total_buckets=-1)
         self.messages.append(
-            message(new_index_files=() if gone else (file,), deleted_index_files=gone)
+            CommitMessage(
+                partition=partition,
+                bucket=bucket,
+                total_buckets=-1,
+                new_index_files=() if gone else (file,),
+                deleted_index_files=gone,
+            )
         )
 
     def _publish(self) -> int | None:
         """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is
         written again under its name, because all snapshots of that index refer to it.
         """
-        table, made = (
-            self.table,
-            [(one, file) for one in self.messages for file in one.new_index_files],
-        )
+        table = self.table
         if self.lost is None and self.messages:
             numbering = Numbering(
                 base=SnapshotRef.of(self.latest), index=self.latest.index_manifest
@@ -271,16 +315,18 @@ class _Rebuild:
             return commit.append(tuple(self.messages), numbering).snapshot_id
         if self.lost is not None:
             entries = [
-                IndexManifestEntry(partition=one.partition, bucket=one.bucket, file=file)
-                for one, file in made
+                IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
+                for message, file in self._new_files()
             ]
-            packed, path = table.options.value(MANIFEST_COMPRESSION), manifest_path(self.lost)
+            path = manifest_path(self.lost)
             data = encode_index_manifest(
-                entries, compression=packed, level=table.options.value(ZSTD_LEVEL)
+                entries,
+                compression=table.options.value(MANIFEST_COMPRESSION),
+                level=table.options.value(ZSTD_LEVEL),
             )
-            there = table.storage.exists(path)
+            exists = table.storage.exists(path)
             self.written.clear()  # if writing fails, the manifest may name them nevertheless
-            if there:
+            if exists:
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
                 raise errors.IndexConflict(f"somebody else has written {path}.").of_table(

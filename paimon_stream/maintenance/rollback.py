@@ -74,8 +74,17 @@ _WAIT_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackReport(Report):
-    """What a rollback to `snapshot` removed. `streams` are the commit users that lost batches, each
-    with the smallest identifier removed. In a dry run nothing was removed.
+    """What a rollback removed, or would remove in a dry run.
+
+    Attributes:
+        location: that of the table.
+        snapshot: the id of the target.
+        tag: the name of the target, if it was given as a tag.
+        snapshots: the ids of the removed snapshots, ascending.
+        tags: the names of the removed tags.
+        changelogs: the ids of the removed long-lived changelogs.
+        streams: the commit users that lost batches, each with the smallest identifier removed.
+        dry_run: whether nothing was removed.
     """
 
     location: str
@@ -90,9 +99,14 @@ class RollbackReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackTarget:
-    """A snapshot to roll back to. `kept_by` is the file of the tag that keeps it, or of the pin of
-    an interrupted rollback (`by_pin`); None if the snapshot's own file exists. `alone`: what stands
-    below it is another history, which goes as well.
+    """A snapshot to roll back to.
+
+    Attributes:
+        snapshot: the snapshot.
+        kept_by: the file of the tag that keeps it, or of the pin of an interrupted rollback; None
+            if the snapshot's own file exists.
+        by_pin: whether that file is a pin.
+        alone: whether what stands below the snapshot is another history, which goes as well.
     """
 
     snapshot: Snapshot
@@ -103,9 +117,12 @@ class RollbackTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
-    """What a fast forward adds to the rollback of main to what main and the branch share: `lost` is
-    noted as removed, and `begin` is called when the pin and the notes stand. `takes_expired`: what
-    main loses may also have expired.
+    """What a fast forward adds to the rollback of main to what main and the branch share.
+
+    Attributes:
+        lost: what is noted as removed besides the later snapshots.
+        takes_expired: whether main also loses what has expired.
+        begin: is called when the pin and the notes stand.
     """
 
     lost: Sequence[Removed]
@@ -126,36 +143,44 @@ def rollback_to(
     says, and raises the same errors. Nothing was changed if it refuses the target or another
     rollback is under way. `forwarding` is given where it is a part of a fast forward.
     """
-    used, running = table.storage, runtime or system()
-    snapshots = SnapshotStore(used, running)
-    _refuse_links(used)
-    found = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
-    kept = SnapshotRef.of(found.snapshot)
-    what, expired = ROLLBACK, list[Removed]()
-    takes_expired = found.kept_by is not None and not snapshots.stands(found.snapshot)
+    storage = table.storage
+    running = runtime or system()
+    snapshots = SnapshotStore(storage, running)
+    _refuse_links(storage)
+    chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
+    kept = SnapshotRef.of(chosen.snapshot)
+    cause = ROLLBACK
+    expired = list[Removed]()
+    takes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
     if forwarding is not None:
-        what, expired = FAST_FORWARD, list(forwarding.lost)
+        cause = FAST_FORWARD
+        expired = list(forwarding.lost)
         takes_expired = forwarding.takes_expired
     elif takes_expired:
-        expired = _expired_above(table, snapshots, found.snapshot)
-    notes = RemovalNotes(used, running, what, kept, takes_expired=takes_expired)
-    run = _Rollback(used, snapshots, found.snapshot, found.by_pin, notes, expired, found.alone)
+        expired = _expired_above(table, snapshots, chosen.snapshot)
     if dry_run:
-        refuse_broken(table, snapshots, found, read_pins(used))
+        refuse_broken(table, snapshots, chosen, read_pins(storage))
+        pinned = Pinned(path="")
+    else:
+        pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
+    run = _Rollback(
+        storage=storage,
+        snapshots=snapshots,
+        kept=chosen.snapshot,
+        by_pin=chosen.by_pin,
+        alone=chosen.alone or pinned.is_alone,
+        notes=RemovalNotes(storage, running, cause, kept, takes_expired=takes_expired),
+        expired=expired,
+        pinned=pinned,
+    )
+    if dry_run:
         run.preview()
     else:
-        run.pinned = pin_target(table, snapshots, found, take_over, running)
         run.execute(None if forwarding is None else forwarding.begin)
-    if run.streams and not dry_run:
-        streams = ", ".join(
-            f"{user!r} from batch {batch} on" for user, batch in run.streams.items()
-        )
-        stop = "Streams that wrote after it stop at their next batch (TableRolledBack): %s."
-        text = f"%s was rolled back to snapshot %d. {stop}"
-        _LOG.warning(text, used.location, found.snapshot.id, streams)
+        _warn_of_streams(storage, chosen.snapshot.id, run.streams)
     return RollbackReport(
-        location=used.location,
-        snapshot=found.snapshot.id,
+        location=storage.location,
+        snapshot=chosen.snapshot.id,
         tag=target if isinstance(target, str) else None,
         snapshots=tuple(sorted(run.gone)),
         tags=tuple(sorted(run.tags)),
@@ -165,26 +190,43 @@ def rollback_to(
     )
 
 
-@dataclass(slots=True)
+def _warn_of_streams(storage: Storage, target: int, streams: Mapping[str, int]) -> None:
+    """Warns of the streams that lost batches, each with the smallest identifier."""
+    if streams:
+        _LOG.warning(
+            "%s was rolled back to snapshot %d. Streams that wrote after it stop at their next "
+            "batch (TableRolledBack): %s.",
+            storage.location,
+            target,
+            ", ".join(f"{user!r} from batch {batch} on" for user, batch in streams.items()),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
 class _Rollback:
-    """One run, and what it removed. `kept` is the target, and `by_pin` says that only a pin keeps
-    it.
-    """
+    """One run, and what it removed."""
 
     storage: Storage
     snapshots: SnapshotStore
     kept: Snapshot
+    """The target."""
     by_pin: bool
+    """Whether only a pin keeps the target."""
+    alone: bool
+    """As in `RollbackTarget`."""
     notes: RemovalNotes
     expired: list[Removed]
     """What goes besides the later snapshots: batches of streams whose snapshots have expired."""
-    alone: bool
-    """As in `RollbackTarget`."""
-    pinned: "Pinned" = field(default_factory=lambda: Pinned(path=""))
+    pinned: "Pinned"
+    """The pin of this run. In a dry run there is none, and nothing looks for it."""
     gone: set[int] = field(default_factory=set)
+    """The ids of the removed snapshots."""
     tags: set[str] = field(default_factory=set)
+    """The names of the removed tags."""
     changelogs: tuple[int, ...] = ()
+    """The ids of the removed long-lived changelogs."""
     removed: list[Removed] = field(default_factory=list)
+    """What was noted as removed, each once."""
 
     @property
     def streams(self) -> dict[str, int]:
@@ -192,8 +234,9 @@ class _Rollback:
         return streams_of(self.removed)
 
     def preview(self) -> None:
+        """Collects what would be removed."""
         going = self._going()
-        later = [one for one in going if one > self.kept.id]
+        later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
         self.gone.update(going)
         self.removed.extend([*map(Removed.of, self._readable(later)), *self.expired])
         self.tags.update(self._later_tags())
@@ -206,15 +249,14 @@ class _Rollback:
         interrupted rollback to the same target has begun.
         """
         self._require_pin()
-        self.alone = self.alone or self.pinned.is_alone
         going = self._going()
         taken = self._taken_over(going) if self.pinned.completes else []
-        later = [one for one in going if one > self.kept.id]
+        later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
         self._note([*taken, *self.expired, *map(Removed.of, self._readable(later))])
         try:
             if begin is not None:
                 begin()
-            self._look()
+            self._hold_target()
         except errors.NoSpace:  # what frees space is refused while there is a pin
             if not self.by_pin:  # else the pin alone keeps the target
                 self.notes.withdraw()
@@ -227,80 +269,79 @@ class _Rollback:
             note_restored(self.storage, map(SnapshotRef.of, self._readable(self.snapshots.ids())))
         self.changelogs = self._later_changelogs()
         self._remove_changelogs()
-        while tags := self._later_tags():  # a tag may be created until its snapshot is gone
-            for name in tags:
-                self._look()
-                self.storage.delete(layout.tag_path(name))
-            self.tags.update(tags)
-        self._look()
+        self._remove_tags()
+        self._hold_target()
         self._write_hint(layout.LATEST_HINT, self.kept.id)
-        self._look()
+        self._hold_target()
         ExpiringNotes(self.storage).drop(self.kept.id)  # that of an expiry which was killed
         self.storage.delete(self.pinned.path)
 
     def _require_pin(self) -> None:
+        """Raises `CommitContended` if the pin is gone."""
         if not self.storage.exists(self.pinned.path):
-            gone = (
-                f"It had removed {len(self.gone)} snapshots."
-                if self.gone
-                else "It had removed nothing."
-            )
-            cure = f"{gone} Look at the table before you roll back again."
-            text = f"the rollback to snapshot {self.kept.id} stopped, because another one has taken over. {cure}"
-            raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
-                self.storage.location
-            )
+            removed = f"{len(self.gone)} snapshots" if self.gone else "nothing"
+            raise errors.CommitContended(
+                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken "
+                f"over. It had removed {removed}. Look at the table before you roll back again.",
+                snapshot=self.kept.id,
+            ).of_table(self.storage.location)
 
-    def _look(self) -> None:
-        """Makes sure that the pin exists, and restores an expired target from it. EARLIEST points
-        to it before it exists, so that after a kill no hint hides it, and again afterwards: an
-        expiry may have moved the hint.
+    def _hold_target(self) -> None:
+        """Makes sure that the pin exists, and restores the target from it if the target has
+        expired. EARLIEST points to the target before it exists, so that after a kill no hint hides
+        it. EARLIEST is written again afterwards, because an expiry may have moved it.
         """
         self._require_pin()
-        there = self.snapshots.find(self.kept.id)
-        if there is not None and there.nonce == self.kept.nonce:
+        present = self.snapshots.find(self.kept.id)
+        if present is not None and present.nonce == self.kept.nonce:
             return
         self._write_hint(layout.EARLIEST_HINT, self.kept.id)
         content = encode_snapshot(without_changelog(self.kept))
-        if there is None:
+        if present is None:
             self.storage.put_if_absent(layout.snapshot_path(self.kept.id), content)
         else:  # a paused writer created it again; it is not part of the table's lineage
             self.storage.write(layout.snapshot_path(self.kept.id), content)
         self._write_hint(layout.EARLIEST_HINT, self.kept.id)
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
-        """Without space there is no hint. Then every engine lists the files instead, and the
-        rollback can end, so that what frees space works again.
+        """Writes a hint, or removes it if there is no space. Then every engine lists the files
+        instead, and the rollback can end, so that what frees space works again.
         """
         try:
             self.storage.write(path, str(snapshot_id).encode())
-        except errors.NoSpace as why:
+        except errors.NoSpace as error:
             self.storage.delete(path)
-            text = "%s: the hint %s is missing until a commit or repair_hints sets it: %s"
-            _LOG.warning(text, self.storage.location, path, why)
+            _LOG.warning(
+                "%s: the hint %s is missing until a commit or repair_hints sets it: %s",
+                self.storage.location,
+                path,
+                error,
+            )
 
     def _note(self, removed: Sequence[Removed]) -> None:
         """Notes what is about to be removed, and counts it once."""
         self.notes.announce(removed)
-        known = {one.snapshot or one.uuids for one in self.removed}
-        for one in removed:
-            if (one.snapshot or one.uuids) not in known:
-                known.add(one.snapshot or one.uuids)
-                self.removed.append(one)
+        known = {loss.snapshot or loss.uuids for loss in self.removed}
+        for loss in removed:
+            if (loss.snapshot or loss.uuids) not in known:
+                known.add(loss.snapshot or loss.uuids)
+                self.removed.append(loss)
 
     def _taken_over(self, going: Sequence[int]) -> list[Removed]:
-        """What an interrupted rollback to this target had announced, less what stays. Its pin stood
-        until this one's did, so no expiry has taken what is gone.
+        """What an interrupted rollback to this target had announced and this run removes, or that
+        run has removed. That rollback's pin stood until this one's did, so no expiry has taken what
+        is gone.
         """
-        staying = [one for one in self.snapshots.ids() if one not in going]
+        staying = [snapshot_id for snapshot_id in self.snapshots.ids() if snapshot_id not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
         announced = read_removals(self.storage).unfinished(SnapshotRef.of(self.kept))
-        return [one for one in announced if one.snapshot not in stays]
+        return [loss for loss in announced if loss.snapshot not in stays]
 
     def _remove_snapshots(self, going: list[int]) -> None:
+        """Removes these snapshots, and those that writers commit meanwhile."""
         for _ in range(_ROUNDS):
             for snapshot_id in going:
-                self._look()
+                self._hold_target()
                 self.storage.delete(layout.snapshot_path(snapshot_id))
                 self.gone.add(snapshot_id)
             going = self._going()
@@ -308,38 +349,61 @@ class _Rollback:
                 return
             self._note(list(map(Removed.of, self._readable(going))))
             self.storage.delete(layout.LATEST_HINT)  # a writer may have committed in the meantime
-        cure = "Stop it, and roll back again. Until then nothing expires."
-        text = f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. {cure}"
-        raise errors.CommitContended(text, snapshot=self.kept.id).of_table(
-            self.storage.location, subject=True
-        )
+        raise errors.CommitContended(
+            f"could not be rolled back to snapshot {self.kept.id}: a writer keeps committing. "
+            "Stop it, and roll back again. Until then nothing expires.",
+            snapshot=self.kept.id,
+        ).of_table(self.storage.location, subject=True)
 
     def _going(self) -> list[int]:
         """The ids of what is to be removed, in this order. What stands below a target that shares
         nothing with it goes last and upwards: the newest snapshot is always a state of the table.
         """
         ids = self.snapshots.ids()
-        later = [one for one in reversed(ids) if one > self.kept.id]
-        return [*later, *(one for one in ids if one < self.kept.id)] if self.alone else later
+        later = [snapshot_id for snapshot_id in reversed(ids) if snapshot_id > self.kept.id]
+        if not self.alone:
+            return later
+        return later + [snapshot_id for snapshot_id in ids if snapshot_id < self.kept.id]
 
     def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
-        """The later snapshots that can be read. Those that cannot are removed all the same."""
-        found = self.storage.together([partial(self._if_readable, one) for one in snapshot_ids])
-        return [one for one in found if one is not None]
+        """Those of these snapshots that can be read. The others are removed all the same."""
+        snapshots = self.storage.together(
+            [partial(self._if_readable, snapshot_id) for snapshot_id in snapshot_ids]
+        )
+        return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _if_readable(self, snapshot_id: int) -> Snapshot | None:
         try:
             return self.snapshots.find(snapshot_id)
-        except (errors.CorruptMetadata, errors.UnknownVersion) as why:
-            text = "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote it: %s"
-            _LOG.warning(text, self.storage.location, snapshot_id, why)
+        except (errors.CorruptMetadata, errors.UnknownVersion) as error:
+            _LOG.warning(
+                "%s: the later snapshot %d cannot be read, so the report does not name the stream "
+                "that wrote it: %s",
+                self.storage.location,
+                snapshot_id,
+                error,
+            )
             return None
 
+    def _remove_tags(self) -> None:
+        """Removes the later tags. A tag may be created until its snapshot is gone."""
+        while names := self._later_tags():
+            for name in names:
+                self._hold_target()
+                self.storage.delete(layout.tag_path(name))
+            self.tags.update(names)
+
     def _later_tags(self) -> list[str]:
-        return [name for name, one in read_tags(self.storage).items() if one.id > self.kept.id]
+        return [
+            name for name, snapshot in read_tags(self.storage).items() if snapshot.id > self.kept.id
+        ]
 
     def _later_changelogs(self) -> tuple[int, ...]:
-        return tuple(one for one in ChangelogStore(self.storage).ids() if one > self.kept.id)
+        return tuple(
+            changelog_id
+            for changelog_id in ChangelogStore(self.storage).ids()
+            if changelog_id > self.kept.id
+        )
 
     def _remove_changelogs(self) -> None:
         """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is
@@ -348,16 +412,16 @@ class _Rollback:
         if not self.changelogs:
             return
         store = ChangelogStore(self.storage)
-        left = [one for one in store.ids() if one not in self.changelogs]
+        left = [changelog_id for changelog_id in store.ids() if changelog_id not in self.changelogs]
         self._write_hint(f"{layout.CHANGELOG_FOLDER}/LATEST", max(left, default=-1))
-        for one in reversed(self.changelogs):
-            self._look()
-            self.storage.delete(store.path(one))
+        for changelog_id in reversed(self.changelogs):
+            self._hold_target()
+            self.storage.delete(store.path(changelog_id))
 
 
 def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
     """The batches that a rollback to an expired target takes, also if their own snapshots have
-    expired: the newest manifests mention files of theirs, and the target's do not. What a
+    expired. The newest manifests mention files of such a batch, and the target's do not. What a
     compaction and a merge of manifests have hidden is not found (exactly-once.md §8). A table whose
     manifests cannot be read can be rolled back, too.
     """
@@ -371,12 +435,14 @@ def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> 
             published = live_files_of(table, latest, entry, removed=True)
             if published and not live_files_of(table, target, entry, removed=True):
                 expired.append(Removed.of_attempt(user, entry))
-    except errors.FormatError as why:
-        text = (
-            "%s: which batches of streams have expired above snapshot %d is not known, so a stream may not be stopped "
-            "once its snapshots have expired: %s"
+    except errors.FormatError as error:
+        _LOG.warning(
+            "%s: which batches of streams have expired above snapshot %d is not known, so a stream "
+            "may not be stopped once its snapshots have expired: %s",
+            table.storage.location,
+            target.id,
+            error,
         )
-        _LOG.warning(text, table.storage.location, target.id, why)
     return expired
 
 
@@ -384,11 +450,12 @@ def _refuse_links(storage: Storage) -> None:
     """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
     for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
-            cure = "Move the folder to where the link is."
-            why = "nothing is deleted through links, so the table cannot be rolled back."
-            text = f"{storage.location}: the folder {folder} is a symbolic link, and {why} Nothing was changed. {cure}"
             raise errors.StorageError(
-                text, path=f"{storage.location}/{folder}", table=storage.location
+                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is "
+                "deleted through links, so the table cannot be rolled back. Nothing was changed. "
+                "Move the folder to where the link is.",
+                path=f"{storage.location}/{folder}",
+                table=storage.location,
             )
 
 
@@ -402,25 +469,35 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
     if isinstance(target, str):
         if target in tags:
             return RollbackTarget(snapshot=tags[target], kept_by=layout.tag_path(target))
-        what = f"tag {target!r}"
-    else:
-        standing = snapshots.find(target)
-        if standing is not None:
-            return RollbackTarget(snapshot=standing)
-        for name, one in tags.items():
-            if one.id == target:
-                return RollbackTarget(snapshot=one, kept_by=layout.tag_path(name))
-        for pin in read_pins(storage):
-            if pin.snapshot is not None and pin.snapshot.id == target:
-                return RollbackTarget(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
-        what = f"snapshot {target}"
-    text = f"has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list the existing ones."
-    raise errors.NotFound(text, target=target).of_table(storage.location, subject=True)
+        raise _no_target(storage, target, f"tag {target!r}")
+    standing = snapshots.find(target)
+    if standing is not None:
+        return RollbackTarget(snapshot=standing)
+    for name, snapshot in tags.items():
+        if snapshot.id == target:
+            return RollbackTarget(snapshot=snapshot, kept_by=layout.tag_path(name))
+    for pin in read_pins(storage):
+        if pin.snapshot is not None and pin.snapshot.id == target:
+            return RollbackTarget(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
+    raise _no_target(storage, target, f"snapshot {target}")
+
+
+def _no_target(storage: Storage, target: int | str, shown: str) -> errors.NotFound:
+    return errors.NotFound(
+        f"has no {shown}. Nothing was changed. PaimonTable.snapshots() and tags() list the "
+        "existing ones.",
+        target=target,
+    ).of_table(storage.location, subject=True)
 
 
 class Pinned(NamedTuple):
-    """The file of a pin. `completes`: it has replaced that of an interrupted rollback to the same
-    target, which was `is_alone` (`pins.Pin`). `replaces`: it has replaced that or those of others.
+    """The pin of a run.
+
+    Attributes:
+        path: its file.
+        completes: whether it has replaced the pin of an interrupted rollback to the same target.
+        is_alone: as in `pins.Pin`.
+        replaces: whether it has replaced any pins.
     """
 
     path: str
@@ -433,44 +510,60 @@ def pin_target(
     table: Table,
     snapshots: SnapshotStore,
     target: RollbackTarget,
-    take_over: bool,
     runtime: Runtime,
+    *,
+    take_over: bool,
 ) -> Pinned:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
-    target. Raises `NotFound` if the
-    target is gone, `CommitContended` if another rollback is under way or an expiry has not ended,
-    `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks
-    may have been given up (`NoSpace`).
+    target. If it raises, nothing was changed, except that interrupted rollbacks may have been given
+    up (`NoSpace`).
+
+    Args:
+        table: the table.
+        snapshots: those of the table.
+        target: what is to be kept.
+        runtime: gives the pin its name, and waits for expiries.
+        take_over: whether the pin also replaces those of rollbacks to other targets.
+
+    Raises:
+        NotFound: the target is gone.
+        CommitContended: another rollback is under way, or an expiry has not ended.
+        CorruptMetadata: the target cannot be read.
+        StorageError: the storage fails.
     """
-    storage, wanted = table.storage, target.snapshot
+    storage = table.storage
+    wanted = target.snapshot
     pins = read_pins(storage)
-    foreign = [one for one in pins if not one.keeps(wanted)]
-    is_alone = target.alone or any(one.is_alone for one in pins if one not in foreign)
+    foreign = [pin for pin in pins if not pin.keeps(wanted)]
+    is_alone = target.alone or any(pin.is_alone for pin in pins if pin not in foreign)
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
-    if target.kept_by is None:
-        refuse_beside(
-            snapshots, wanted, pins
-        )  # before there is a pin, which proves that it is none
+    if target.kept_by is None:  # before there is a pin, which proves that the target is no stray
+        refuse_beside(snapshots, wanted, pins)
     path = pin_path(wanted, runtime, alone=is_alone)
     try:
-        made = _put(storage, path, target, pins)
-        known = {path, *(one.path for one in pins)}
-        beside = [one for one in read_pins(storage) if one.path not in known]
-        if beside:
-            raise under_way(storage, beside, doing)
-        _wait_for_expiry(storage, wanted.id, made, runtime)
+        pinned_millis = _put(storage, path, target, pins)
+        known = {path, *(pin.path for pin in pins)}
+        newer = [pin for pin in read_pins(storage) if pin.path not in known]
+        if newer:
+            raise under_way(storage, newer, doing)
+        _wait_for_expiry(storage, wanted.id, pinned_millis, runtime)
         if not pins:  # else an expiry could not end what it has begun
-            _refuse_half_expired(snapshots, target, made)
+            _refuse_half_expired(snapshots, target, pinned_millis)
         _refuse_gone(snapshots, target)
         refuse_broken(table, snapshots, target, pins)
     except errors.PaimonStreamError:
         _withdraw(storage, path)
         raise
-    for one in pins:
-        storage.delete(one.path)
-    return Pinned(path, len(foreign) < len(pins), is_alone, bool(pins))
+    for pin in pins:
+        storage.delete(pin.path)
+    return Pinned(
+        path=path,
+        completes=len(foreign) < len(pins),
+        is_alone=is_alone,
+        replaces=bool(pins),
+    )
 
 
 def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:
@@ -484,16 +577,17 @@ def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin
     except errors.NoSpace:
         if not pins or target.by_pin:  # a pin that alone keeps the target stays
             raise
-        for one in pins:
-            storage.delete(one.path)
+        for pin in pins:
+            storage.delete(pin.path)
     try:
         return put_pin(storage, path, target.snapshot)
     except errors.NoSpace as full:
-        cure = (
-            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again."
-        )
-        text = f"{full.message} The interrupted rollback was given up, so that space can be freed: {cure}"
-        raise errors.NoSpace(text, **full.context) from None
+        raise errors.NoSpace(
+            f"{full.message} The interrupted rollback was given up, so that space can be freed: "
+            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back "
+            "again.",
+            **full.context,
+        ) from None
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
@@ -507,11 +601,12 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
             return
         runtime.clock.sleep(_WAIT_SECONDS)
         expiring = notes.youngest_from(snapshot_id, now_millis)
-    why = f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five minutes"
-    refused = f"the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. Try again in a few minutes."
-    raise errors.CommitContended(f"{why}, so {refused}", snapshot=snapshot_id).of_table(
-        storage.location
-    )
+    raise errors.CommitContended(
+        f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five "
+        f"minutes, so the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. "
+        "Try again in a few minutes.",
+        snapshot=snapshot_id,
+    ).of_table(storage.location)
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_millis: int) -> None:
@@ -522,31 +617,36 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_m
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        kept, cure = (
-            target.snapshot.id,
-            "Nothing was changed. Run expire_snapshots, then roll back again.",
-        )
-        why = f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}"
-        text = f"{why}, so the rollback to it was not begun. {cure}"
-        raise errors.CommitContended(text, snapshot=kept).of_table(snapshots.location)
+        kept = target.snapshot.id
+        raise errors.CommitContended(
+            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}, "
+            "so the rollback to it was not begun. Nothing was changed. Run expire_snapshots, then "
+            "roll back again.",
+            snapshot=kept,
+        ).of_table(snapshots.location)
 
 
 def _refuse_gone(snapshots: SnapshotStore, target: RollbackTarget) -> None:
-    storage, wanted = snapshots.storage, target.snapshot
+    """Refuses a target that has gone since it was found."""
+    storage = snapshots.storage
+    wanted = target.snapshot
     if target.kept_by is None:
         if snapshots.stands(wanted):
             return
-        what = f"snapshot {wanted.id} has expired or was replaced"
-    else:
-        with suppress(errors.NotFound):
-            found = decode_snapshot(
-                storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}"
-            )
-            if found == wanted:
-                return
-        what = f"{target.kept_by} was deleted or replaced"
-    text = f"{what} meanwhile. Nothing was changed. Take another target."
-    raise errors.NotFound(text, snapshot=wanted.id).of_table(storage.location)
+        raise errors.NotFound(
+            f"snapshot {wanted.id} has expired or was replaced meanwhile. Nothing was changed. Take "
+            "another target.",
+            snapshot=wanted.id,
+        ).of_table(storage.location)
+    with suppress(errors.NotFound):
+        content = storage.read(target.kept_by, MOST_JSON)
+        if decode_snapshot(content, f"{storage.location}/{target.kept_by}") == wanted:
+            return
+    raise errors.NotFound(
+        f"{target.kept_by} was deleted or replaced meanwhile. Nothing was changed. Take another "
+        "target.",
+        snapshot=wanted.id,
+    ).of_table(storage.location)
 
 
 def refuse_broken(
@@ -554,31 +654,55 @@ def refuse_broken(
 ) -> None:
     """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests
     are read. Of an expired one the data files must exist as well: whoever made its tag or pin may
-    have been killed before he had looked again whether the snapshot stands. `pins` are those of
-    interrupted rollbacks: one of them may have restored the target below snapshots that it had not
-    removed yet. Raises `NotFound`, `StorageError`.
+    have been killed before he had looked again whether the snapshot stands.
+
+    Args:
+        table: the table.
+        snapshots: those of the table.
+        target: what may be refused.
+        pins: those of interrupted rollbacks. One of them may have restored the target below
+            snapshots that it had not removed yet.
+
+    Raises:
+        NotFound: the target is refused.
+        StorageError: the storage fails.
     """
     wanted = target.snapshot
     if target.kept_by is None:
         refuse_beside(snapshots, wanted, pins)
     stands = target.kept_by is None or snapshots.stands(wanted)
-    keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
-    why_not = "cannot be read" if stands else f"has expired and {keeper} has lost files"
     try:
         refuse_missing(table, wanted, data=not stands)
-    except (errors.CorruptMetadata, errors.NotFound) as why:
-        cure = f"Roll back to another target{' with take_over (--take-over)' if pins else ''}."
-        if pins and not snapshots.ids():
-            cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
-        refused = f"the table cannot be rolled back to it: {why} Nothing was changed. {cure}"
-        text = f"snapshot {wanted.id} {why_not}, so {refused}"
-        raise errors.NotFound(text, snapshot=wanted.id).of_table(table.location) from None
+    except (errors.CorruptMetadata, errors.NotFound) as error:
+        keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
+        problem = "cannot be read" if stands else f"has expired and {keeper} has lost files"
+        raise errors.NotFound(
+            f"snapshot {wanted.id} {problem}, so the table cannot be rolled back to it: {error} "
+            f"Nothing was changed. {_other_target(snapshots, pins)}",
+            snapshot=wanted.id,
+        ).of_table(table.location) from None
+
+
+def _other_target(snapshots: SnapshotStore, pins: Sequence[Pin]) -> str:
+    """What to do instead of a rollback to a broken target, as a sentence."""
+    if not pins:
+        return "Roll back to another target."
+    if snapshots.ids():
+        return "Roll back to another target with take_over (--take-over)."
+    return (
+        "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
+    )
 
 
 def _withdraw(storage: Storage, path: str) -> None:
+    """Removes the pin of a rollback that is refused."""
     try:
         storage.delete(path)
-    except errors.StorageError as why:
-        cure = "Roll back with take_over to remove it. %s"
-        text = f"%s: the pin %s of a rollback that was not begun could not be removed. {cure}"
-        _LOG.warning(text, storage.location, path, why)
+    except errors.StorageError as error:
+        _LOG.warning(
+            "%s: the pin %s of a rollback that was not begun could not be removed. Roll back with "
+            "take_over to remove it. %s",
+            storage.location,
+            path,
+            error,
+        )

@@ -52,9 +52,17 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagReport(Report):
-    """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted
-    files by kind, `left` those that stay as orphans. `found` is false if the tag to delete did not
-    exist, `unreadable` true if it could not be read, so that only its own file was deleted.
+    """What was done to a tag.
+
+    Attributes:
+        location: that of the table.
+        tag: the name of the tag.
+        snapshot: the id of the tagged snapshot.
+        found: false if the tag to delete did not exist.
+        unreadable: true if the tag to delete could not be read, so that only its own file was
+            deleted.
+        files: how many files were deleted, by kind.
+        left: how many files stay as orphans.
     """
 
     location: str
@@ -79,35 +87,38 @@ def create_tag(
     it has expired, or if only tags keep it while an expiry is unfinished. `known` are the tags, if
     they were just read.
     """
-    used, clock = table.storage, (runtime or system()).clock
-    _check_name(name, used.location, new=True)
+    storage = table.storage
+    clock = (runtime or system()).clock
+    _check_name(name, storage.location, new=True)
     kept: dt.timedelta | None = None
     if time_retained is not None:
-        kept = age_of(time_retained, "time_retained", used.location)
+        kept = age_of(time_retained, "time_retained", storage.location)
     elif table.options.is_set(TAG_TIME_RETAINED):
         kept = dt.timedelta(
             milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS)
         )
-    snapshots = SnapshotStore(used, runtime)
-    snapshot = _to_tag(snapshots, snapshot_id)
+    snapshots = SnapshotStore(storage, runtime)
+    snapshot = _snapshot_to_tag(snapshots, snapshot_id)
     try:  # it may be damaged, or its writer may be about to take it back
-        ManifestStore(used).base_and_delta(snapshot)
-    except CorruptMetadata as why:
-        raise _no_snapshot(used, snapshot.id, f"cannot be read: {why}") from why
+        ManifestStore(storage).base_and_delta(snapshot)
+    except CorruptMetadata as error:
+        raise _not_to_tag(storage, snapshot.id, f"cannot be read: {error}") from error
     if snapshots.stands(snapshot):
-        refuse_beside(snapshots, snapshot, read_pins(used))
+        refuse_beside(snapshots, snapshot, read_pins(storage))
     content = _tag_json(snapshot, kept, clock)
     # Only earlier tags count: another new one may be removed again like this one.
-    kept_by = _tags_of(used, snapshot, known)
-    if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
-        text = f"already has a tag {name!r}. Take another name, or delete that tag."
-        raise AlreadyExists(text, path=tag_path(name)).of_table(used.location, subject=True)
+    kept_by = _tags_of(storage, snapshot, known)
+    if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
+        raise AlreadyExists(
+            f"already has a tag {name!r}. Take another name, or delete that tag.",
+            path=tag_path(name),
+        ).of_table(storage.location, subject=True)
     if not snapshots.stands(snapshot):
         refused = _why_not_whole(table, snapshots, name, snapshot, kept_by)
         if refused is not None:
-            used.delete(tag_path(name))
+            storage.delete(tag_path(name))
             raise refused
-    return TagReport(location=used.location, tag=name, snapshot=snapshot.id)
+    return TagReport(location=storage.location, tag=name, snapshot=snapshot.id)
 
 
 def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
@@ -119,42 +130,47 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     its own file is deleted, also while a rollback is under way. Which data files it kept is not
     known, so all stay, and orphan removal finds those that nothing needs.
     """
-    used = table.storage
-    tag = find_tag(used, name)
+    storage = table.storage
+    tag = find_tag(storage, name)
     if tag is None:  # one that exists may have any name: other engines gave it
-        _check_name(name, used.location, new=False)
-        return TagReport(location=used.location, tag=name, found=False)
+        _check_name(name, storage.location, new=False)
+        return TagReport(location=storage.location, tag=name, found=False)
     if isinstance(tag, FormatError):
-        used.delete(tag_path(name))
-        cure = "The data files that only it kept stay until remove_orphan_files removes them."
-        text = f"%s: only the file of tag %r was deleted, because it could not be read. {cure}"
-        _LOG.warning(text, used.location, name)
-        return TagReport(location=used.location, tag=name, unreadable=True)
-    refuse_while_pinned(used, f"tag {name!r} was not deleted, and nothing was changed")
-    read_tags(used)  # one that cannot be read is named before anything is deleted
-    snapshots = SnapshotStore(used, runtime)
-    used.delete(tag_path(name))
+        storage.delete(tag_path(name))
+        _LOG.warning(
+            "%s: only the file of tag %r was deleted, because it could not be read. The data files "
+            "that only it kept stay until remove_orphan_files removes them.",
+            storage.location,
+            name,
+        )
+        return TagReport(location=storage.location, tag=name, unreadable=True)
+    refuse_while_pinned(storage, f"tag {name!r} was not deleted, and nothing was changed")
+    read_tags(storage)  # one that cannot be read is named before anything is deleted
+    snapshots = SnapshotStore(storage, runtime)
+    storage.delete(tag_path(name))
     cleaner = Cleaner(table=table, snapshots=snapshots)
     roots = _roots_beside(snapshots, tag)
-    if roots is not None and all(one.nonce != tag.nonce for one in roots):
+    if roots is not None and all(root.nonce != tag.nonce for root in roots):
         try:
             cleaner.remove_tagged(tag, _nearest(roots, tag))
-        except CorruptMetadata as why:
-            _LOG.warning("%s: files of a deleted tag stay as orphans: %s", used.location, why)
-    removed, left = cleaner.remover.removed, cleaner.remover.left
+        except CorruptMetadata as error:
+            _LOG.warning("%s: files of a deleted tag stay as orphans: %s", storage.location, error)
+    removed = cleaner.remover.removed
+    left = cleaner.remover.left
     return TagReport(
-        location=used.location, tag=name, snapshot=tag.id, files=dict(+removed), left=left
+        location=storage.location, tag=name, snapshot=tag.id, files=dict(+removed), left=left
     )
 
 
 def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
     """Deletes the tags whose time is over. Raises what `delete_tag` raises."""
-    used, runtime = table.storage, runtime or system()
+    storage = table.storage
+    runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
     over = []
-    for name in tag_names(used):
+    for name in tag_names(storage):
         try:
-            data = used.read(tag_path(name), MOST_JSON)
+            data = storage.read(tag_path(name), MOST_JSON)
             decode_snapshot(data, tag_path(name))
             until = tagged_until(data)
         except (NotFound, FormatError):
@@ -168,10 +184,12 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`,
     `StorageError`.
     """
-    found = ((name, read_tag(storage, tag_path(name))) for name in tag_names(storage))
-    return {
-        name: snapshot for name, snapshot in found if snapshot is not None
-    }  # None: deleted meanwhile
+    tags = {}
+    for name in tag_names(storage):
+        snapshot = read_tag(storage, tag_path(name))
+        if snapshot is not None:  # else it was deleted meanwhile
+            tags[name] = snapshot
+    return tags
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
@@ -182,8 +200,8 @@ def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
         return None
     try:
         return read_tag(storage, tag_path(name))
-    except FormatError as wrong:
-        return wrong
+    except FormatError as error:
+        return error
 
 
 def tagged_until(data: bytes) -> dt.datetime | None:
@@ -192,10 +210,11 @@ def tagged_until(data: bytes) -> dt.datetime | None:
     """
     try:
         node = parse_json(data, parse_float=Decimal)
-        made, kept = node.get("tagCreateTime"), node.get("tagTimeRetained")
-        if made is None or kept is None:
+        created = node.get("tagCreateTime")
+        kept = node.get("tagTimeRetained")
+        if created is None or kept is None:
             return None
-        year, month, day, hour, minute, second, nanos = (*map(int, made), 0, 0)[:7]
+        year, month, day, hour, minute, second, nanos = (*map(int, created), 0, 0)[:7]
         moment = dt.datetime(year, month, day, hour, minute, second, nanos // 1000, dt.timezone.utc)
         return moment + dt.timedelta(microseconds=int(Decimal(kept) * 1_000_000))
     except (ValueError, TypeError, AttributeError, ArithmeticError):
@@ -206,21 +225,31 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
     """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8
     and not too long.
     """
-    wrong = wrong_with(tag_path(name).partition("/")[2])
     if not name.strip():
-        why = "the name of a tag is blank. Nothing was changed. Give a name."
-    elif is_pin(name):
-        cure = "Nothing was changed. Take another name."
-        why = f"{name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those of rollbacks. {cure}"
-    elif wrong is not None and (new or "/" in name or "\0" in name):
-        cure = "Nothing was changed. Take another name."
-        why = f"{shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. {cure}"
-    else:
-        return
-    raise InvalidOption(why, option="name", value=name).of_table(location)
+        raise InvalidOption(
+            "the name of a tag is blank. Nothing was changed. Give a name.",
+            option="name",
+            value=name,
+        ).of_table(location)
+    if is_pin(name):
+        raise InvalidOption(
+            f"{name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those "
+            "of rollbacks. Nothing was changed. Take another name.",
+            option="name",
+            value=name,
+        ).of_table(location)
+    wrong = wrong_with(tag_path(name).partition("/")[2])
+    if wrong is not None and (new or "/" in name or "\0" in name):
+        raise InvalidOption(
+            f"{shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. "
+            "Nothing was changed. Take another name.",
+            option="name",
+            value=name,
+        ).of_table(location)
 
 
-def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+def _snapshot_to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+    """The snapshot with this id, also if only a tag keeps it; without an id the newest one."""
     storage = snapshots.storage
     if snapshot_id is None:
         latest = snapshots.latest()
@@ -229,17 +258,23 @@ def _to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
                 storage.location, subject=True
             )
         return latest
-    found = snapshots.find(snapshot_id)
-    if found is None:
-        found = next((one for one in read_tags(storage).values() if one.id == snapshot_id), None)
-    if found is None:
-        raise _no_snapshot(storage, snapshot_id, "does not exist, and no tag keeps it")
-    return found
+    snapshot = snapshots.find(snapshot_id)
+    if snapshot is None:
+        snapshot = next(
+            (tagged for tagged in read_tags(storage).values() if tagged.id == snapshot_id), None
+        )
+    if snapshot is None:
+        raise _not_to_tag(storage, snapshot_id, "does not exist, and no tag keeps it")
+    return snapshot
 
 
-def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
-    text = f"Snapshot {snapshot_id} of {storage.location} {why}. Nothing was tagged. Take one that exists."
-    return NotFound(text, table=storage.location, snapshot=snapshot_id)
+def _not_to_tag(storage: Storage, snapshot_id: int, problem: str) -> NotFound:
+    return NotFound(
+        f"Snapshot {snapshot_id} of {storage.location} {problem}. Nothing was tagged. Take one "
+        "that exists.",
+        table=storage.location,
+        snapshot=snapshot_id,
+    )
 
 
 def _why_not_whole(
@@ -251,16 +286,18 @@ def _why_not_whole(
     """
     storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
-        return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
+        return _not_to_tag(storage, snapshot.id, "expired while it was being tagged")
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
-        cure = "Nothing was tagged. Run expire_snapshots, then create the tag again."
-        text = f"an expiry is in progress or was interrupted, and only tags keep snapshot {snapshot.id}. {cure}"
-        return NotFound(text, snapshot=snapshot.id).of_table(storage.location)
+        return NotFound(
+            "an expiry is in progress or was interrupted, and only tags keep snapshot "
+            f"{snapshot.id}. Nothing was tagged. Run expire_snapshots, then create the tag again.",
+            snapshot=snapshot.id,
+        ).of_table(storage.location)
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):
-        return _no_snapshot(storage, snapshot.id, "has lost files that its tags should keep")
+        return _not_to_tag(storage, snapshot.id, "has lost files that its tags should keep")
     return None
 
 
@@ -269,7 +306,7 @@ def _tags_of(
 ) -> set[str]:
     """The names of the tags that keep this snapshot."""
     tags = read_tags(storage) if known is None else known
-    return {name for name, one in tags.items() if one.nonce == snapshot.nonce}
+    return {name for name, tagged in tags.items() if tagged.nonce == snapshot.nonce}
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
@@ -277,15 +314,15 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
-    made = _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
+    created = _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
     parts = [
-        made.year,
-        made.month,
-        made.day,
-        made.hour,
-        made.minute,
-        made.second,
-        made.microsecond * 1000,
+        created.year,
+        created.month,
+        created.day,
+        created.hour,
+        created.minute,
+        created.second,
+        created.microsecond * 1000,
     ]
     micros = round(time_retained.total_seconds() * 1_000_000)
     seconds = f"{micros // 1_000_000}.{micros % 1_000_000:06d}000"
@@ -294,14 +331,15 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. What
-    the tag shares with any root, it shares with one of these. There are two on each side, because
-    one may lie beside the lineage: an expired id that a paused writer has created again.
+    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. A
+    file that the tag shares with any root, it shares with one of these. There are two on each side,
+    because one may lie beside the lineage: an expired id that a paused writer has created again.
     """
-    unlike = sorted({one.nonce: one for one in roots}.values(), key=lambda one: one.id)
-    below = [one for one in unlike if one.id < tag.id]
-    above = [one for one in unlike if one.id > tag.id]
-    return [*below[-2:], *[one for one in unlike if one.id == tag.id], *above[:2]]
+    distinct = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
+    below = [root for root in distinct if root.id < tag.id]
+    same_id = [root for root in distinct if root.id == tag.id]
+    above = [root for root in distinct if root.id > tag.id]
+    return [*below[-2:], *same_id, *above[:2]]
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
@@ -315,11 +353,11 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
-        beside = _snapshots_beside(snapshots, tag)
-        now = None if beside is None else (tags, pins, beside)
+        neighbours = _neighbours(snapshots, tag)
+        now = None if neighbours is None else (tags, pins, neighbours)
         if now is not None and now == before:
-            if not pins and beside:
-                return [*tags.values(), *beside]
+            if not pins and neighbours:
+                return [*tags.values(), *neighbours]
             break
         before = now
     _LOG.warning(
@@ -328,10 +366,12 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
     return None
 
 
-def _snapshots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
+def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
     """The snapshots nearest to a tag's. None if one has gone since they were listed."""
     ids = snapshots.ids()
-    above = [one for one in ids if one >= tag.id]
-    below = [one for one in ids if one < tag.id]
-    found = [snapshots.find(one) for one in (*below[-2:], *above[:3])]
-    return None if None in found else [one for one in found if one is not None]
+    above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
+    below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]
+    nearest = [*below[-2:], *above[:3]]
+    looks = [snapshots.find(snapshot_id) for snapshot_id in nearest]
+    present = [snapshot for snapshot in looks if snapshot is not None]
+    return present if len(present) == len(nearest) else None

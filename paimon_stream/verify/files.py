@@ -32,13 +32,16 @@ class Inventory:
 
     storage: Storage
     _paths: Longs = field(default_factory=lambda: NONE)
+    """The hashes of the paths, sorted."""
     _sizes: Longs = field(default_factory=lambda: NONE)
+    """The sizes in bytes, in the order of the paths."""
 
     def take(self, layout: Layout, progress: Progress) -> int:
         """Lists all folders and returns the number of files. Raises `StorageError`."""
-        paths, sizes = array("q"), array("q")
+        paths = array("q")
+        sizes = array("q")
         searched = SearchedFolders(self.storage, layout)
-        folders = [*(("data", one) for one in searched.buckets()), ("index", INDEX_FOLDER)]
+        folders = [*(("data", folder) for folder in searched.buckets()), ("index", INDEX_FOLDER)]
         listings = (searched.pages(kind, folder) for kind, folder in folders)
         for number, page in pages_of_all(self.storage, listings):
             for stat in page:
@@ -46,19 +49,20 @@ class Inventory:
                     paths.append(hash(stat.path))
                     sizes.append(stat.size)
             progress("folders", number + 1, len(folders))
-        found = np.frombuffer(paths, dtype=np.int64)
-        order = np.argsort(found)
-        self._paths, self._sizes = found[order], np.frombuffer(sizes, dtype=np.int64)[order]
-        return len(found)
+        hashes = np.frombuffer(paths, dtype=np.int64)  # of the paths
+        order = np.argsort(hashes)
+        self._paths = hashes[order]
+        self._sizes = np.frombuffer(sizes, dtype=np.int64)[order]
+        return len(hashes)
 
     def differing(self, paths: Longs, sizes: Longs) -> list[int]:
         """The positions of the files that the listing lacks or has with another size."""
         if not len(paths) or not len(self._paths):
             return list(range(len(paths)))
-        at = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
-        good = (self._paths[at] == paths) & (self._sizes[at] == sizes)
-        missed: list[int] = np.flatnonzero(~good).tolist()
-        return missed
+        places = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
+        is_right = (self._paths[places] == paths) & (self._sizes[places] == sizes)
+        differing: list[int] = np.flatnonzero(~is_right).tolist()
+        return differing
 
     def size_now(self, path: str) -> int | None:
         """The present size of the file, None if it does not exist. Raises `StorageError`."""
@@ -70,7 +74,13 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The live identities, sorted; those added while live; those deleted while not live."""
+    """What is live after entries were replayed.
+
+    Attributes:
+        live: the live identities, sorted.
+        twice: those that were added while they were live.
+        dangling: those that were deleted while they were not live.
+    """
 
     live: Longs
     twice: Longs
@@ -79,12 +89,13 @@ class Replayed:
 
 def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """Replays entries in order. Each part has identities, and 1 for ADD or -1 for DELETE."""
-    ids = np.concatenate([NONE, *(one for one, _ in parts)])
+    ids = np.concatenate([NONE, *(identities for identities, _ in parts)])
     if not len(ids):
         return Replayed(live=NONE, twice=NONE, dangling=NONE)
-    signs = np.concatenate([one for _, one in parts])
+    signs = np.concatenate([signs_of_part for _, signs_of_part in parts])
     order = np.argsort(ids, kind="stable")
-    ids, signs = ids[order], signs[order]
+    ids = ids[order]
+    signs = signs[order]
     first = np.concatenate([[True], ids[1:] != ids[:-1]])
     if first.all() and (signs > 0).all():
         return Replayed(live=ids, twice=NONE, dangling=NONE)
@@ -107,10 +118,10 @@ def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
         return Replayed(live=live, twice=NONE, dangling=NONE)
     touched = np.unique(np.concatenate([ids for ids, _ in delta]))
     places = np.searchsorted(live, touched)
-    found = places < len(live)
-    found[found] = live[places[found]] == touched[found]
-    present = touched[found]
+    is_live = places < len(live)
+    is_live[is_live] = live[places[is_live]] == touched[is_live]
+    present = touched[is_live]
     after = replay([(present, np.ones(len(present), np.int8)), *delta])
-    kept = np.delete(live, places[found]) if len(present) else live
+    kept = np.delete(live, places[is_live]) if len(present) else live
     joined = np.insert(kept, np.searchsorted(kept, after.live), after.live)
     return Replayed(live=joined, twice=after.twice, dangling=after.dangling)

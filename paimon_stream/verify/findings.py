@@ -51,7 +51,7 @@ class VerifyReport(Report):
     @property
     def healthy(self) -> bool:
         """Whether there is no error; warnings do not count."""
-        return not any(one.severity == "error" for one in self.findings)
+        return not any(finding.severity == "error" for finding in self.findings)
 
 
 @dataclass(slots=True)
@@ -69,19 +69,25 @@ class _Needs:
             self.snapshots.append((first, last))
 
     def sentence(self) -> str:
-        ids = [str(one) if one == last else f"{one} to {last}" for one, last in self.snapshots]
-        several = len(ids) > 1 or any(one != last for one, last in self.snapshots)
-        named = [f"snapshot{'s' * several} {_listed(ids)}"] if ids else []
+        ids = [
+            str(first) if first == last else f"{first} to {last}" for first, last in self.snapshots
+        ]
+        named = []
+        if ids:
+            several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
+            named.append(f"{'snapshots' if several else 'snapshot'} {_listed(ids)}")
         if self.tags:
-            named.append(
-                f"tag{'s' * (len(self.tags) > 1)} {_listed([repr(one) for one in self.tags])}"
-            )
+            noun = "tags" if len(self.tags) > 1 else "tag"
+            named.append(f"{noun} {_listed([repr(tag) for tag in self.tags])}")
         return f" Needed by {' and '.join(named)}."
 
 
 def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return f"{', '.join(texts[:_SHOWN])}{more}"
+    """The first of these texts, and how many others there are."""
+    shown = ", ".join(texts[:_SHOWN])
+    if len(texts) > _SHOWN:
+        return f"{shown} and {len(texts) - _SHOWN} more"
+    return shown
 
 
 @dataclass(slots=True)
@@ -91,10 +97,15 @@ class Findings:
     """
 
     checked: Counter[str] = field(default_factory=Counter)
+    """How much was checked, by kind (snapshots, manifests, files, …)."""
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)
-    _omitted: dict[int, str] = field(default_factory=dict)  # the code by the hash of the finding
+    """The findings by code, path and message."""
+    _omitted: dict[int, str] = field(default_factory=dict)
+    """The codes of findings that are too many to keep, by the hash of the same key."""
     _by_code: Counter[str] = field(default_factory=Counter)
+    """How many findings of each code are kept."""
     _needs: dict[str, _Needs] = field(default_factory=dict)
+    """Who needs a file, by its path."""
 
     def error(self, code: str, message: str, path: str | None, cure: str) -> None:
         """Adds a problem that loses data or makes an engine fail."""
@@ -118,41 +129,40 @@ class Findings:
         else:
             needs.tags[tag] = None
 
-    def _add(self, one: Finding) -> None:
-        key = (one.code, one.path, one.message)
+    def _add(self, finding: Finding) -> None:
+        key = (finding.code, finding.path, finding.message)
         if key in self._kept or hash(key) in self._omitted:
-            if key in self._kept and _ORDER[one.severity] < _ORDER[self._kept[key].severity]:
-                self._kept[key] = one  # for another snapshot it is worse
+            if key in self._kept and _ORDER[finding.severity] < _ORDER[self._kept[key].severity]:
+                self._kept[key] = finding  # for another snapshot it is worse
             return
-        if self._by_code[one.code] < _MOST_OF_A_KIND:
-            self._by_code[one.code] += 1
-            self._kept[key] = one
+        if self._by_code[finding.code] < _MOST_OF_A_KIND:
+            self._by_code[finding.code] += 1
+            self._kept[key] = finding
         else:
-            self._omitted[hash(key)] = one.code
+            self._omitted[hash(key)] = finding.code
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was found."""
         return not self._kept
 
-    def absorb(self, other: "Findings") -> None:
+    def absorb(self, collector: "Findings") -> None:
         """Takes over everything that another collector has."""
-        self.checked.update(other.checked)
-        for one in other._kept.values():
-            self._add(one)
-        known = {hash(key) for key in self._kept} if other._omitted else set()
+        self.checked.update(collector.checked)
+        for finding in collector._kept.values():
+            self._add(finding)
+        known = {hash(key) for key in self._kept} if collector._omitted else set()
         self._omitted.update(
-            (key, code) for key, code in other._omitted.items() if key not in known
+            (key, code) for key, code in collector._omitted.items() if key not in known
         )
-        kept = {one.path for one in self._kept.values()} if other._needs else set()
-        for path, needs in other._needs.items():
-            if (
-                path in kept
-            ):  # for findings that are not shown, it does not matter whom they concern
-                mine = self._needs.setdefault(path, _Needs())
-                mine.tags.update(needs.tags)
+        kept = {finding.path for finding in self._kept.values()} if collector._needs else set()
+        for path, needs in collector._needs.items():
+            # Whom a finding concerns that is not kept does not matter.
+            if path in kept:
+                kept_needs = self._needs.setdefault(path, _Needs())
+                kept_needs.tags.update(needs.tags)
                 for first, last in needs.snapshots:
-                    mine.add(first, last)
+                    kept_needs.add(first, last)
 
     def clear(self) -> None:
         """Forgets the findings, but not the counts."""
@@ -163,22 +173,25 @@ class Findings:
 
     def report(self, table: str) -> VerifyReport:
         """The report of everything collected."""
-        found = sorted(map(self._shown, self._kept.values()), key=lambda one: _ORDER[one.severity])
+        findings = sorted(
+            map(self._shown, self._kept.values()), key=lambda finding: _ORDER[finding.severity]
+        )
         omitted = dict(Counter(self._omitted.values()))
         return VerifyReport(
-            table=table, findings=tuple(found), checked=dict(self.checked), omitted=omitted
+            table=table, findings=tuple(findings), checked=dict(self.checked), omitted=omitted
         )
 
-    def _shown(self, one: Finding) -> Finding:
-        needs = None if one.path is None else self._needs.get(one.path)
+    def _shown(self, finding: Finding) -> Finding:
+        needs = None if finding.path is None else self._needs.get(finding.path)
         if needs is None:
-            return one
+            return finding
         tags = [name for name in needs.tags if not name.startswith(PIN_PREFIX)]
-        more = " Only tags need it: to delete them with delete_tag() helps, too."
-        message = one.message + needs.sentence()
-        cure = one.cure + more if tags and not needs.snapshots else one.cure
+        message = finding.message + needs.sentence()
+        cure = finding.cure
+        if tags and not needs.snapshots:
+            cure += " Only tags need it: to delete them with delete_tag() helps, too."
         return replace(
-            one,
+            finding,
             message=message,
             cure=cure,
             snapshots=tuple(needs.snapshots),

@@ -3,7 +3,7 @@ consumers, journals).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -36,6 +36,7 @@ _STREAM: Final = "paimon-stream_"
 _LOST: Final = (
     "Restore the snapshot files from a backup before anything else writes or cleans here."
 )
+_REPAIR: Final = "Run repair-hints, or write the right id into the file."
 _RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot before it."
 
 
@@ -60,112 +61,141 @@ class CheckedRoot:
     @property
     def name(self) -> str:
         """The name for messages."""
-        return (
-            f"{self.path.partition('/')[0]} {self.snapshot.id}"
-            if self.tag is None
-            else f"tag {self.tag!r}"
-        )
+        if self.tag is not None:
+            return f"tag {self.tag!r}"
+        folder = self.path.partition("/")[0]
+        return f"{folder} {self.snapshot.id}"
 
-    def broken(self, found: Findings, code: str, text: str, path: str, cure: str) -> None:
-        """Adds an error about a file that it needs. Others that need the file add the same
-        error.
+    def broken(self, findings: Findings, code: str, message: str, path: str, cure: str) -> None:
+        """Adds an error about a file that this root needs. Other roots that need the file add the
+        same error.
+
+        Args:
+            findings: gets the error.
+            code: as in `Finding`.
+            message: as in `Finding`.
+            path: the file, relative to the table.
+            cure: as in `Finding`.
         """
-        found.error(code, text, path, cure)
-        found.needed(path, self.snapshot.id, self.tag)
+        findings.error(code, message, path, cure)
+        findings.needed(path, self.snapshot.id, self.tag)
 
 
-def check_pins(storage: Storage, found: Findings) -> None:
+def check_pins(storage: Storage, findings: Findings) -> None:
     """Checks that no rollback was interrupted."""
     for pin in read_pins(storage):
         if pin.snapshot is None:
             continue  # the broken tag is a finding of its own
         target = pin.snapshot.id
-        text = f"A rollback to snapshot {target} is under way or was interrupted. Nothing expires meanwhile."
-        cure = f"If it runs no more, roll back to snapshot {target} again: that completes it."
-        found.warning("rollback-unfinished", text, pin.path, cure)
+        findings.warning(
+            "rollback-unfinished",
+            f"A rollback to snapshot {target} is under way or was interrupted. Nothing "
+            "expires meanwhile.",
+            pin.path,
+            f"If it runs no more, roll back to snapshot {target} again: that completes it.",
+        )
 
 
-def read_roots(storage: Storage, found: Findings) -> list[CheckedRoot]:
+def read_roots(storage: Storage, findings: Findings) -> list[CheckedRoot]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
     tags = [
-        _root(storage, stat, None, found) for stat in storage.list_files(layout.TAG_FOLDER, "tag-")
+        _read_root(storage, stat, None, findings)
+        for stat in storage.list_files(layout.TAG_FOLDER, "tag-")
     ]
     return [
-        *read_numbered(storage, layout.SNAPSHOT_FOLDER, found),
-        *(one for one in tags if one is not None),
+        *read_numbered(storage, layout.SNAPSHOT_FOLDER, findings),
+        *(tag for tag in tags if tag is not None),
     ]
 
 
-def read_numbered(storage: Storage, folder: str, found: Findings) -> list[CheckedRoot]:
+def read_numbered(storage: Storage, folder: str, findings: Findings) -> list[CheckedRoot]:
     """All snapshots, or all long-lived changelogs, ascending. Raises `StorageError`."""
-    stats, ahead = storage.list_files(folder, f"{folder}-"), ReadAhead(storage)
-    numbered = [(layout.id_in_name(one.name, f"{folder}-"), one) for one in stats]
-    ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
+    stats = storage.list_files(folder, f"{folder}-")
+    ahead = ReadAhead(storage)
+    numbered = [(layout.id_in_name(stat.name, f"{folder}-"), stat) for stat in stats]
+    ascending = sorted((number, stat.path, stat) for number, stat in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
     return [
         root
         for number, _, stat in ascending
-        if (root := _root(ahead, stat, number, found)) is not None
+        if (root := _read_root(ahead, stat, number, findings)) is not None
     ]
 
 
-def _root(
-    storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings
+def _read_root(
+    storage: Storage | ReadAhead, stat: FileStat, number: int | None, findings: Findings
 ) -> CheckedRoot | None:
+    """The root in a file. None if the file is gone, or if a finding says what is wrong with it.
+    `number` is the id in the name of the file; None for a tag.
+    """
     kind = stat.path.partition("/")[0]
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:
         return None  # it was removed since the listing
-    except FormatError as wrong:
-        cure = (
-            _RESTORE if number is not None else f"Restore the file, or {removal_of_tag(stat.path)}"
-        )
-        found.error(f"{kind}-broken", f"{stat.path} cannot be read: {wrong}", stat.path, cure)
+    except FormatError as error:
+        repair = _RESTORE
+        if number is None:
+            repair = f"Restore the file, or {removal_of_tag(stat.path)}"
+        findings.error(f"{kind}-broken", f"{stat.path} cannot be read: {error}", stat.path, repair)
         return None
-    found.checked[f"{kind}s"] += 1
+    findings.checked[f"{kind}s"] += 1
     if number is not None and snapshot.id != number:
-        text = f"{stat.path} holds {kind} {snapshot.id}: it was copied or renamed."
-        found.error(f"{kind}-id", text, stat.path, _RESTORE)
+        findings.error(
+            f"{kind}-id",
+            f"{stat.path} holds {kind} {snapshot.id}: it was copied or renamed.",
+            stat.path,
+            _RESTORE,
+        )
         return None
     return CheckedRoot(path=stat.path, snapshot=snapshot)
 
 
-def check_line(roots: Iterable[CheckedRoot], found: Findings) -> None:
+def check_line(roots: Iterable[CheckedRoot], findings: Findings) -> None:
     """Checks that the snapshots follow one another: no gaps, and consistent counts and
     watermarks.
     """
-    line = [one for one in roots if not one.is_tag]
+    line = [root for root in roots if not root.is_tag]
     for before, after in pairwise(line):
-        old, new = before.snapshot, after.snapshot
+        old = before.snapshot
+        new = after.snapshot
         if new.id != old.id + 1:
-            text = f"Snapshots {old.id + 1} to {new.id - 1} are missing, with others on both sides."
-            given_up = f"a rollback restored snapshot {old.id} or {new.id} from a tag and was then given up"
-            later = "expire_snapshots removes what is below the gap when its time has come."
-            cause = f"They were deleted by hand, an expiry was cut short, or {given_up}."
-            cure = f"{cause} {later} Readers that follow changes stop at the gap."
-            found.warning("snapshot-gap", text, layout.snapshot_path(old.id + 1), cure)
+            findings.warning(
+                "snapshot-gap",
+                f"Snapshots {old.id + 1} to {new.id - 1} are missing, with others on both sides.",
+                layout.snapshot_path(old.id + 1),
+                "They were deleted by hand, an expiry was cut short, or a rollback "
+                f"restored snapshot {old.id} or {new.id} from a tag and was then given up. "
+                "expire_snapshots removes what is below the gap when its time has come. "
+                "Readers that follow changes stop at the gap.",
+            )
             continue
         if new.total_record_count != old.total_record_count + new.delta_record_count:
-            right = f"{old.id} had {old.total_record_count} and {new.delta_record_count} were added"
-            text = f"Snapshot {new.id} has {new.total_record_count} records in all, but {right}."
-            found.error(
-                "record-count-line", text, after.path, "Counts of this table cannot be trusted."
+            findings.error(
+                "record-count-line",
+                f"Snapshot {new.id} has {new.total_record_count} records in all, but "
+                f"{old.id} had {old.total_record_count} and {new.delta_record_count} were "
+                "added.",
+                after.path,
+                "Counts of this table cannot be trusted.",
             )
         if old.watermark is not None and (new.watermark is None or new.watermark < old.watermark):
-            text = f"The watermark of snapshot {new.id} is below that of {old.id}."
-            found.warning(
-                "watermark-back", text, after.path, "Find out which writer made that snapshot."
+            findings.warning(
+                "watermark-back",
+                f"The watermark of snapshot {new.id} is below that of {old.id}.",
+                after.path,
+                "Find out which writer made that snapshot.",
             )
         if new.time_millis < old.time_millis:
-            text = (
-                f"Snapshot {new.id} is {old.time_millis - new.time_millis} ms older than {old.id}."
+            findings.info(
+                "time-back",
+                f"Snapshot {new.id} is {old.time_millis - new.time_millis} ms older than {old.id}.",
+                after.path,
+                "Set the clocks of all writers right: expiry and time travel go by these times.",
             )
-            cure = "Set the clocks of all writers right: expiry and time travel go by these times."
-            found.info("time-back", text, after.path, cure)
 
 
-def check_identifiers(roots: Sequence[CheckedRoot], found: Findings) -> None:
+def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
     """Checks that each commit of a user exists once, and that they are in order (semantics.md
     §1.3).
     """
@@ -174,87 +204,119 @@ def check_identifiers(roots: Sequence[CheckedRoot], found: Findings) -> None:
     batch: dict[str, CheckedRoot] = {}
     streams: set[str] = set()
     for root in roots:
-        one = root.snapshot
+        snapshot = root.snapshot
         if root.is_tag:
             continue
-        user, number = one.commit_user, one.commit_identifier
+        user = snapshot.commit_user
+        number = snapshot.commit_identifier
         if number == BATCH_IDENTIFIER:
             batch.setdefault(user, root)
             continue
         streams.add(user)
-        key = (user, number, one.commit_kind.value)
-        if key in published and one.commit_kind.value == "APPEND":
-            twice = f"was published twice, as snapshots {published[key]} and {one.id}"
-            text = f"Commit {number} of user {user!r} {twice}: its rows may be there twice."
-            cure = (
-                "Compare the two snapshots; remove duplicate rows by rolling back or overwriting."
+        key = (user, number, snapshot.commit_kind.value)
+        if key in published and snapshot.commit_kind.value == "APPEND":
+            findings.error(
+                "identifier-repeated",
+                f"Commit {number} of user {user!r} was published twice, as snapshots "
+                f"{published[key]} and {snapshot.id}: its rows may be there twice.",
+                root.path,
+                "Compare the two snapshots; remove duplicate rows by rolling back or overwriting.",
             )
-            found.error("identifier-repeated", text, root.path, cure)
-        published[key] = one.id
+        published[key] = snapshot.id
         if number < last.get(user, number):
-            text = f"Commit {number} of user {user!r} (snapshot {one.id}) came after its commit {last[user]}."
-            cure = "Was a checkpoint restored or reset? Check whether rows were written twice."
-            found.warning("identifier-back", text, root.path, cure)
+            findings.warning(
+                "identifier-back",
+                f"Commit {number} of user {user!r} (snapshot {snapshot.id}) came after its "
+                f"commit {last[user]}.",
+                root.path,
+                "Was a checkpoint restored or reset? Check whether rows were written twice.",
+            )
         elif user.startswith(_STREAM) and number > last.get(user, number) + 1:
-            text = f"User {user!r} went from batch {last[user]} to {number} (snapshot {one.id})."
-            cure = "Batches without rows make no snapshot. If there were rows, look into the stream's log."
-            found.info("identifier-gap", text, root.path, cure)
+            findings.info(
+                "identifier-gap",
+                f"User {user!r} went from batch {last[user]} to {number} (snapshot {snapshot.id}).",
+                root.path,
+                "Batches without rows make no snapshot. If there were rows, look into the "
+                "stream's log.",
+            )
         last[user] = max(number, last.get(user, number))
-    for user in sorted(batch.keys() & streams):
-        harm = "engines that ask for the last commit of that user skip all that follow"
-        which = f"the identifier of batch commits under the stream user {user!r}"
-        text = f"Snapshot {batch[user].snapshot.id} has {which}: {harm}."
-        cure = "Give the stream another commit user, and batch commits a user of their own."
-        found.error("batch-identifier-of-stream", text, batch[user].path, cure)
+    _check_batch_identifiers({user: batch[user] for user in batch.keys() & streams}, findings)
 
 
-def check_hints(storage: Storage, found: Findings) -> None:
+def _check_batch_identifiers(batch: Mapping[str, CheckedRoot], findings: Findings) -> None:
+    """Adds the streams with a snapshot that has the identifier of batch commits, by their users."""
+    for user in sorted(batch):
+        findings.error(
+            "batch-identifier-of-stream",
+            f"Snapshot {batch[user].snapshot.id} has the identifier of batch commits under "
+            f"the stream user {user!r}: engines that ask for the last commit of that user "
+            "skip all that follow.",
+            batch[user].path,
+            "Give the stream another commit user, and batch commits a user of their own.",
+        )
+
+
+def check_hints(storage: Storage, findings: Findings) -> None:
     """Checks that hints name a snapshot from which readers find the right one (semantics.md
     §2.4).
     """
-    cure = "Run repair-hints, or write the right id into the file."
-    for path, which in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
+    for path, place in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
         ids = SnapshotStore(storage).ids()
         if not ids:
-            why = lost_history(storage, in_doubt=False)
-            if why is not None:
-                found.error(
-                    "snapshots-lost", f"{why[0].upper()}{why[1:]}.", layout.SNAPSHOT_FOLDER, _LOST
-                )
-            elif lost_history(storage, in_doubt=True) is not None:
-                text = "There is no snapshot, but there are manifest lists: a first commit was killed, or worse."
-                found.warning(
-                    "no-snapshot", text, layout.SNAPSHOT_FOLDER, f"If rows were here: {_LOST}"
-                )
+            _check_lost_history(storage, findings)
             return
-        present, right = set(ids), ids[which]
         hint = layout.read_hint(storage, path)
         if hint is None:
             continue  # readers list the snapshots instead
-        found.checked["hints"] += 1
+        findings.checked["hints"] += 1
         if SnapshotStore(storage).ids() != ids:
             continue  # a writer is at work and has not written the hint yet
-        text = hint.strip()
-        named = layout.id_in_name(text, "")
-        if named is None:
-            found.warning("hint-unreadable", f"{path} holds {text!r}, not a number.", path, cure)
-        elif named == right:
-            continue
-        elif path == layout.EARLIEST_HINT:
-            found.warning(
-                "earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure
-            )
-        elif named + 1 in present:
-            found.info(
-                "latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure
-            )
-        else:
-            why = f"{path} says {text}; the newest snapshot is {right}. Java trusts it and reads nothing."
-            lost = f"If snapshots up to {text} were there: {_LOST} If not: {cure}"
-            found.error("latest-hint", why, path, lost)
+        _check_hint(path, hint.strip(), ids, ids[place], findings)
 
 
-def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
+def _check_lost_history(storage: Storage, findings: Findings) -> None:
+    """Checks that a table without snapshots has not lost them."""
+    evidence = lost_history(storage, in_doubt=False)
+    if evidence is not None:
+        sentence = f"{evidence[0].upper()}{evidence[1:]}."
+        findings.error("snapshots-lost", sentence, layout.SNAPSHOT_FOLDER, _LOST)
+    elif lost_history(storage, in_doubt=True) is not None:
+        findings.warning(
+            "no-snapshot",
+            "There is no snapshot, but there are manifest lists: a first commit was killed, or "
+            "worse.",
+            layout.SNAPSHOT_FOLDER,
+            f"If rows were here: {_LOST}",
+        )
+
+
+def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: Findings) -> None:
+    """Checks what a hint says. `ids` are those of the snapshots, and `right` is the one that the
+    hint should name.
+    """
+    named = layout.id_in_name(hint, "")
+    if named is None:
+        findings.warning("hint-unreadable", f"{path} holds {hint!r}, not a number.", path, _REPAIR)
+    elif named == right:
+        return
+    elif path == layout.EARLIEST_HINT:
+        findings.warning(
+            "earliest-hint", f"{path} says {hint}; the oldest snapshot is {right}.", path, _REPAIR
+        )
+    elif named + 1 in ids:
+        findings.info(
+            "latest-hint-behind", f"{path} says {hint}; the newest is {right}.", path, _REPAIR
+        )
+    else:
+        findings.error(
+            "latest-hint",
+            f"{path} says {hint}; the newest snapshot is {right}. Java trusts it and reads nothing.",
+            path,
+            f"If snapshots up to {hint} were there: {_LOST} If not: {_REPAIR}",
+        )
+
+
+def check_schemas(storage: Storage, findings: Findings) -> frozenset[int]:
     """Checks that all schemas can be read, and rows merged under the newest. Returns the ids of the
     readable ones.
     """
@@ -264,26 +326,34 @@ def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
     for number in store.ids():
         try:
             schema = store.get(number)
-        except FormatError as wrong:
+        except FormatError as error:
             path = layout.schema_path(number)
-            text = f"{path} cannot be read: {wrong}"
-            found.error("schema-broken", text, path, "Restore the file from a backup.")
+            findings.error(
+                "schema-broken",
+                f"{path} cannot be read: {error}",
+                path,
+                "Restore the file from a backup.",
+            )
             continue
         readable.add(number)
         newest = schema
     if newest is not None:
         try:
             check_definition(table_of(storage, newest))
-        except (InvalidOption, IncompatibleSchema) as wrong:
+        except (InvalidOption, IncompatibleSchema) as error:
             path = layout.schema_path(newest.id)
-            text = f"Under {path} no engine can write or merge rows: {wrong}"
-            cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
-            found.error("schema-contradictory", text, path, cure)
-    found.checked["schemas"] = len(readable)
+            findings.error(
+                "schema-contradictory",
+                f"Under {path} no engine can write or merge rows: {error}",
+                path,
+                "Correct the option or the column with ALTER TABLE of another engine; "
+                "files stay as they are.",
+            )
+    findings.checked["schemas"] = len(readable)
     return frozenset(readable)
 
 
-def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
+def check_consumers(storage: Storage, ids: Sequence[int], findings: Findings) -> None:
     """Checks that consumers can be read, and that the snapshot they read next still exists
     (semantics.md §11).
     """
@@ -292,31 +362,39 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
             following = next_snapshot(storage, stat.path)
         except NotFound:
             continue
-        except CorruptMetadata as wrong:
-            text = f"{wrong.message} Java fails on it when it expires snapshots."
-            found.error(
-                "consumer-broken", text, stat.path, "Delete the file: the consumer starts over."
+        except CorruptMetadata as error:
+            findings.error(
+                "consumer-broken",
+                f"{error.message} Java fails on it when it expires snapshots.",
+                stat.path,
+                "Delete the file: the consumer starts over.",
             )
             continue
-        found.checked["consumers"] += 1
+        findings.checked["consumers"] += 1
         if ids and following < ids[0]:
-            text = f"{stat.path} wants snapshot {following}; the oldest is {ids[0]}."
-            cure = "Reset the consumer, or delete it if nobody reads with it any more."
-            found.warning("consumer-behind", text, stat.path, cure)
+            findings.warning(
+                "consumer-behind",
+                f"{stat.path} wants snapshot {following}; the oldest is {ids[0]}.",
+                stat.path,
+                "Reset the consumer, or delete it if nobody reads with it any more.",
+            )
         elif ids and following > ids[-1] + 1:
-            text = f"{stat.path} wants snapshot {following}; the newest is {ids[-1]}."
-            found.warning(
-                "consumer-ahead", text, stat.path, "Was the table rolled back? Reset the consumer."
+            findings.warning(
+                "consumer-ahead",
+                f"{stat.path} wants snapshot {following}; the newest is {ids[-1]}.",
+                stat.path,
+                "Was the table rolled back? Reset the consumer.",
             )
 
 
-def check_journals(table: Table, roots: Sequence[CheckedRoot], found: Findings) -> None:
+def check_journals(table: Table, roots: Sequence[CheckedRoot], findings: Findings) -> None:
     """Checks that journals can be read, and that the files of a batch that is not yet committed
     exist.
     """
-    storage, done = table.storage, defaultdict[str, set[int]](set)
+    storage = table.storage
+    committed = defaultdict[str, set[int]](set)
     for root in roots:
-        done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
+        committed[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
     for folder in storage.list_folders(layout.OWN_FOLDER):
         journal = Journal(storage, "", f"{layout.OWN_FOLDER}/{folder}")
         batches = journal.batches()
@@ -324,21 +402,29 @@ def check_journals(table: Table, roots: Sequence[CheckedRoot], found: Findings) 
             path = f"{layout.OWN_FOLDER}/{folder}/{batch}"
             try:
                 entry = journal.read(batch)
-            except FormatError as wrong:
-                cure = "Move the file away, and the file 'writer' beside it."
-                found.error("journal-broken", f"{path} cannot be read: {wrong}", path, cure)
+            except FormatError as error:
+                findings.error(
+                    "journal-broken",
+                    f"{path} cannot be read: {error}",
+                    path,
+                    "Move the file away, and the file 'writer' beside it.",
+                )
                 continue
             if entry is None:
                 continue
-            found.checked["journals"] += 1
-            if batch != batches[-1] or any(batch in numbers for numbers in done.values()):
+            findings.checked["journals"] += 1
+            if batch != batches[-1] or any(batch in numbers for numbers in committed.values()):
                 continue  # it was published: a later batch is journalled only after that
             missing = [
-                one for one in data_files(table.layout, entry.messages) if not storage.exists(one)
+                path
+                for path in data_files(table.layout, entry.messages)
+                if not storage.exists(path)
             ]
             if missing:
-                text = (
-                    f"Batch {batch} is not committed yet, and {len(missing)} of its files are gone."
+                findings.warning(
+                    "journal-files-missing",
+                    f"Batch {batch} is not committed yet, and {len(missing)} of its files "
+                    "are gone.",
+                    path,
+                    "Restart the stream with its checkpoint: it writes the batch again.",
                 )
-                cure = "Restart the stream with its checkpoint: it writes the batch again."
-                found.warning("journal-files-missing", text, path, cure)

@@ -8,7 +8,7 @@ sequence numbers of level-0 files with a primary key.
 
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress, groupby, islice
@@ -55,6 +55,19 @@ _FIELDS: Final = (
     "_FILE._EMBEDDED_FILE_INDEX",
     "_FILE._EXTERNAL_PATH",
 )
+_PARTITION: Final = 0
+_BUCKET: Final = 2
+_FILE_NAME: Final = 4
+_FILE_SIZE: Final = 5
+_ROW_COUNT: Final = 6
+_MIN_SEQUENCE_NUMBER: Final = 7
+_MAX_SEQUENCE_NUMBER: Final = 8
+_LEVEL: Final = 10
+_EXTRA_FILES: Final = 11
+_EMBEDDED_FILE_INDEX: Final = 13
+_EXTERNAL_PATH: Final = 14
+"""The places of these fields in `_FIELDS`, and so in a row."""
+
 _Row: TypeAlias = tuple[Any, ...]
 _BlockKey: TypeAlias = tuple[int, bytes]
 
@@ -67,14 +80,23 @@ class Suspect:
 
     path: str
     expected: int
-    found: int | None
+    """The size in its manifest, in bytes; −1 for an extra file, whose size is not recorded."""
+    present: int | None
+    """The size that it has, in bytes; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFacts:
-    """What is kept of one manifest: identities and signs of its entries, rows added minus rows
-    deleted, rows added, the number of entries by (partition, bucket count), and for level-0 files
-    the identity, bucket and sequence range.
+    """What is kept of one manifest.
+
+    Attributes:
+        ids: the identities of its entries, as hashes.
+        signs: 1 for each entry that adds, −1 for each that deletes.
+        net_rows: rows added minus rows deleted.
+        added_rows: rows added.
+        totals: files added minus files deleted, by partition and number of buckets.
+        ranges: for each added level-0 file a row of the identity, the bucket (the hash of its
+            folder), and the lowest and highest sequence number.
     """
 
     ids: Longs
@@ -87,13 +109,29 @@ class ManifestFacts:
 
 @dataclass(slots=True, kw_only=True)
 class Shelf:
-    """All manifests that were read, by name; None for those that cannot be read. `sampled` are the
-    sampled files of dynamic buckets, each with the hashes of its keys, by partition and bucket.
-    `vectors` are the index files whose deletion vectors were read.
+    """All manifests that were read, and what their entries show.
+
+    Attributes:
+        table: the table.
+        findings: where findings go at present.
+        inventory: the files that exist.
+        schema_ids: the readable schemas.
+        rng: draws the sample.
+        sample: how many files are to be read in full.
+        facts: the manifests by name; None for those that cannot be read.
+        suspects: the files that are missing or have another size, by the hashes of their
+            identities.
+        folders: the folders of buckets with level-0 files, by their hashes.
+        pool: files from which the sample is drawn: the hash of the identity, and the manifest.
+        sampled: the sampled files of dynamic buckets, each with the hashes of its keys, by
+            partition and bucket.
+        vectors: the index files whose deletion vectors were read.
+        storage: that of the table.
+        ahead: reads manifests and lists ahead.
     """
 
     table: Table
-    found: Findings
+    findings: Findings
     inventory: Inventory
     schema_ids: frozenset[int]
     rng: Rng
@@ -106,10 +144,14 @@ class Shelf:
     vectors: set[str] = field(default_factory=set)
     storage: Storage = field(init=False)
     ahead: ReadAhead = field(init=False)
-    _blocks: "dict[_BlockKey, _Pass]" = field(default_factory=dict)
+    _blocks: "dict[_BlockKey, _ReadEntries]" = field(default_factory=dict)
+    """What the larger blocks without findings hold."""
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
+    """The values of partitions."""
     _folder_of: dict[tuple[bytes, int, str | None], str] = field(default_factory=dict)
+    """The folders by partition, bucket and external folder."""
     _wrong_folders: dict[str, str] = field(default_factory=dict)
+    """What is wrong with folders that the table cannot have."""
 
     def __post_init__(self) -> None:
         self.storage = self.table.storage
@@ -134,14 +176,20 @@ class Shelf:
         try:
             data = self.ahead.read(path)
         except NotFound:
-            self.found.error("manifest-missing", f"Manifest {path} does not exist.", path, RESTORE)
+            self.findings.error(
+                "manifest-missing", f"Manifest {path} does not exist.", path, RESTORE
+            )
             return None
-        except CorruptMetadata as wrong:
-            self.found.error("manifest-broken", wrong.message, path, RESTORE)
+        except CorruptMetadata as error:
+            self.findings.error("manifest-broken", error.message, path, RESTORE)
             return None
         if len(data) != meta.file_size:
-            text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."
-            self.found.error("manifest-size", text, path, RESTORE)
+            self.findings.error(
+                "manifest-size",
+                f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}.",
+                path,
+                RESTORE,
+            )
         try:
             return self._facts(data, meta, path)
         except (
@@ -151,103 +199,118 @@ class Shelf:
             TypeError,
             KeyError,
             OverflowError,
-        ) as wrong:
-            self.found.error(
-                "manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, RESTORE
+        ) as error:
+            self.findings.error(
+                "manifest-broken", f"Manifest {path} cannot be read: {error}", path, RESTORE
             )
             return None
 
     def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
-        outer, self.found = self.found, Findings()
+        """The facts of a manifest. Its entries have a collector of their own while they are read,
+        because only blocks without findings are kept.
+        """
+        outer = self.findings
+        self.findings = Findings()
         try:
-            pass_ = self._passed(data, path)
+            entries = self._read_entries(data, path)
         finally:
-            outer.absorb(self.found)
-            self.found = outer
-        self.found.checked["manifests"] += 1
-        self.found.checked["entries"] += len(pass_.signs)
-        self._check_meta(meta, pass_, path)
-        self._sample(pass_, path)
+            outer.absorb(self.findings)
+            self.findings = outer
+        self.findings.checked["manifests"] += 1
+        self.findings.checked["entries"] += len(entries.signs)
+        self._check_meta(meta, entries, path)
+        self._sample(entries, path)
         return ManifestFacts(
-            ids=np.frombuffer(pass_.ids, dtype=np.int64),
-            signs=np.frombuffer(pass_.signs, dtype=np.int8),
-            net_rows=pass_.added_rows - pass_.deleted_rows,
-            added_rows=pass_.added_rows,
-            totals=pass_.totals,
-            ranges=np.frombuffer(pass_.ranges, dtype=np.int64).reshape(-1, 4),
+            ids=np.frombuffer(entries.ids, dtype=np.int64),
+            signs=np.frombuffer(entries.signs, dtype=np.int8),
+            net_rows=entries.added_rows - entries.deleted_rows,
+            added_rows=entries.added_rows,
+            totals=entries.totals,
+            ranges=np.frombuffer(entries.ranges, dtype=np.int64).reshape(-1, 4),
         )
 
-    def _passed(self, data: bytes, path: str) -> "_Pass":
-        """What the blocks of a manifest hold. Only those are read that no other manifest had."""
+    def _read_entries(self, data: bytes, path: str) -> "_ReadEntries":
+        """What the blocks of a manifest hold. Only those blocks are decoded that no manifest before
+        had.
+        """
         keyed = bool(self.table.schema.primary_keys)
         schema = blake2b(blocks_of(data, path)[0].encode()).digest()
-        parts: list[_Pass] = []
-        fresh: dict[_BlockKey, _Pass] = {}
+        blocks: list[_ReadEntries] = []
+        fresh: dict[_BlockKey, _ReadEntries] = {}
 
         def is_new(block: AvroBlock) -> bool:
             key = block.records, blake2b(block.data, key=schema).digest()
             known = self._blocks.get(key)
             if known is None:
-                fresh[key] = _Pass(self, path, keyed=keyed)
-            parts.append(known or fresh[key])
+                fresh[key] = _ReadEntries(self, path, keyed=keyed)
+            blocks.append(known or fresh[key])
             return known is None
 
         rows = read_manifest(data, path, _FIELDS, is_new)
-        for number, of_block in groupby(rows, key=lambda _: len(parts)):
-            while some := list(islice(of_block, _AT_ONCE)):
-                parts[number - 1].take(some)
-        if self.found.is_empty:
+        for number, rows_of_block in groupby(rows, key=lambda _: len(blocks)):
+            while batch := list(islice(rows_of_block, _AT_ONCE)):
+                blocks[number - 1].take(batch)
+        if self.findings.is_empty:
             self._blocks.update(
-                (key, one) for key, one in fresh.items() if len(one.ids) >= _WHOLE_BLOCK
+                (key, block) for key, block in fresh.items() if len(block.ids) >= _WHOLE_BLOCK
             )
-        whole = _Pass(self, path, keyed=keyed)
-        for one in parts:
-            whole.add(one)
-        return whole
+        joined = _ReadEntries(self, path, keyed=keyed)
+        for block in blocks:
+            joined.add(block)
+        return joined
 
-    def _check_meta(self, meta: ManifestFileMeta, seen: "_Pass", path: str) -> None:
+    def _check_meta(self, meta: ManifestFileMeta, entries: "_ReadEntries", path: str) -> None:
         """Checks what a manifest list records about a manifest, because readers skip manifests by
         it.
         """
-        added = seen.signs.count(1)
-        if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
-            said = f"its list says {meta.num_added_files} and {meta.num_deleted_files}."
-            text = (
-                f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; {said}"
+        added = entries.signs.count(1)
+        deleted = len(entries.signs) - added
+        if (added, deleted) != (meta.num_added_files, meta.num_deleted_files):
+            self.findings.error(
+                "manifest-counts",
+                f"Manifest {path} adds {added} and deletes {deleted} files; "
+                f"its list says {meta.num_added_files} and {meta.num_deleted_files}.",
+                path,
+                RESTORE,
             )
-            self.found.error("manifest-counts", text, path, RESTORE)
-        outside = self._has_others(meta, {partition for partition, _ in seen.totals})
-        if meta.min_bucket is not None and meta.max_bucket is not None and seen.buckets:
-            outside |= min(seen.buckets) < meta.min_bucket or max(seen.buckets) > meta.max_bucket
-        if outside:
-            text = f"Manifest {path} has entries outside the partitions or buckets that its list gives it."
-            cure = "Readers overlook those files. Run compact_manifests, which writes the bounds again."
-            self.found.error("manifest-bounds", text, path, cure)
+        partitions = {partition for partition, _ in entries.totals}
+        if self._has_other_partitions(meta, partitions) or _has_other_buckets(
+            meta, entries.buckets
+        ):
+            self.findings.error(
+                "manifest-bounds",
+                f"Manifest {path} has entries outside the partitions or buckets that its "
+                "list gives it.",
+                path,
+                "Readers overlook those files. Run compact_manifests, which writes the "
+                "bounds again.",
+            )
 
-    def _has_others(self, meta: ManifestFileMeta, partitions: Iterable[bytes]) -> bool:
+    def _has_other_partitions(self, meta: ManifestFileMeta, partitions: Iterable[bytes]) -> bool:
         """Whether one of the partitions is outside the bounds that the list gives the manifest."""
         types = self.table.partition_types
         bounds = partition_bounds(types, meta.partition_stats)
-        for one in partitions if bounds is not None else ():
-            row = self._values.get(one)
-            if row is None:
-                row = self._values[one] = tuple(deserialize(types, one))
-            if not all(map(may_hold, types, bounds or (), row)):
+        if bounds is None:
+            return False
+        for partition in partitions:
+            if partition not in self._values:
+                self._values[partition] = tuple(deserialize(types, partition))
+            if not all(map(may_hold, types, bounds, self._values[partition])):
                 return True
         return False
 
-    def _sample(self, seen: "_Pass", path: str) -> None:
+    def _sample(self, entries: "_ReadEntries", path: str) -> None:
         """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
             return
         added = [
             at
-            for at, sign in enumerate(seen.signs)
-            if sign > 0 and seen.ids[at] not in seen.unusable
+            for at, sign in enumerate(entries.signs)
+            if sign > 0 and entries.ids[at] not in entries.unusable
         ]
         if len(added) > self.sample:
             added = [added[self.rng.below(len(added))] for _ in range(self.sample)]
-        self.pool += [(seen.ids[at], path) for at in added]
+        self.pool += [(entries.ids[at], path) for at in added]
         if len(self.pool) > _POOL * self.sample:
             self.pool = [
                 self.pool[self.rng.below(len(self.pool))] for _ in range(len(self.pool) // 2)
@@ -262,16 +325,16 @@ class Shelf:
         if folder is None:
             try:
                 folder = self.table.layout.bucket_folder(partition, bucket, external)
-            except FormatError as wrong:
+            except FormatError as error:
                 folder = f"bucket {bucket} of partition {partition.hex()}"
-                self._wrong_folders[folder] = str(wrong)
+                self._wrong_folders[folder] = str(error)
             self._folder_of[key] = folder
         return folder
 
     def wrong_with(self, row: _Row) -> str | None:
         """Why the table cannot have the file of an entry; None if it can."""
-        folder = self.folder(row[0], row[2], row[14])
-        for name in (row[4], *row[11]):
+        folder = self.folder(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
+        for name in (row[_FILE_NAME], *row[_EXTRA_FILES]):
             wrong = wrong_with(name)
             if wrong is not None:
                 return f"{shown_name(name)} cannot be the name of a file: {wrong}."
@@ -285,7 +348,7 @@ class Shelf:
             entries = decode_manifest(self.storage.read(manifest), manifest)
         except (FormatError, UnsupportedFeature, NotFound):
             return
-        yield from (one for one in entries if hash(tuple(one.identity)) in wanted)
+        yield from (entry for entry in entries if hash(tuple(entry.identity)) in wanted)
 
     def names(
         self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
@@ -295,17 +358,36 @@ class Shelf:
         """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
-        occurring = Counter(one.identity for path in paths for one in self.entries(path, wanted))
+        occurring = Counter(
+            entry.identity for path in paths for entry in self.entries(path, wanted)
+        )
         return sorted(
-            f"{self.folder(one.partition, one.bucket, one.external_path)}/{one.file_name}"
-            for one, times in occurring.items()
+            f"{self.folder(identity.partition, identity.bucket, identity.external_path)}/{identity.file_name}"
+            for identity, times in occurring.items()
             if times >= at_least
         )
 
 
+def _has_other_buckets(meta: ManifestFileMeta, buckets: Collection[int]) -> bool:
+    """Whether one of the buckets is outside the bounds that the list gives the manifest."""
+    if meta.min_bucket is None or meta.max_bucket is None or not buckets:
+        return False
+    return min(buckets) < meta.min_bucket or max(buckets) > meta.max_bucket
+
+
 @dataclass(slots=True)
-class _Pass:
-    """Collects the facts of one manifest while its entries are read."""
+class _ReadEntries:
+    """Collects the facts of a manifest, or of one of its blocks, while the entries are read.
+
+    Attributes:
+        shelf: where findings, suspects and folders go.
+        manifest: the path of the manifest.
+        keyed: whether the table has a primary key.
+        ids: as in `ManifestFacts`, like `signs`, `ranges`, `totals` and `added_rows`.
+        buckets: all buckets.
+        unusable: the identities of files that the table cannot have.
+        deleted_rows: rows deleted.
+    """
 
     shelf: Shelf
     manifest: str
@@ -319,7 +401,8 @@ class _Pass:
     added_rows: int = 0
     deleted_rows: int = 0
 
-    def add(self, block: "_Pass") -> None:
+    def add(self, block: "_ReadEntries") -> None:
+        """Adds what a block holds."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)
         self.ranges.extend(block.ranges)
@@ -333,81 +416,111 @@ class _Pass:
         """Adds some entries: the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
         partitions, kinds, buckets, totals, names = columns[:5]
-        counts, levels, extras, embedded, external = (columns[at] for at in (6, 10, 11, 13, 14))
-        beside = map(tuple, extras)
-        texts = zip(partitions, buckets, levels, names, beside, embedded, external, strict=True)
-        identities = list(map(hash, texts))
+        counts = columns[_ROW_COUNT]
+        levels = columns[_LEVEL]
+        extra_names = map(tuple, columns[_EXTRA_FILES])
+        embedded = columns[_EMBEDDED_FILE_INDEX]
+        external = columns[_EXTERNAL_PATH]
+        parts_of_identity = zip(
+            partitions, buckets, levels, names, extra_names, embedded, external, strict=True
+        )
+        identities = list(map(hash, parts_of_identity))
         adds = [kind == FileKind.ADD for kind in kinds]
         self.ids.extend(identities)
-        self.signs.extend([1 if one else -1 for one in adds])
+        self.signs.extend([1 if is_add else -1 for is_add in adds])
         self.buckets.update(buckets)
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        wrong = [self.shelf.wrong_with(row) for row in rows]
-        added = [one and why is None for one, why in zip(adds, wrong, strict=True)]
-        deleted = [not one and why is None for one, why in zip(adds, wrong, strict=True)]
+        problems = [self.shelf.wrong_with(row) for row in rows]
+        added = [is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)]
+        deleted = [
+            not is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)
+        ]
         self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
         self.totals.subtract(
             zip(compress(partitions, deleted), compress(totals, deleted), strict=True)
         )
-        for identity, why in zip(identities, wrong, strict=True):
-            if (
-                why is not None
-            ):  # its name, bucket or partition is none that the table can have, so it has no path
+        for identity, problem in zip(identities, problems, strict=True):
+            if problem is not None:  # the file has no path
                 self.unusable.add(identity)
-                text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
-                cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
-                self.shelf.found.error("entry-unusable", text, self.manifest, cure)
+                self.shelf.findings.error(
+                    "entry-unusable",
+                    f"{self.manifest} has an entry of a file that the table cannot have: {problem}",
+                    self.manifest,
+                    "Roll the table back to the snapshot before it, and correct its "
+                    "writer. Reads refuse the file.",
+                )
         if any(added):
             self._take_added(list(compress(rows, added)), list(compress(identities, added)))
 
     def _take_added(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
+        """Checks entries that add, and keeps the sequence numbers of level-0 files."""
         self._locate(rows, identities)
         self._check(rows)
         if not self.keyed:
             return
         for row, identity in zip(rows, identities, strict=True):
-            if row[10] == 0:
-                folder = self.shelf.folder(row[0], row[2])
+            if row[_LEVEL] == 0:
+                folder = self.shelf.folder(row[_PARTITION], row[_BUCKET])
                 group = hash(folder)
                 self.shelf.folders[group] = folder
-                self.ranges.extend((identity, group, row[7], row[8]))
+                low = row[_MIN_SEQUENCE_NUMBER]
+                high = row[_MAX_SEQUENCE_NUMBER]
+                self.ranges.extend((identity, group, low, high))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
+        """Looks whether added files and their extra files exist with their sizes."""
         inventory = self.shelf.inventory
-        folders = [self.shelf.folder(row[0], row[2], row[14]) for row in rows]
-        hashes = [hash(f"{folder}/{row[4]}") for folder, row in zip(folders, rows, strict=True)]
-        paths, sizes = (np.array(one, np.int64) for one in (hashes, [row[5] for row in rows]))
-        for at in inventory.differing(paths, sizes):
-            path, size = f"{folders[at]}/{rows[at][4]}", rows[at][5]
+        folders = [
+            self.shelf.folder(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH]) for row in rows
+        ]
+        hashes = [
+            hash(f"{folder}/{row[_FILE_NAME]}") for folder, row in zip(folders, rows, strict=True)
+        ]
+        sizes = [row[_FILE_SIZE] for row in rows]
+        for at in inventory.differing(np.array(hashes, np.int64), np.array(sizes, np.int64)):
+            path = f"{folders[at]}/{rows[at][_FILE_NAME]}"
+            size = rows[at][_FILE_SIZE]
             now = inventory.size_now(path)
             if now != size:
                 self.shelf.suspects[identities[at]] = Suspect(
-                    path=shown(path), expected=size, found=now
+                    path=shown(path), expected=size, present=now
                 )
         for at, row in enumerate(rows):
-            for other in row[11]:  # the sizes of extra files are not recorded, so any size is right
-                beside = f"{folders[at]}/{other}"
-                if inventory.size_now(beside) is None:
+            for extra_name in row[_EXTRA_FILES]:  # their sizes are not recorded: any is right
+                extra_path = f"{folders[at]}/{extra_name}"
+                if inventory.size_now(extra_path) is None:
                     self.shelf.suspects[identities[at]] = Suspect(
-                        path=shown(beside), expected=-1, found=None
+                        path=shown(extra_path), expected=-1, present=None
                     )
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""
-        found, known = self.shelf.found, self.shelf.schema_ids
+        findings = self.shelf.findings
+        known = self.shelf.schema_ids
         for row in rows:
             _, _, bucket, total, name, _, count, low, high, schema_id, _, _, deletes, _, _ = row
             if schema_id not in known:
-                text = f"File {name} was written with schema {schema_id}, which is missing."
                 path = f"schema/schema-{schema_id}"
-                found.error("schema-missing", text, path, "Restore the schema file from a backup.")
+                findings.error(
+                    "schema-missing",
+                    f"File {name} was written with schema {schema_id}, which is missing.",
+                    path,
+                    "Restore the schema file from a backup.",
+                )
             if total > 0 and not 0 <= bucket < total:
-                text = f"File {name} in {self.manifest} is of bucket {bucket} of {total}."
-                cure = "Overwrite its partition; a writer routed its rows wrongly."
-                found.error("bucket-out-of-range", text, self.manifest, cure)
+                findings.error(
+                    "bucket-out-of-range",
+                    f"File {name} in {self.manifest} is of bucket {bucket} of {total}.",
+                    self.manifest,
+                    "Overwrite its partition; a writer routed its rows wrongly.",
+                )
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
-                numbers = f"sequence numbers {low} to {high}, which cannot be."
-                text = f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and {numbers}"
-                found.error("entry-impossible", text, self.manifest, RESTORE)
+                findings.error(
+                    "entry-impossible",
+                    f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of "
+                    f"them deletes, and sequence numbers {low} to {high}, which cannot be.",
+                    self.manifest,
+                    RESTORE,
+                )

@@ -51,7 +51,7 @@ from paimon_stream.verify.history import CheckedRoot
 from paimon_stream.verify.manifests import Shelf
 
 
-def check_newest(table: Table, sample: int, found: Findings) -> None:
+def check_newest(table: Table, sample: int, findings: Findings) -> None:
     """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `InvalidOption`,
     `StorageError`.
     """
@@ -63,13 +63,12 @@ def check_newest(table: Table, sample: int, found: Findings) -> None:
         _check_row_ids,
     )
     for check in checks:
-        with suppress(
-            FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature
-        ):  # others report it
-            check(table, found)
+        # Other checks report what cannot be read.
+        with suppress(FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):
+            check(table, findings)
 
 
-def _check_levels(table: Table, found: Findings) -> None:
+def _check_levels(table: Table, findings: Findings) -> None:
     """Warns of buckets whose readers overlook values: their newer level was written before the
     table's compactions looked up older values, and an older level has values of the same keys
     (semantics.md §6.6). Reads the newest manifests again if the table's engine adds up values and
@@ -78,25 +77,32 @@ def _check_levels(table: Table, found: Findings) -> None:
     adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
     if not (adds_up and looks_up(table.options)):
         return
-    schemas, snapshot = SchemaStore(table.storage), SnapshotStore(table.storage).latest()
-    plain = {id_ for id_ in schemas.ids() if not looks_up(Options(schemas.get(id_).options))}
-    if snapshot is None or not plain:
+    schemas = SchemaStore(table.storage)
+    snapshot = SnapshotStore(table.storage).latest()
+    without_lookup = {
+        schema_id
+        for schema_id in schemas.ids()
+        if not looks_up(Options(schemas.get(schema_id).options))
+    }
+    if snapshot is None or not without_lookup:
         return
     files = snapshot_files(table, snapshot)
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
-    for bucket in buckets(one for one in files if one.bucket >= 0 and one.file.level > 0):
+    for bucket in buckets(entry for entry in files if entry.bucket >= 0 and entry.file.level > 0):
         for section in sections(bucket, keys):
             members = section.files
-            lowest = max(one.file.level for one in members)
+            lowest = max(entry.file.level for entry in members)
             wrong = [
-                one for one in members if one.file.level < lowest and one.file.schema_id in plain
+                entry
+                for entry in members
+                if entry.file.level < lowest and entry.file.schema_id in without_lookup
             ]
             if wrong:
-                _report(table, wrong[0], lowest, found)
+                _report_level(table, wrong[0], lowest, findings)
                 break
 
 
-def _check_live_keys(table: Table, found: Findings, sample: int) -> None:
+def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
     """Checks that no key has live rows in two files of a table with a primary key and deletion
     vectors, because readers do not merge its files (table-kinds.md §1.2). Reads the keys of up to
     `sample` files that may have common ones. Raises `StorageError`.
@@ -108,36 +114,48 @@ def _check_live_keys(table: Table, found: Findings, sample: int) -> None:
     scan = replace(
         scan, merge=MergeSpec(table=table.location, engine="deduplicate", keys=keys, rules={})
     )
-    types = [one.type for one in scan.columns]
-    for bucket in buckets(one for one in scan.files if one.file.level > 0):
+    types = [column.type for column in scan.columns]
+    for bucket in buckets(entry for entry in scan.files if entry.file.level > 0):
         for section in sections(bucket, types):
-            some = [
-                one for one in chain.from_iterable(zip_longest(*section.runs)) if one is not None
+            compared = [
+                entry
+                for entry in chain.from_iterable(zip_longest(*section.runs))
+                if entry is not None
             ][:sample]
-            if len(some) < 2:
+            if len(compared) < 2:
                 continue
-            sample -= len(some)
-            rows = sum(one.file.row_count for one in some) - sum(map(len, deleted_rows(scan, some)))
-            merged = section_batches(scan, sections(some, types), keep_deletes=True)
-            more = rows - sum(batch.num_rows for batch in merged)
-            if more:
-                folder = table.layout.bucket_folder(some[0].partition, some[0].bucket)
-                text = f"{more:,} keys of {folder} have a row in several files, and readers see each of them."
-                cure = "Compact the table in full, and let only one job compact it."
-                found.error("key-twice", text, folder, cure)
+            sample -= len(compared)
+            rows = sum(entry.file.row_count for entry in compared)
+            rows -= sum(map(len, deleted_rows(scan, compared)))
+            merged = section_batches(scan, sections(compared, types), keep_deletes=True)
+            repeated = rows - sum(batch.num_rows for batch in merged)
+            if repeated:
+                folder = table.layout.bucket_folder(compared[0].partition, compared[0].bucket)
+                findings.error(
+                    "key-twice",
+                    f"{repeated:,} keys of {folder} have a row in several files, and readers "
+                    "see each of them.",
+                    folder,
+                    "Compact the table in full, and let only one job compact it.",
+                )
 
 
-def _report(table: Table, entry: ManifestEntry, lowest: int, found: Findings) -> None:
-    folder, one = table.layout.bucket_folder(entry.partition, entry.bucket), entry.file
-    what = f"File {one.file_name} of level {one.level} in {folder} was compacted under schema {one.schema_id}."
-    then = f"Compactions did not look up older values then, and level {lowest} has some in the same range of keys."
-    text = f"{what} {then} Readers no longer count them."
-    back = "Set changelog-producer, force-lookup and deletion-vectors.enabled back"
-    cure = f"{back}, compact the table in full, then set them again. A compaction before that loses the values."
-    found.warning("levels-without-lookup", text, f"{folder}/{one.file_name}", cure)
+def _report_level(table: Table, entry: ManifestEntry, lowest: int, findings: Findings) -> None:
+    """Warns of a file above level `lowest` that was compacted without a look at that level."""
+    folder = table.layout.bucket_folder(entry.partition, entry.bucket)
+    file = entry.file
+    findings.warning(
+        "levels-without-lookup",
+        f"File {file.file_name} of level {file.level} in {folder} was compacted under "
+        f"schema {file.schema_id}. Compactions did not look up older values then, and level "
+        f"{lowest} has some in the same range of keys. Readers no longer count them.",
+        f"{folder}/{file.file_name}",
+        "Set changelog-producer, force-lookup and deletion-vectors.enabled back, compact "
+        "the table in full, then set them again. A compaction before that loses the values.",
+    )
 
 
-def _check_row_ids(table: Table, found: Findings) -> None:
+def _check_row_ids(table: Table, findings: Findings) -> None:
     """Checks that each file has ids for its rows, no two files have the same, and the next commit
     gives ids above them (table-kinds.md §5.1). Ids that a compaction has written into files are not
     read. With data evolution, files may have the same: they hold other columns of these rows.
@@ -148,50 +166,71 @@ def _check_row_ids(table: Table, found: Findings) -> None:
     snapshot = SnapshotStore(table.storage).latest()
     if snapshot is None:
         return
-    files = [one.file for one in snapshot_files(table, snapshot)]
-    end, before = 0, ""
-    for one in sorted(files, key=lambda one: one.first_row_id or 0):
-        first = one.first_row_id
+    files = [entry.file for entry in snapshot_files(table, snapshot)]
+    end = 0
+    before = ""
+    for file in sorted(files, key=lambda file: file.first_row_id or 0):
+        first = file.first_row_id
         if first is not None:
             if first < end:
-                text = f"Rows of {one.file_name} have the ids of rows of {before}, from {first} on."
-                found.error("row-ids-twice", text, one.file_name, RESTORE)
-            end, before = max(end, first + one.row_count), one.file_name
-        elif ROW_ID not in (one.write_cols or ()):
-            text = (
-                f"The rows of {one.file_name} have no ids, although row-tracking.enabled is true."
+                findings.error(
+                    "row-ids-twice",
+                    f"Rows of {file.file_name} have the ids of rows of {before}, from {first} on.",
+                    file.file_name,
+                    RESTORE,
+                )
+            end = max(end, first + file.row_count)
+            before = file.file_name
+        elif ROW_ID not in (file.write_cols or ()):
+            findings.error(
+                "row-ids-missing",
+                f"The rows of {file.file_name} have no ids, although row-tracking.enabled is true.",
+                file.file_name,
+                "Overwrite its partition with the rows that it has now.",
             )
-            cure = "Overwrite its partition with the rows that it has now."
-            found.error("row-ids-missing", text, one.file_name, cure)
     if end > (snapshot.next_row_id or 0):
-        text = f"Snapshot {snapshot.id} gives new rows ids from {snapshot.next_row_id} on; {end - 1} is in use."
-        found.error("row-ids-used", text, f"snapshot/snapshot-{snapshot.id}", RESTORE)
+        findings.error(
+            "row-ids-used",
+            f"Snapshot {snapshot.id} gives new rows ids from {snapshot.next_row_id} on; "
+            f"{end - 1} is in use.",
+            f"snapshot/snapshot-{snapshot.id}",
+            RESTORE,
+        )
 
 
+_ANALYZE: Final = (
+    "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
+)
 _ANY_ROWS: Final = 1 << 48
 """More rows than any file has. Reading a file checks positions against its own rows."""
 
 
 def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
     """Checks that the statistics of a snapshot or tag can be read. Raises `StorageError`."""
-    name, found = root.snapshot.statistics, shelf.found
+    name = root.snapshot.statistics
+    findings = shelf.findings
     if name is None:
         return
     path = statistics_path(name)
-    cure = "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
     try:
         of_schema = schema_of_statistics(shelf.storage.read(path, MOST_JSON), path)
     except NotFound:
-        root.broken(found, "statistics-missing", f"The statistics {path} are missing.", path, cure)
+        root.broken(
+            findings, "statistics-missing", f"The statistics {path} are missing.", path, _ANALYZE
+        )
         return
-    except CorruptMetadata as wrong:
-        root.broken(found, "statistics-broken", wrong.message, path, cure)
+    except CorruptMetadata as error:
+        root.broken(findings, "statistics-broken", error.message, path, _ANALYZE)
         return
-    found.checked["statistics"] += 1
+    findings.checked["statistics"] += 1
     if of_schema not in shelf.schema_ids:
-        text = f"The statistics {path} are of schema {of_schema}, which is missing."
-        found.warning("statistics-schema", text, path, cure)
-        found.needed(path, root.snapshot.id, root.tag)
+        findings.warning(
+            "statistics-schema",
+            f"The statistics {path} are of schema {of_schema}, which is missing.",
+            path,
+            _ANALYZE,
+        )
+        findings.needed(path, root.snapshot.id, root.tag)
 
 
 def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
@@ -199,58 +238,103 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
     one hash index (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers
     need it. Raises `StorageError`.
     """
-    name, found = root.snapshot.index_manifest, shelf.found
+    name = root.snapshot.index_manifest
+    findings = shelf.findings
     if name is None:
         return
     path = manifest_path(name)
+    entries = _index_entries(root, shelf, path, is_current=name == current)
+    indexes = Counter(
+        (entry.partition, entry.bucket) for entry in entries if entry.file.index_type == HASH
+    )
+    for entry in entries:
+        findings.checked["index files"] += 1
+        try:
+            index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
+        except FormatError as error:
+            root.broken(
+                findings,
+                "entry-unusable",
+                f"{path} has an entry of a file that the table cannot have: {error}",
+                path,
+                RESTORE,
+            )
+            continue
+        problem = _wrong_index_file(
+            entry, index, path, indexes[entry.partition, entry.bucket], shelf
+        )
+        if problem is None:
+            continue
+        code, message = problem
+        if entry.file.index_type != HASH:
+            root.broken(findings, code, message, index, RESTORE)
+            continue
+        if name == current:
+            findings.error(code, message, index, REBUILD)
+        else:
+            findings.warning(code, message, index, REBUILD_LATER)
+        findings.needed(index, root.snapshot.id, root.tag)
+
+
+def _index_entries(
+    root: CheckedRoot, shelf: Shelf, path: str, *, is_current: bool
+) -> tuple[IndexManifestEntry, ...]:
+    """The entries of the index manifest in a file; none if it cannot be read."""
     can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
         DELETION_VECTORS
     )
-    cure = REBUILD if can_be_made and name == current else RESTORE
+    repair = REBUILD if can_be_made and is_current else RESTORE
     try:
-        entries = decode_index_manifest(shelf.storage.read(path), path)
+        return tuple(decode_index_manifest(shelf.storage.read(path), path))
     except NotFound:
-        root.broken(found, "index-manifest-missing", f"{path} does not exist.", path, cure)
-        return
-    except (FormatError, UnsupportedFeature) as wrong:
-        root.broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, cure)
-        return
-    indexes = Counter((one.partition, one.bucket) for one in entries if one.file.index_type == HASH)
-    for entry in entries:
-        found.checked["index files"] += 1
-        try:
-            index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
-        except FormatError as wrong:
-            text = f"{path} has an entry of a file that the table cannot have: {wrong}"
-            root.broken(found, "entry-unusable", text, path, RESTORE)
-            continue
-        is_hash, size = entry.file.index_type == HASH, shelf.inventory.size_now(index)
-        several = indexes[entry.partition, entry.bucket] if is_hash else 1
-        if size is None:
-            code, text = "index-file-missing", f"Index file {index} does not exist."
-        elif size != entry.file.file_size:
-            code, text = (
-                "index-file-size",
-                f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}.",
-            )
-        elif is_hash and size != 4 * entry.file.row_count:
-            text = f"Hash index {index} has {size} bytes, four a hash; {path} says {entry.file.row_count} hashes."
-            code = "index-file-count"
-        elif several > 1:
-            code, text = (
-                "index-file-twice",
-                f"{index} is one of {several} hash indexes of its bucket in {path}.",
-            )
-        elif (wrong_vector := _wrong_vector(entry, index, shelf)) is not None:
-            code, text = "deletion-vector-broken", wrong_vector
-        else:
-            continue
-        if not is_hash:
-            root.broken(found, code, text, index, RESTORE)
-            continue
-        tell, cure = (found.error, REBUILD) if name == current else (found.warning, REBUILD_LATER)
-        tell(code, text, index, cure)
-        found.needed(index, root.snapshot.id, root.tag)
+        root.broken(
+            shelf.findings, "index-manifest-missing", f"{path} does not exist.", path, repair
+        )
+    except (FormatError, UnsupportedFeature) as error:
+        root.broken(
+            shelf.findings,
+            "index-manifest-broken",
+            f"{path} cannot be read: {error}",
+            path,
+            repair,
+        )
+    return ()
+
+
+def _wrong_index_file(
+    entry: IndexManifestEntry, index: str, manifest: str, hash_indexes: int, shelf: Shelf
+) -> tuple[str, str] | None:
+    """The code and the message of what is wrong with an index file; None if nothing is.
+
+    Args:
+        entry: of the index file.
+        index: the path of the index file.
+        manifest: the path of the index manifest that has the entry.
+        hash_indexes: how many hash indexes that manifest has for the bucket.
+        shelf: has the files of the table.
+    """
+    is_hash = entry.file.index_type == HASH
+    size = shelf.inventory.size_now(index)
+    if size is None:
+        return "index-file-missing", f"Index file {index} does not exist."
+    if size != entry.file.file_size:
+        return (
+            "index-file-size",
+            f"Index file {index} has {size} bytes; {manifest} says {entry.file.file_size}.",
+        )
+    if is_hash and size != 4 * entry.file.row_count:
+        return (
+            "index-file-count",
+            f"Hash index {index} has {size} bytes, four a hash; {manifest} says "
+            f"{entry.file.row_count} hashes.",
+        )
+    if is_hash and hash_indexes > 1:
+        return (
+            "index-file-twice",
+            f"{index} is one of {hash_indexes} hash indexes of its bucket in {manifest}.",
+        )
+    wrong_vector = _wrong_vector(entry, index, shelf)
+    return None if wrong_vector is None else ("deletion-vector-broken", wrong_vector)
 
 
 def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | None:
@@ -262,15 +346,13 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
     shelf.vectors.add(path)
     try:
         data = shelf.storage.read(path)
-        for one in entry.file.deletions or ():
-            deleted_positions(data, one, _ANY_ROWS, path)
-    except (CorruptMetadata, NotFound) as wrong:
-        return wrong.message
-    return (
-        None
-        if entry.file.deletions is not None
-        else f"The entry of {path} does not say where its vectors are."
-    )
+        for vector in entry.file.deletions or ():
+            deleted_positions(data, vector, _ANY_ROWS, path)
+    except (CorruptMetadata, NotFound) as error:
+        return error.message
+    if entry.file.deletions is None:
+        return f"The entry of {path} does not say where its vectors are."
+    return None
 
 
 def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
@@ -278,7 +360,9 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
     row, and each hash once in its partition (table-kinds.md D1 to D3). What cannot be read, others
     report. Raises `StorageError`.
     """
-    table, found, name = shelf.table, shelf.found, newest.snapshot.index_manifest
+    table = shelf.table
+    findings = shelf.findings
+    name = newest.snapshot.index_manifest
     if not table.has_dynamic_buckets:
         return
     manifests = ManifestStore(shelf.storage)
@@ -287,13 +371,18 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
         entries = () if name is None else manifests.index_entries(name)
     except (FormatError, UnsupportedFeature):
         return
-    for folder in (shelf.folder(*one) for one in lacking):
-        text = f"{folder} has files, and no hash index in {newest.name}: its keys would be written a second time."
-        found.error("hash-index-missing", text, folder, REBUILD)
+    for folder in (shelf.folder(*bucket) for bucket in lacking):
+        findings.error(
+            "hash-index-missing",
+            f"{folder} has files, and no hash index in {newest.name}: its keys would be "
+            "written a second time.",
+            folder,
+            REBUILD,
+        )
     indexes: dict[bytes, dict[int, IndexFileMeta]] = {}
-    for one in entries:
-        if one.file.index_type == HASH:
-            indexes.setdefault(one.partition, {})[one.bucket] = one.file
+    for entry in entries:
+        if entry.file.index_type == HASH:
+            indexes.setdefault(entry.partition, {})[entry.bucket] = entry.file
     for partition, files in indexes.items():
         hashes = {}
         for bucket, file in files.items():
@@ -305,21 +394,41 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
 
 
 def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) -> None:
-    found = shelf.found
-    for bucket, one in hashes.items():
+    """Checks the hash indexes of a partition. `hashes` are theirs, by bucket."""
+    findings = shelf.findings
+    for bucket, hashes_of_bucket in hashes.items():
         folder = shelf.folder(partition, bucket)
-        found.checked["index hashes"] += len(one)
-        if len(np.unique(one)) < len(one):
-            text = f"The hash index of {folder} has a hash twice, so the bucket seems to have more keys than it has."
-            found.error("hash-index-repeats", text, folder, REBUILD)
+        findings.checked["index hashes"] += len(hashes_of_bucket)
+        if len(np.unique(hashes_of_bucket)) < len(hashes_of_bucket):
+            findings.error(
+                "hash-index-repeats",
+                f"The hash index of {folder} has a hash twice, so the bucket seems to have "
+                "more keys than it has.",
+                folder,
+                REBUILD,
+            )
         for path, keys in shelf.sampled.get((partition, bucket), ()):
-            unknown = len(np.setdiff1d(keys, one))
+            unknown = len(np.setdiff1d(keys, hashes_of_bucket))
             if unknown:
-                text = f"{unknown:,} keys in {path} are not in the hash index: they would be written a second time."
-                found.error("row-not-indexed", text, path, REBUILD)
+                findings.error(
+                    "row-not-indexed",
+                    f"{unknown:,} keys in {path} are not in the hash index: they would be "
+                    "written a second time.",
+                    path,
+                    REBUILD,
+                )
     shared = in_several(hashes.values())
     if len(shared):
-        buckets = sorted(bucket for bucket, one in hashes.items() if np.isin(shared, one).any())
+        buckets = sorted(
+            bucket
+            for bucket, hashes_of_bucket in hashes.items()
+            if np.isin(shared, hashes_of_bucket).any()
+        )
         where = shelf.table.layout.partition(partition) or "the table"
-        text = f"Buckets {buckets} of {where} have {len(shared):,} hashes in common: a key may have two rows."
-        found.error("hash-index-shared", text, where, REBUILD)
+        findings.error(
+            "hash-index-shared",
+            f"Buckets {buckets} of {where} have {len(shared):,} hashes in common: a key may "
+            "have two rows.",
+            where,
+            REBUILD,
+        )

@@ -6,6 +6,7 @@ key, the sequence numbers.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -43,16 +44,15 @@ def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> None:
 
 
 def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
+    """The entries of the files that are drawn from the pool."""
     pool = dict(shelf.pool)
-    ids = [one for one in pool if one not in shelf.suspects]
-    alive = [
-        one for one, lives in zip(ids, np.isin(np.array(ids, np.int64), live), strict=True) if lives
-    ]
+    ids = [identity for identity in pool if identity not in shelf.suspects]
+    alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
     while len(alive) > shelf.sample:
         alive.pop(shelf.rng.below(len(alive)))
     wanted: dict[str, set[int]] = {}
-    for one in alive:
-        wanted.setdefault(pool[one], set()).add(one)
+    for identity in alive:
+        wanted.setdefault(pool[identity], set()).add(identity)
     for path, identities in wanted.items():
         for entry in shelf.entries(path, identities):
             identities.discard(hash(tuple(entry.identity)))
@@ -60,31 +60,38 @@ def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
 
 
 def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
-    table, found = shelf.table, shelf.found
+    table = shelf.table
+    findings = shelf.findings
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
-        checker = _SampledFile(table=table, entry=entry, path=path, written=written, found=found)
+        checker = _SampledFile(
+            table=table, entry=entry, path=path, written=written, findings=findings
+        )
         with table.storage.open_input(path) as source:
             for chunk in file_chunks(source, path, checker.fields, written):
                 checker.take(chunk)
         checker.finish()
     except NotFound:
         return  # gone since it was listed, because its snapshot expired
-    except UnsupportedFeature as why:
-        found.info(
-            "file-not-read", f"{path} was not read: {why}", path, "Read it with another engine."
+    except UnsupportedFeature as error:
+        findings.info(
+            "file-not-read", f"{path} was not read: {error}", path, "Read it with another engine."
         )
         return
-    except InvalidData as wrong:
-        text = f"{path}: {wrong.message.rstrip('.')}."
-        found.error("row-values", text, path, "Repair the rows with an engine that reads them.")
+    except InvalidData as error:
+        findings.error(
+            "row-values",
+            f"{path}: {error.message.rstrip('.')}.",
+            path,
+            "Repair the rows with an engine that reads them.",
+        )
         return
-    except (*BROKEN_FILE, FormatError, OSError) as wrong:
-        found.error("file-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
+    except (*BROKEN_FILE, FormatError, OSError) as error:
+        findings.error("file-broken", f"{path} cannot be read: {error}", path, RESTORE)
         return
-    found.checked["sampled files"] += 1
-    found.checked["sampled rows"] += checker.rows
+    findings.checked["sampled files"] += 1
+    findings.checked["sampled rows"] += checker.rows
     shelf.sampled.setdefault((entry.partition, entry.bucket), []).append(
         (path, np.concatenate(checker.hashes))
     )
@@ -92,13 +99,28 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _SampledFile:
-    """One file while its rows are read. `written` is the schema that it was written with."""
+    """A file while its rows are read.
+
+    Attributes:
+        table: the table.
+        entry: that of the file in its manifest.
+        path: where the file is.
+        written: the schema that it was written with.
+        findings: where findings go.
+        rows: how many rows were read.
+        nulls: how many NULLs each column has, by name.
+        bounds: the least and greatest values of each chunk, by column.
+        astray: how many rows belong to another bucket.
+        hashes: those of the keys, in a table with dynamic buckets.
+        elsewhere: the partition columns with other values than the partition's.
+        not_read: the columns that cannot be read since their type was changed, and why.
+    """
 
     table: Table
     entry: ManifestEntry
     path: str
     written: TableSchema
-    found: Findings
+    findings: Findings
     rows: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
     bounds: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
@@ -116,56 +138,60 @@ class _SampledFile:
         return [*self.written.fields, *((SEQUENCE_COLUMN,) if self.keyed else ())]
 
     def take(self, chunk: Chunk) -> None:
+        """Adds some rows."""
         self.rows += chunk.rows
         columns = {
-            one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf, one.name)
-            for one in self.fields
-            if one.name in chunk.columns
+            column.name: convert(
+                chunk.columns[column.name], column.type, column.type, chunk.leaf, column.name
+            )
+            for column in self.fields
+            if column.name in chunk.columns
         }
         self._partition(columns)
         self._bucket(columns, chunk.rows)
         self._todays_types(chunk)
-        for one in self.fields:
-            column = columns.get(one.name)
-            if column is None or one.type.is_nested:
+        for field_ in self.fields:
+            column = columns.get(field_.name)
+            if column is None or field_.type.is_nested:
                 continue
-            self.nulls[one.name] = self.nulls.get(one.name, 0) + column.null_count
-            bounds = column_bounds(pa.chunked_array([column]), one.type)
+            self.nulls[field_.name] = self.nulls.get(field_.name, 0) + column.null_count
+            bounds = column_bounds(pa.chunked_array([column]), field_.type)
             if bounds is not None:
-                self.bounds.setdefault(one.name, []).append(bounds)
+                self.bounds.setdefault(field_.name, []).append(bounds)
 
     def _partition(self, columns: dict[str, pa.Array]) -> None:
         values = self.table.layout.partition_values(self.entry.partition)
-        for one, value in zip(self.table.schema.partition_fields, values, strict=True):
-            column = columns.get(one.name)
+        for field_, value in zip(self.table.schema.partition_fields, values, strict=True):
+            column = columns.get(field_.name)
             if column is None:
                 continue  # some engines do not write partition columns into files
-            found = column_values(pc.unique(column), one.type)
-            if any(other != value and not (_is_nan(other) and _is_nan(value)) for other in found):
-                self.elsewhere.add(one.name)
+            values_in_file = column_values(pc.unique(column), field_.type)
+            if any(
+                present != value and not (_is_nan(present) and _is_nan(value))
+                for present in values_in_file
+            ):
+                self.elsewhere.add(field_.name)
 
     def _todays_types(self, chunk: Chunk) -> None:
         """Notes the columns that cannot be read since their type was changed, and why."""
-        today = {one.id: one for one in self.table.schema.fields}
-        for one in self.written.fields:
-            now = today.get(one.id)
-            if now is None or now.type == one.type or one.name not in chunk.columns:
+        today = {field_.id: field_ for field_ in self.table.schema.fields}
+        for field_ in self.written.fields:
+            now = today.get(field_.id)
+            if now is None or now.type == field_.type or field_.name not in chunk.columns:
                 continue
             try:
-                check_evolution(now.name, one.type, now.type)
-                convert(chunk.columns[one.name], one.type, now.type, chunk.leaf, now.name)
-            except UnsupportedFeature as why:
-                self.not_read.setdefault(now.name, why.message)
+                check_evolution(now.name, field_.type, now.type)
+                convert(chunk.columns[field_.name], field_.type, now.type, chunk.leaf, now.name)
+            except UnsupportedFeature as error:
+                self.not_read.setdefault(now.name, error.message)
 
     def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
-        total, keys = self.entry.total_buckets, self.written.bucket_keys
+        total = self.entry.total_buckets
+        keys = self.written.bucket_keys
         dynamic = self.table.has_dynamic_buckets
-        if (
-            not (total > 0 or dynamic)
-            or not keys
-            or any(name not in columns for name in keys)
-            or not rows
-        ):
+        has_buckets = total > 0 or dynamic
+        has_keys = bool(keys) and all(name in columns for name in keys)
+        if not (has_buckets and has_keys and rows):
             return
         batch = pa.RecordBatch.from_arrays([columns[name] for name in keys], names=list(keys))
         types = [self.written.field(name).type for name in keys]
@@ -176,23 +202,39 @@ class _SampledFile:
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:
+        """Adds the findings, when all rows were read."""
         file = self.entry.file
         if self.rows != file.row_count:
-            text = f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}."
-            self.found.error("row-count", text, self.path, RESTORE)
-        for name in sorted(self.elsewhere):
-            text = f"{self.path} holds rows of another {name} than its partition's."
-            cure = "Overwrite the partitions concerned with rows of their own; readers take the partition's."
-            self.found.error("row-partition", text, self.path, cure)
-        for name, why in self.not_read.items():
-            cure = f"Change the type of {name!r} with Java Paimon, or read and compact with an engine on the JVM."
-            self.found.warning("column-not-read", f"{self.path}: {why}", self.path, cure)
-        if self.astray:
-            text = f"{self.astray:,} of {self.rows:,} rows in {self.path} belong to another bucket."
-            cure = (
-                "Overwrite the partition: lookups by key and merging look for these rows elsewhere."
+            self.findings.error(
+                "row-count",
+                f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}.",
+                self.path,
+                RESTORE,
             )
-            self.found.error("row-bucket", text, self.path, cure)
+        for name in sorted(self.elsewhere):
+            self.findings.error(
+                "row-partition",
+                f"{self.path} holds rows of another {name} than its partition's.",
+                self.path,
+                "Overwrite the partitions concerned with rows of their own; readers take "
+                "the partition's.",
+            )
+        for name, problem in self.not_read.items():
+            self.findings.warning(
+                "column-not-read",
+                f"{self.path}: {problem}",
+                self.path,
+                f"Change the type of {name!r} with Java Paimon, or read and compact with an "
+                "engine on the JVM.",
+            )
+        if self.astray:
+            self.findings.error(
+                "row-bucket",
+                f"{self.astray:,} of {self.rows:,} rows in {self.path} belong to another bucket.",
+                self.path,
+                "Overwrite the partition: lookups by key and merging look for these rows "
+                "elsewhere.",
+            )
         self._check_statistics()
         if self.keyed:
             self._check_sequences()
@@ -202,26 +244,32 @@ class _SampledFile:
         fields = self.written.fields
         if file.write_cols is not None:
             fields = tracked(self.written).fields
-            if file.write_cols != tuple(one.name for one in fields):
+            if file.write_cols != tuple(field_.name for field_ in fields):
                 return
         try:
             known = decode_stats(fields, file.value_stats, file.value_stats_cols)
-        except FormatError as wrong:
-            text = f"The statistics of {self.path} cannot be read: {wrong}"
-            self.found.error("statistics-of-file", text, self.path, RESTORE)
+        except FormatError as error:
+            self.findings.error(
+                "statistics-of-file",
+                f"The statistics of {self.path} cannot be read: {error}",
+                self.path,
+                RESTORE,
+            )
             return
-        for one in self.written.fields:
-            stats = known.get(one.name)
-            if stats is None or one.name not in self.nulls:
+        for field_ in self.written.fields:
+            stats = known.get(field_.name)
+            if stats is None or field_.name not in self.nulls:
                 continue
-            low, high = merged(self.bounds.get(one.name, []), one.type)
-            untrue = _contradiction(one.type, stats, low, high, self.nulls[one.name])
+            low, high = merged(self.bounds.get(field_.name, []), field_.type)
+            untrue = _contradiction(field_.type, stats, low, high, self.nulls[field_.name])
             if untrue:
-                text = (
-                    f"Statistics of {one.name!r} of {self.path} {untrue}: readers may leave it out."
+                self.findings.error(
+                    "statistics-of-file",
+                    f"Statistics of {field_.name!r} of {self.path} {untrue}: readers may "
+                    "leave it out.",
+                    self.path,
+                    "Overwrite the partition, or compact it, so that the file is written again.",
                 )
-                cure = "Overwrite the partition, or compact it, so that the file is written again."
-                self.found.error("statistics-of-file", text, self.path, cure)
 
     def _check_sequences(self) -> None:
         file = self.entry.file
@@ -230,10 +278,14 @@ class _SampledFile:
             low is not None
             and not file.min_sequence_number <= low <= high <= file.max_sequence_number
         ):
-            said = f"its manifest says {file.min_sequence_number} to {file.max_sequence_number}."
-            text = f"{self.path} holds sequence numbers {low} to {high}; {said}"
-            cure = "Compact the bucket with another engine; new rows may lose against old ones until then."
-            self.found.error("sequence-range", text, self.path, cure)
+            self.findings.error(
+                "sequence-range",
+                f"{self.path} holds sequence numbers {low} to {high}; its manifest says "
+                f"{file.min_sequence_number} to {file.max_sequence_number}.",
+                self.path,
+                "Compact the bucket with another engine; new rows may lose against old "
+                "ones until then.",
+            )
 
 
 def _contradiction(

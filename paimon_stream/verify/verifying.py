@@ -68,127 +68,165 @@ def verify(
     data files, drawn at random from the newest snapshot, are read in full. Raises `InvalidOption`
     for a negative number, and `StorageError`.
     """
-    used, found = table.storage, Findings()
+    storage = table.storage
+    findings = Findings()
     sample = Arguments(table.location).whole("sample", sample, least=0)
-    roots = read_roots(used, found)
-    schema_ids = check_schemas(used, found)
-    check_line(roots, found)
-    check_pins(used, found)
-    check_identifiers(roots, found)
-    check_hints(used, found)
-    check_consumers(used, [root.snapshot.id for root in roots if not root.is_tag], found)
-    check_journals(table, roots, found)
-    inventory = Inventory(used)
-    found.checked["files"] = inventory.take(table.layout, progress)
+    roots = read_roots(storage, findings)
+    schema_ids = check_schemas(storage, findings)
+    check_line(roots, findings)
+    check_pins(storage, findings)
+    check_identifiers(roots, findings)
+    check_hints(storage, findings)
+    check_consumers(storage, [root.snapshot.id for root in roots if not root.is_tag], findings)
+    check_journals(table, roots, findings)
+    inventory = Inventory(storage)
+    findings.checked["files"] = inventory.take(table.layout, progress)
     rng = (runtime or system()).rng
     shelf = Shelf(
-        table=table, found=found, inventory=inventory, schema_ids=schema_ids, rng=rng, sample=sample
+        table=table,
+        findings=findings,
+        inventory=inventory,
+        schema_ids=schema_ids,
+        rng=rng,
+        sample=sample,
     )
-    history = _HistoryCheck(shelf=shelf)
+    history = _HistoryCheck(
+        shelf=shelf,
+        tagged=frozenset(root.snapshot.nonce for root in roots if root.is_tag),
+        index=next(
+            (root.snapshot.index_manifest for root in reversed(roots) if not root.is_tag), None
+        ),
+    )
     live = history.check(roots, progress)
     history.check_changelogs()
-    check_newest(table, sample, found)
+    check_newest(table, sample, findings)
     if live is not None and sample:
         check_sample(shelf, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
         check_hash_index(newest, shelf)
-    return found.report(used.location)
+    return findings.report(storage.location)
 
 
 class _State(NamedTuple):
-    """The live files after a snapshot: its manifests by name, and the identities."""
+    """What is known after a snapshot.
+
+    Attributes:
+        names: those of its manifests, in order.
+        live: the identities of its live files.
+        facts: those of its manifests.
+    """
 
     names: tuple[str, ...]
     live: Longs
+    facts: list[ManifestFacts]
 
 
 @dataclass(slots=True, kw_only=True)
 class _HistoryCheck:
-    """Goes through snapshots and tags, and keeps the live files of the last one."""
+    """Goes through snapshots and tags, and follows the live files from each to the next.
+
+    Attributes:
+        shelf: has the manifests.
+        tagged: the nonces of the tagged snapshots.
+        index: the index manifest of the newest snapshot.
+        reported: the identities of files that were found to be added twice, or deleted without
+            having been added.
+    """
 
     shelf: Shelf
+    tagged: frozenset[str]
+    index: str | None
     reported: set[int] = field(default_factory=set)
-    facts: list[ManifestFacts] | None = None  # of the last snapshot; None if they are unknown
-    tagged: frozenset[str] = frozenset()  # nonces
-    index: str | None = None  # the newest snapshot's index manifest
 
     @property
-    def found(self) -> Findings:
-        return self.shelf.found
+    def findings(self) -> Findings:
+        """Where findings go at present (`_while_there`)."""
+        return self.shelf.findings
 
     def check(self, roots: Sequence[CheckedRoot], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are
         unknown.
         """
-        self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
-        self.index = next(
-            (one.snapshot.index_manifest for one in reversed(roots) if not one.is_tag), None
-        )
         state: _State | None = None
-        newest: Longs | None = None
+        newest: _State | None = None
         before: int | None = None
         for done, root in enumerate(roots):
             if done % AT_ONCE == 0:
                 self.shelf.ahead.forget()
-                some = [one.snapshot for one in roots[done : done + AT_ONCE]]
-                expect_manifests(self.shelf.ahead, some, self.shelf.facts)
-            follows = (
-                not root.is_tag and before == root.snapshot.id - 1
-            )  # only then can a merge be judged
-            state = self._while_there(root, partial(self._root, root, state if follows else None))
+                snapshots = [ahead.snapshot for ahead in roots[done : done + AT_ONCE]]
+                expect_manifests(self.shelf.ahead, snapshots, self.shelf.facts)
+            if root.is_tag or before != root.snapshot.id - 1:
+                state = None  # a merge can be judged only against the snapshot before
+            state = self._while_there(root, partial(self._check_root, root, state))
             if not root.is_tag:
-                newest = None if state is None else state.live
+                newest = state
                 before = root.snapshot.id
             progress("snapshots", done + 1, len(roots))
+        if newest is None:
+            return None
         line = [root for root in roots if not root.is_tag]
-        if line and newest is not None and self.facts is not None:
-            self._check_bucket_counts(line[-1], self.facts)
-            self._check_sequences(self.facts, newest)
-        return newest
+        self._check_bucket_counts(line[-1], newest.facts)
+        self._check_sequences(newest.facts, newest.live)
+        return newest.live
 
     def check_changelogs(self) -> None:
         """Checks that what long-lived changelogs need exists: their changes, which may be the files
         of their delta.
         """
-        for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.found):
-            one = root.snapshot
-            if one.changelog_manifest_list is None:
-                delta = manifest_path(one.delta_manifest_list)
-                if one.commit_kind is not CommitKind.APPEND or not self.shelf.storage.exists(delta):
-                    # it changed no row, or the table has its changes in the changelogs of other
-                    # snapshots
-                    continue
-                one = replace(
-                    one,
-                    changelog_manifest_list=one.delta_manifest_list,
-                    changelog_record_count=None,
-                )
-                root = replace(root, snapshot=one)
-            self._while_there(root, partial(self._check_changelog, root))
+        for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.findings):
+            with_changes = self._with_changes(root)
+            if with_changes is not None:
+                self._while_there(with_changes, partial(self._check_changelog, with_changes))
+
+    def _with_changes(self, changelog: CheckedRoot) -> CheckedRoot | None:
+        """A long-lived changelog whose changelog list names its changes: where it has none, that is
+        its delta list. None if it changed no row, or if the table has its changes in the changelogs
+        of other snapshots.
+        """
+        snapshot = changelog.snapshot
+        if snapshot.changelog_manifest_list is not None:
+            return changelog
+        if snapshot.commit_kind is not CommitKind.APPEND:
+            return None
+        if not self.shelf.storage.exists(manifest_path(snapshot.delta_manifest_list)):
+            return None
+        of_delta = replace(
+            snapshot,
+            changelog_manifest_list=snapshot.delta_manifest_list,
+            changelog_record_count=None,
+        )
+        return replace(changelog, snapshot=of_delta)
 
     def _while_there(self, root: CheckedRoot, check: Callable[[], _T]) -> _T | None:
-        """What a check returns. If the root has expired meanwhile, that is None, and nothing was
-        found.
+        """What a check of a root returns. If the root has expired meanwhile, it returns None, and
+        the findings of the check are dropped.
         """
         known = frozenset(self.shelf.facts)
-        outer, own = self.found, Findings()
-        self.shelf.found = own
+        outer = self.findings
+        findings_of_root = Findings()
+        self.shelf.findings = findings_of_root
         result: _T | None = check()
-        self.shelf.found = outer
-        if not own.is_empty and not self.shelf.storage.exists(root.path):
-            own.clear()
+        self.shelf.findings = outer
+        if not findings_of_root.is_empty and not self.shelf.storage.exists(root.path):
+            findings_of_root.clear()
             self.shelf.forget(known)
             result = None
-        outer.absorb(own)
+        outer.absorb(findings_of_root)
         return result
 
-    def _root(self, root: CheckedRoot, state: _State | None) -> _State | None:
+    def _check_root(self, root: CheckedRoot, state: _State | None) -> _State | None:
+        """Checks a snapshot or tag. `state` is what is known after the snapshot before it. Returns
+        what is known after this one, None if some of its manifests cannot be read.
+        """
         snapshot = root.snapshot
         if snapshot.schema_id not in self.shelf.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
-            text = f"The schema {path} is missing."
             root.broken(
-                self.found, "schema-missing", text, path, "Restore the schema file from a backup."
+                self.findings,
+                "schema-missing",
+                f"The schema {path} is missing.",
+                path,
+                "Restore the schema file from a backup.",
             )
         check_statistics(root, self.shelf)
         check_index(root, self.shelf, self.index)
@@ -199,21 +237,21 @@ class _HistoryCheck:
         self._check_changelog(root)
         if base_metas is None or delta_metas is None:
             return None
-        base, delta = self._facts(base_metas, root), self._facts(delta_metas, root)
+        base = self._facts(base_metas, root)
+        delta = self._facts(delta_metas, root)
         if base is None or delta is None:
             return None
-        if not root.is_tag:
-            self.facts = [*base, *delta]
         self._check_counts(root, base, delta)
         names = tuple(meta.file_name for meta in base_metas)
         if state is not None and state.names == names:
-            after = follow(state.live, [(one.ids, one.signs) for one in delta])
+            after = follow(state.live, [(facts.ids, facts.signs) for facts in delta])
         else:
-            after = replay([(one.ids, one.signs) for one in (*base, *delta)])
+            after = replay([(facts.ids, facts.signs) for facts in (*base, *delta)])
             self._check_merge(root, state, base)
         self._check_replay(root, after, (*base_metas, *delta_metas))
         self._check_live(root, after.live)
-        return _State(names=(*names, *(meta.file_name for meta in delta_metas)), live=after.live)
+        names_of_delta = tuple(meta.file_name for meta in delta_metas)
+        return _State(names=names + names_of_delta, live=after.live, facts=[*base, *delta])
 
     def _list(
         self, root: CheckedRoot, name: str, size: int | None
@@ -225,71 +263,85 @@ class _HistoryCheck:
             metas = tuple(decode_manifest_list(data, path))
         except NotFound:
             root.broken(
-                self.found, "list-missing", f"Manifest list {path} does not exist.", path, RESTORE
+                self.findings,
+                "list-missing",
+                f"Manifest list {path} does not exist.",
+                path,
+                RESTORE,
             )
             return None
-        except (FormatError, UnsupportedFeature) as wrong:
-            root.broken(self.found, "list-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
+        except (FormatError, UnsupportedFeature) as error:
+            root.broken(
+                self.findings, "list-broken", f"{path} cannot be read: {error}", path, RESTORE
+            )
             return None
-        self.found.checked["lists"] += 1
+        self.findings.checked["lists"] += 1
         if size is not None and len(data) != size:
-            text = f"Manifest list {path} has {len(data)} bytes; its snapshot says {size}."
-            root.broken(self.found, "list-size", text, path, RESTORE)
+            root.broken(
+                self.findings,
+                "list-size",
+                f"Manifest list {path} has {len(data)} bytes; its snapshot says {size}.",
+                path,
+                RESTORE,
+            )
         return metas
 
     def _facts(
         self, metas: Sequence[ManifestFileMeta], root: CheckedRoot
     ) -> list[ManifestFacts] | None:
         """The facts of all manifests; None if one of them cannot be read."""
-        found = [self.shelf.get(meta) for meta in metas]
-        for meta, one in zip(metas, found, strict=True):
-            if one is None:
-                self.found.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
-        whole = [one for one in found if one is not None]
-        return whole if len(whole) == len(found) else None
+        looked_up = [self.shelf.get(meta) for meta in metas]
+        for meta, manifest in zip(metas, looked_up, strict=True):
+            if manifest is None:
+                self.findings.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
+        facts = [manifest for manifest in looked_up if manifest is not None]
+        return facts if len(facts) == len(looked_up) else None
 
     def _check_counts(
         self, root: CheckedRoot, base: Sequence[ManifestFacts], delta: Sequence[ManifestFacts]
     ) -> None:
         snapshot = root.snapshot
-        came = sum(one.net_rows for one in delta)
-        total = came + sum(one.net_rows for one in base)
-        cure = "Counts of this table cannot be trusted; its rows are as its files have them."
+        added = sum(facts.net_rows for facts in delta)
+        total = added + sum(facts.net_rows for facts in base)
         counts = {
-            "delta": (snapshot.delta_record_count, came),
+            "delta": (snapshot.delta_record_count, added),
             "total": (snapshot.total_record_count, total),
         }
-        for what, (said, counted) in counts.items():
-            if said != counted:
-                text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
-                self.found.error(f"{what}-record-count", text, root.path, cure)
+        for kind, (recorded, counted) in counts.items():
+            if recorded != counted:
+                self.findings.error(
+                    f"{kind}-record-count",
+                    f"The {kind} record count of {root.name} is {recorded}; its manifests have "
+                    f"{counted}.",
+                    root.path,
+                    "Counts of this table cannot be trusted; its rows are as its files have them.",
+                )
 
     def _check_changelog(self, root: CheckedRoot) -> None:
-        name, said = root.snapshot.changelog_manifest_list, root.snapshot.changelog_record_count
-        tagged = root.snapshot.nonce in self.tagged
-        if (
-            name is not None
-            and tagged
-            and (root.is_tag or not self.shelf.storage.exists(manifest_path(name)))
-        ):
-            # a tag may lack it, and so may a snapshot that a rollback restored from one
-            # (semantics.md §8)
-            return
-        metas = (
-            ()
-            if name is None
-            else self._list(root, name, root.snapshot.changelog_manifest_list_size)
-        )
-        facts = None if metas is None else self._facts(metas, root)
+        name = root.snapshot.changelog_manifest_list
+        recorded = root.snapshot.changelog_record_count
+        facts: list[ManifestFacts] | None = []
+        if name is not None:
+            # A tag may lack its changelog, and so may a snapshot that a rollback restored from one
+            # (semantics.md §8).
+            is_tagged = root.snapshot.nonce in self.tagged
+            if is_tagged and (root.is_tag or not self.shelf.storage.exists(manifest_path(name))):
+                return
+            metas = self._list(root, name, root.snapshot.changelog_manifest_list_size)
+            facts = None if metas is None else self._facts(metas, root)
         if facts is None:
             return
-        counted = sum(one.added_rows for one in facts)
-        if said is not None and said != counted:
-            text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
-            self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
-        self._check_live(
-            root, np.sort(np.concatenate([NONE, *(one.ids[one.signs > 0] for one in facts)]))
-        )
+        counted = sum(manifest.added_rows for manifest in facts)
+        if recorded is not None and recorded != counted:
+            self.findings.error(
+                "changelog-record-count",
+                f"The changelog record count of {root.name} is {recorded}; its manifests have "
+                f"{counted}.",
+                root.path,
+                "Counts cannot be trusted.",
+            )
+        added = [manifest.ids[manifest.signs > 0] for manifest in facts]
+        self._check_live(root, np.sort(np.concatenate([NONE, *added])))
 
     def _check_merge(
         self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestFacts]
@@ -297,52 +349,80 @@ class _HistoryCheck:
         """Checks that merging manifests changed no live file."""
         if state is None:
             return
-        merged = replay([(one.ids, one.signs) for one in base]).live
+        merged = replay([(facts.ids, facts.signs) for facts in base]).live
         if not np.array_equal(merged, state.live):
-            lost, gained = (
-                len(np.setdiff1d(state.live, merged)),
-                len(np.setdiff1d(merged, state.live)),
+            lost = len(np.setdiff1d(state.live, merged))
+            gained = len(np.setdiff1d(merged, state.live))
+            self.findings.error(
+                "merge-changed-files",
+                f"Manifests were merged between the snapshot before and {root.name}, and "
+                f"{lost} live files were lost and {gained} gained by that.",
+                root.path,
+                "Roll the table back to the snapshot before.",
             )
-            what = f"{lost} live files were lost and {gained} gained by that"
-            text = f"Manifests were merged between the snapshot before and {root.name}, and {what}."
-            cure = "Roll the table back to the snapshot before."
-            self.found.error("merge-changed-files", text, root.path, cure)
 
     def _check_replay(
         self, root: CheckedRoot, after: Replayed, metas: Sequence[ManifestFileMeta]
     ) -> None:
-        roll_back = "Roll the table back to the snapshot before"
-        twice = f"is added twice as of {root.name}: its rows exist twice."
-        for_twice = f"{roll_back} the second commit. Java fails when it next merges manifests."
-        dangling = f"is deleted as of {root.name}, but was never added."
-        for code, ids, times, what, cure in (
-            ("duplicate-add", after.twice, 2, twice, for_twice),
-            ("delete-without-add", after.dangling, 1, dangling, f"{roll_back} it."),
-        ):
-            fresh = [int(one) for one in ids if int(one) not in self.reported]
-            self.reported.update(fresh)
-            names = self.shelf.names(fresh, metas, at_least=times) if fresh else []
-            for name in names[:_SHOWN]:
-                self.found.error(code, f"File {name} {what}", root.path, cure)
+        """Checks that each file was added once, and deleted only after that."""
+        for name in self._unreported(after.twice, metas, at_least=2):
+            self.findings.error(
+                "duplicate-add",
+                f"File {name} is added twice as of {root.name}: its rows exist twice.",
+                root.path,
+                "Roll the table back to the snapshot before the second commit. Java fails when it "
+                "next merges manifests.",
+            )
+        for name in self._unreported(after.dangling, metas, at_least=1):
+            self.findings.error(
+                "delete-without-add",
+                f"File {name} is deleted as of {root.name}, but was never added.",
+                root.path,
+                "Roll the table back to the snapshot before it.",
+            )
+
+    def _unreported(
+        self, ids: Longs, metas: Sequence[ManifestFileMeta], *, at_least: int
+    ) -> list[str]:
+        """The first names of the files with these identities that were not reported before. They
+        occur `at_least` times in the manifests.
+        """
+        fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
+        self.reported.update(fresh)
+        names = self.shelf.names(fresh, metas, at_least=at_least) if fresh else []
+        return names[:_SHOWN]
 
     def _check_live(self, root: CheckedRoot, live: Longs) -> None:
+        """Checks that live files exist with their sizes."""
         suspects = self.shelf.suspects
         if not suspects:
             return
         ids = np.fromiter(suspects, dtype=np.int64, count=len(suspects))
         for identity in ids[np.isin(ids, live)].tolist():
-            one = suspects[identity]
-            if one.found is None:
-                text = f"File {one.path} does not exist."
-                root.broken(self.found, "file-missing", text, one.path, RESTORE)
+            suspect = suspects[identity]
+            if suspect.present is None:
+                root.broken(
+                    self.findings,
+                    "file-missing",
+                    f"File {suspect.path} does not exist.",
+                    suspect.path,
+                    RESTORE,
+                )
             else:
-                text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
-                root.broken(self.found, "file-size", text, one.path, RESTORE)
+                root.broken(
+                    self.findings,
+                    "file-size",
+                    f"File {suspect.path} has {suspect.present} bytes; its manifest says "
+                    f"{suspect.expected}.",
+                    suspect.path,
+                    RESTORE,
+                )
 
     def _check_bucket_counts(self, root: CheckedRoot, facts: Sequence[ManifestFacts]) -> None:
+        """Checks that all files of a partition were written for one number of buckets."""
         totals: Counter[tuple[bytes, int]] = Counter()
-        for one in facts:
-            totals.update(one.totals)
+        for manifest in facts:
+            totals.update(manifest.totals)
         counts: dict[bytes, set[int]] = {}
         for (partition, total), files in totals.items():
             if files > 0 and not (total == POSTPONE_BUCKET and self.shelf.table.is_postponed):
@@ -350,31 +430,33 @@ class _HistoryCheck:
         for partition, several in counts.items():
             if len(several) > 1:
                 where = self.shelf.table.layout.partition(partition) or "the table"
-                text = f"{where} has files written for {sorted(several)} buckets: a key may be in two of them."
-                cure = (
-                    "Compact the table."
-                    if POSTPONE_BUCKET in several
-                    else "Overwrite the partition."
+                is_postponed = POSTPONE_BUCKET in several
+                self.findings.error(
+                    "bucket-counts-differ",
+                    f"{where} has files written for {sorted(several)} buckets: a key may be "
+                    "in two of them.",
+                    root.path,
+                    "Compact the table." if is_postponed else "Overwrite the partition.",
                 )
-                self.found.error("bucket-counts-differ", text, root.path, cure)
 
     def _check_sequences(self, facts: Sequence[ManifestFacts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other
         (semantics.md R6.2).
         """
-        ranges = (
-            np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
+        ranges = np.concatenate(
+            [np.empty((0, 4), np.int64), *(manifest.ranges for manifest in facts)]
         )
-        ranges = ranges[
-            np.isin(ranges[:, 0], live) & (ranges[:, 3] >= 0)
-        ]  # files that wait have no numbers
+        has_numbers = ranges[:, 3] >= 0  # files that wait have none
+        ranges = ranges[np.isin(ranges[:, 0], live) & has_numbers]
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
         same = ranges[1:, 1] == ranges[:-1, 1]
         overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])
         for group in np.unique(ranges[1:][overlapping][:, 1]).tolist():
             folder = self.shelf.folders[group]
-            text = (
-                f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
+            self.findings.warning(
+                "sequence-overlap",
+                f"Files of {folder} have sequence numbers in common: two writers wrote it at once.",
+                folder,
+                "It is then chance which row of a key wins. Let one writer write a bucket; "
+                "compact it.",
             )
-            cure = "It is then chance which row of a key wins. Let one writer write a bucket; compact it."
-            self.found.warning("sequence-overlap", text, folder, cure)

@@ -11,6 +11,7 @@ from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.maintenance import expire, orphans, rollback, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.maintenance.kept_files import KeptFiles
 from paimon_stream.maintenance.needed import OtherBranches
 from paimon_stream.stream import reuse
 from paimon_stream.table import references
@@ -65,7 +66,7 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
     why="A tag refers to the files that go.",
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
-    patch.setattr(Cleaner, "_tag_at", lambda *given: None)
+    patch.setattr(KeptFiles, "_tag_at", lambda *given: None)
 
 
 @bug(
@@ -87,7 +88,7 @@ def expiry_overlooks_branches(patch: Patch) -> None:
     why="The next snapshot refers to the manifests that go.",
 )
 def expiry_keeps_nothing(patch: Patch) -> None:
-    patch.setattr(Cleaner, "_names_kept", lambda *given: frozenset())
+    patch.setattr(KeptFiles, "names_kept", lambda *given: frozenset())
 
 
 @bug(
@@ -238,9 +239,9 @@ def a_rollback_believes_any_tag(patch: Patch) -> None:
     why="A writer does not see that a rollback is under way, and reports a snapshot that lies above its target.",
 )
 def a_rollback_without_a_pin(patch: Patch) -> None:
-    patch.setattr(rollback, "pin_target", lambda *given: rollback.Pinned("tag/tag-none"))
+    patch.setattr(rollback, "pin_target", lambda *given, **options: rollback.Pinned("tag/tag-none"))
     patch.setattr(rollback._Rollback, "_require_pin", lambda self: None)
-    patch.setattr(rollback._Rollback, "_look", lambda self: None)
+    patch.setattr(rollback._Rollback, "_hold_target", lambda self: None)
 
 
 # -- orphans

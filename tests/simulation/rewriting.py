@@ -390,7 +390,7 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (rewrite, "section_batches", section_batches),
     (rewrite, "section_changes", section_changes),
     (delete_rows, "ThreadPoolExecutor", Pool),
-    (delete_rows, "_found", found_rows),
+    (delete_rows, "_matching_rows", found_rows),
 )
 
 

@@ -1,0 +1,199 @@
+"""What must stay when snapshots expire: the files that tags, other branches, journals and long-lived
+changelogs need. `expire_run.py` has the order in which the rest is deleted.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from paimon_stream.errors import CorruptMetadata
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.needed import (
+    ChangelogStore,
+    OtherBranches,
+    changelog_needs,
+    live_entries,
+    metadata_names,
+)
+from paimon_stream.options import CHANGELOG_PRODUCER, Options
+from paimon_stream.storage.base import FileStat
+from paimon_stream.table.layout import TAG_FOLDER
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.option_rules import changelog_outlives
+from paimon_stream.table.references import NameSet, journalled_names, read_tag
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import Table
+
+_LOG = logging.getLogger(__name__)
+
+
+class ChangelogRetention(NamedTuple):
+    """How long changelogs are kept.
+
+    Attributes:
+        outlive: whether they are kept longer than snapshots.
+        with_appended: whether appended files are kept with them.
+    """
+
+    outlive: bool
+    with_appended: bool
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> "ChangelogRetention":
+        """That by the options in a schema."""
+        options = Options(schema.options)
+        outlive = changelog_outlives(options)
+        return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
+
+
+class KeptFiles:
+    """Knows which files a run must not delete. What it has read it does not read again."""
+
+    def __init__(
+        self,
+        table: Table,
+        manifests: ManifestStore,
+        changelogs: ChangelogStore,
+        lists: dict[str, tuple[str, ...]],
+    ) -> None:
+        self._table = table
+        self._storage = table.storage
+        self._manifests = manifests
+        self._changelogs = changelogs
+        self._lists = lists
+        """The manifests in the lists that the run has read, by the name of the list."""
+        self.branches = OtherBranches(self._storage, manifests)
+        """The other branches, as of `refresh_tags`."""
+        self._tags: dict[FileStat, Snapshot] = {}
+        """The tagged snapshots, as of `refresh_tags`, by the files of the tags."""
+        self._tag_names: dict[str, frozenset[str]] = {}
+        """The metadata that tagged snapshots need, by their nonces."""
+        self._tag_files: tuple[int, str, NameSet] | None = None
+        """The id and nonce of a tagged snapshot, and the names of its live files."""
+        self._journalled: NameSet | None = None
+        """The files in journals."""
+
+    def tagged_nonces(self) -> set[str]:
+        """The nonces of the tagged snapshots."""
+        return {tag.nonce for tag in self._tags.values()}
+
+    def refresh_tags(self) -> None:
+        """Reads which branches and tags exist now: one may have been made since the last snapshot
+        was removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """
+        self.branches.look()
+        before = self._tags
+        self._tags = {}
+        for stat in self._storage.list_files(TAG_FOLDER, "tag-"):
+            tag = before.get(stat) or read_tag(self._storage, stat.path)
+            if tag is not None:
+                self._tags[stat] = tag
+
+    def older_changelogs(self) -> tuple[frozenset[str], NameSet]:
+        """The names of metadata, and of data files, that long-lived changelogs need which were
+        written while the table had other options, so that their changes are the files of a delta.
+        Usually there are none.
+        """
+        metadata = frozenset[str]()
+        files = NameSet()
+        if not self._table.schema.id or ChangelogRetention.of(self._table.schema).with_appended:
+            return metadata, files
+        ids = self._changelogs.ids()
+        if not ids or not self._appended_stayed:
+            return metadata, files
+        for changelog in filter(None, map(self._changelogs.find, ids)):
+            if changelog.changelog_manifest_list is None:
+                names, of_delta = changelog_needs(self._storage, self._manifests, changelog)
+                metadata |= names
+                files.add(of_delta)
+        return metadata, files
+
+    @cached_property
+    def _appended_stayed(self) -> bool:
+        """Whether the options of any schema keep appended files with changelogs. They are read once
+        in a run.
+        """
+        schemas = SchemaStore(self._storage)
+        return any(
+            ChangelogRetention.of(schemas.get(schema_id)).with_appended
+            for schema_id in schemas.ids()
+        )
+
+    def _tag_at(self, snapshot_id: int) -> Snapshot | None:
+        """The tagged snapshot with the largest id up to this one. It has everything that an older
+        tag shares with a snapshot that exists now.
+        """
+        below = [tag for tag in self._tags.values() if tag.id <= snapshot_id]
+        return max(below, key=lambda tag: tag.id, default=None)
+
+    def _tag_above(self, snapshot_id: int) -> Snapshot | None:
+        """The tagged snapshot with the smallest id above this one."""
+        above = [tag for tag in self._tags.values() if tag.id > snapshot_id]
+        return min(above, key=lambda tag: tag.id, default=None)
+
+    def names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
+        """The metadata that is kept when all from the first of `gone` up to `following` is removed;
+        None if that cannot be determined. The tags in between count, and those next to them, for
+        snapshots may lie beside the lineage. The tag below counts also where the first one's id is
+        tagged: a paused writer may have created that id again after the tagged snapshot expired.
+        """
+        first = gone[0].id
+        tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
+        below = self._tag_at(first - 1)
+        above = [self._tag_above(snapshot.id) for snapshot in gone]
+        tags += [tag for tag in (below, *above) if tag is not None]
+        try:
+            kept = (
+                metadata_names(self._storage, self._manifests, following, self._lists)
+                | self.branches.metadata
+            )
+            before = self._tag_names
+            self._tag_names = {}
+            for tag in {tag.nonce: tag for tag in tags}.values():
+                if tag.nonce not in self._tag_names:
+                    names = before.get(tag.nonce) or metadata_names(
+                        self._storage, self._manifests, tag
+                    )
+                    self._tag_names[tag.nonce] = names
+                    kept |= names
+            return kept
+        except CorruptMetadata as error:
+            _LOG.warning(
+                "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be "
+                "read: %s",
+                self._storage.location,
+                following.id,
+                error,
+            )
+            return None
+
+    def protected(self, snapshot_id: int, of_changelogs: NameSet) -> Callable[[str], bool]:
+        """A function that checks whether anything refers to a data file that the snapshot after
+        this one deleted: a tag, branch or journal, or a long-lived changelog (`of_changelogs`).
+        """
+        sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
+        tag = self._tag_at(snapshot_id)
+        if tag is not None:
+            if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
+                self._tag_files = (tag.id, tag.nonce, self.live_names_of([tag]))
+            sets.append(self._tag_files[2])
+        return lambda name: any(name in names for names in sets)
+
+    def live_names_of(self, snapshots: Sequence[Snapshot]) -> NameSet:
+        """The names of all data files and extra files that are live in these snapshots."""
+        names = NameSet()
+        for snapshot in snapshots:
+            for entry in live_entries(self._manifests, snapshot):
+                names.add((entry.file.file_name, *entry.file.extra_files))
+        return names
+
+    def journal_names(self) -> NameSet:
+        """The names of the files in journals. They are read once in a run."""
+        # A cached_property has one lock for all tables before Python 3.12.
+        if self._journalled is None:
+            names = NameSet()
+            names.add(journalled_names(self._storage))
+            self._journalled = names
+        return self._journalled
