@@ -158,11 +158,11 @@ def _request(
         checked=reused,
         seen=verdict.seen,
         sight=judged.sight,
-        beside=(
+        before_put=(
             *(() if written.held is None else (written.held.flush,)),
             partial(prepared.write, writes),
         ),
-        after=(prepared.trim,),
+        after_put=(prepared.trim,),
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,
         is_newest=run.claims.holds,
