@@ -10,6 +10,8 @@ writing the journal, is done in the same trip. The put comes after all of this.
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from paimon_stream.commit.attempts import Attempts
@@ -18,6 +20,7 @@ from paimon_stream.commit.plan import Base, Changes, with_row_ids
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.staged import Staged
 from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.snapshot_marks import marked
@@ -31,6 +34,22 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WrittenLists:
+    """The manifest lists of a new snapshot: the name and the bytes of each, and the manifests that
+    are new in them. The changelog's are None without a changelog.
+    """
+
+    base: str
+    base_size: int
+    delta: str
+    delta_size: int
+    delta_metas: tuple[ManifestFileMeta, ...]
+    changelog: str | None
+    changelog_size: int | None
+    changelog_metas: tuple[ManifestFileMeta, ...]
 
 
 class Stager:
@@ -90,26 +109,17 @@ class Stager:
             next_row_id = previous.next_row_id
         if self._tracked:
             changes, next_row_id = with_row_ids(changes, next_row_id, base.id + 1)
-        delta_metas = writer.write(changes.entries, names)
-        base_list = names.next("manifest-list")
-        delta_list = names.next("manifest-list")
-        base_size = writer.write_list(base_list, base_metas)
-        delta_size = writer.write_list(delta_list, delta_metas)
-        changelog_metas = writer.write(changes.changelog, names)
-        changelog_list = names.next("manifest-list") if changes.changelog else None
-        changelog_size = None
-        if changelog_list is not None:
-            changelog_size = writer.write_list(changelog_list, changelog_metas)
+        lists = _write_lists(writer, names, base_metas, changes)
         total_before = 0 if previous is None else previous.total_record_count
         snapshot = Snapshot(
             id=SnapshotId(base.id + 1),
             schema_id=schema_id,
-            base_manifest_list=base_list,
-            base_manifest_list_size=base_size,
-            delta_manifest_list=delta_list,
-            delta_manifest_list_size=delta_size,
-            changelog_manifest_list=changelog_list,
-            changelog_manifest_list_size=changelog_size,
+            base_manifest_list=lists.base,
+            base_manifest_list_size=lists.base_size,
+            delta_manifest_list=lists.delta,
+            delta_manifest_list_size=lists.delta_size,
+            changelog_manifest_list=lists.changelog,
+            changelog_manifest_list_size=lists.changelog_size,
             index_manifest=self._index_manifest(previous, changes, writer, names),
             commit_user=request.user,
             commit_identifier=request.identifier,
@@ -120,7 +130,7 @@ class Stager:
             changelog_record_count=changes.changelog_record_count if changes.changelog else None,
             watermark=_watermark(request, previous),
             statistics=request.statistics or self._statistics(previous, schema_id),
-            properties=MappingProxyType(marked(request.properties, delta_list)),
+            properties=MappingProxyType(marked(request.properties, lists.delta)),
             next_row_id=next_row_id,
         )
         self._storage.together([*attempts.before_put, files.flush])
@@ -130,9 +140,9 @@ class Stager:
             content=encode_snapshot(snapshot),
             base=base,
             changes=changes,
-            metas=(*base_metas, *delta_metas),
-            delta_names=frozenset(meta.file_name for meta in delta_metas),
-            changelog_metas=changelog_metas,
+            metas=(*base_metas, *lists.delta_metas),
+            delta_names=frozenset(meta.file_name for meta in lists.delta_metas),
+            changelog_metas=lists.changelog_metas,
             merged=merged,
             since_millis=since,
         )
@@ -163,6 +173,36 @@ class Stager:
             _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, error)
             return None
         return previous.statistics if schema_of_file == schema_id else None
+
+
+def _write_lists(
+    writer: ManifestWriter,
+    names: NameSource,
+    base_metas: Sequence[ManifestFileMeta],
+    changes: Changes,
+) -> _WrittenLists:
+    """Writes the manifests of these changes, and the lists with them and with `base_metas`."""
+    delta_metas = writer.write(changes.entries, names)
+    base = names.next("manifest-list")
+    delta = names.next("manifest-list")
+    base_size = writer.write_list(base, base_metas)
+    delta_size = writer.write_list(delta, delta_metas)
+    changelog_metas = writer.write(changes.changelog, names)
+    changelog = None
+    changelog_size = None
+    if changes.changelog:
+        changelog = names.next("manifest-list")
+        changelog_size = writer.write_list(changelog, changelog_metas)
+    return _WrittenLists(
+        base=base,
+        base_size=base_size,
+        delta=delta,
+        delta_size=delta_size,
+        delta_metas=delta_metas,
+        changelog=changelog,
+        changelog_size=changelog_size,
+        changelog_metas=changelog_metas,
+    )
 
 
 def _watermark(request: CommitRequest, previous: Snapshot | None) -> int | None:
