@@ -174,18 +174,11 @@ def next_unit(
 
     Raises:
         FormatError: a key cannot be decoded, or files of one level overlap.
-        InvalidOption: the bucket has files above the highest level, and a changelog that is written
-            there would not have their rows.
+        InvalidOption: the bucket has files above the highest level, and a changelog would not have
+            their rows.
     """
     runs = runs_of(files, types)
-    highest = max([limits.top, *(run.level for run in runs)])
-    if highest > limits.top and limits.older.full:
-        raise InvalidOption(
-            f"has files on level {highest}, but its highest level is {limits.top}. "
-            f"Its changelog would lack their rows. Set num-levels to {highest + 1} or more.",
-            option=opt.NUM_LEVELS.key,
-        ).of_table(spec.table, subject=True)
-    limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
+    limits = _with_highest_level(limits, runs, spec)
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:
         return None
@@ -218,6 +211,22 @@ def next_unit(
         merges=merges_with_older,
         in_bucket=tuple(files),
     )
+
+
+def _with_highest_level(
+    limits: KeyedThresholds, runs: Iterable[SortedRun], spec: MergeSpec
+) -> KeyedThresholds:
+    """The thresholds for a bucket that may have files above the highest level of the table. Raises
+    `InvalidOption` if a changelog would not have their rows.
+    """
+    highest = max([limits.top, *(run.level for run in runs)])
+    if highest > limits.top and limits.older.full:
+        raise InvalidOption(
+            f"has files on level {highest}, but its highest level is {limits.top}. "
+            f"Its changelog would lack their rows. Set num-levels to {highest + 1} or more.",
+            option=opt.NUM_LEVELS.key,
+        ).of_table(spec.table, subject=True)
+    return replace(limits, top=highest, older=replace(limits.older, top=highest))
 
 
 def _with_older(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
