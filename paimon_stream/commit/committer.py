@@ -91,9 +91,9 @@ old.
 
 
 class Committer:
-    """Commits to one table, one commit at a time. Between commits it keeps what makes the next one
-    cheap: the manifests of its last snapshot, and the bucket counts and sequence numbers of the
-    partitions it touched. Raises `NotFound` if there is no table.
+    """Commits to one table, one commit at a time. Between commits it remembers the manifests of its
+    last snapshot, and the bucket counts and sequence numbers of the partitions that it touched, so
+    that the next commit is cheap. Raises `NotFound` if there is no table.
     """
 
     def __init__(
