@@ -402,7 +402,12 @@ class Committer:
             undo = partial(self._retract_latest, attempts)
             try:
                 confirmed = self._publisher.confirm(
-                    staged, attempts.patience, placed.doubted, swift, along, undo
+                    staged,
+                    attempts.patience,
+                    doubted=placed.doubted,
+                    swift=swift,
+                    along=along,
+                    undo=undo,
                 )
             except CommitUnknown:
                 self._correct_latest(attempts)

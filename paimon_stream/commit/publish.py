@@ -146,6 +146,7 @@ class Publisher:
         self,
         staged: Staged,
         patience: Patience,
+        *,
         doubted: bool,
         swift: bool,
         along: Sequence[Request],
