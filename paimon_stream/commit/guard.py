@@ -69,15 +69,10 @@ def _is_looked_at(table: Table) -> bool:
 
 
 def _warn_of_others(table: Table, snapshots: Iterable[Snapshot], clock: Clock) -> None:
+    """Logs a warning or raises `UnsupportedTable` if another engine made one of these lately."""
     since = clock.now_millis() - _LATELY_MILLIS
-    foreign = next(
-        (
-            snapshot
-            for snapshot in snapshots
-            if snapshot.time_millis >= since and not is_ours(snapshot)
-        ),
-        None,
-    )
+    recent = (snapshot for snapshot in snapshots if snapshot.time_millis >= since)
+    foreign = next((snapshot for snapshot in recent if not is_ours(snapshot)), None)
     if foreign is None:
         return
     minutes = max(0, clock.now_millis() - foreign.time_millis) // 60_000

@@ -263,22 +263,28 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Replaces files of the table with the messages' files, in one snapshot.
+        """Replaces files of the table with the messages' files, in one snapshot. Earlier snapshots
+        keep their files.
 
-        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}`
-        matches the whole table. All files must lie in these partitions, and without files they are
-        cleared. Without a `partition`, `dynamic` or else the table's option
-        `dynamic-partition-overwrite` decides whether only the partitions that get files are
-        replaced, or the whole table. If a dynamic overwrite has nothing to replace, there is no
-        snapshot. Earlier snapshots keep their files.
+        Args:
+            partition: a spec such as `{"dt": "2024-02-29"}`. All matching partitions are replaced,
+                and without files they are cleared. `{}` matches the whole table. All files must lie
+                in these partitions.
+            messages: the new files.
+            identifier: makes the overwrite safe to repeat: if this user has published the
+                identifier or a later one, nothing is done. Without one it is a batch commit under a
+                new user (semantics.md R1.2), and a repetition is another overwrite.
+            dynamic: if no partition is given, whether only the partitions that get files are
+                replaced, or the whole table. None for what the table's option
+                `dynamic-partition-overwrite` says. If a dynamic overwrite has nothing to replace,
+                there is no snapshot.
+            watermark: epoch milliseconds.
+            properties: properties of the snapshot.
 
-        With an identifier it is safe to repeat: if this user has published the identifier or a
-        later one, nothing is done. Without one it is a batch commit under a new user (semantics.md
-        R1.2), and a repetition is another overwrite.
-
-        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the
-        table cannot have, `OutsidePartition` for files outside it, and the errors of `commit` and
-        `filter_and_commit`.
+        Raises:
+            InvalidOption, IncompatibleSchema, InvalidData: the table cannot have such a partition.
+            OutsidePartition: a file is outside the partition.
+            PaimonStreamError: the errors of `commit` and `filter_and_commit`.
         """
         # All batch commits share one identifier, and a commit that has it cannot be repeated.
         identifier = self._arguments.whole(
@@ -305,23 +311,22 @@ class TableCommit:
         no spec is given.
         """
         manifests = ManifestStore(self._storage)
-        return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
+        return self._overwrite(plan_drop(self._table, manifests, partitions))
 
     def clear(self, source: OverwriteSource) -> CommitReport:
-        """Publishes this overwrite without rows in one batch commit under a new user; if nothing is
-        to be removed any more, there is no snapshot. Raises the errors of `overwrite`.
+        """Publishes this overwrite without rows in one batch commit under a new user. If there is
+        nothing to remove any more, there is no snapshot. Raises the errors of `overwrite`.
         """
-        return self._overwrite(
-            Overwrite(source=source, messages=(), always=False), None, None, None
-        )
+        return self._overwrite(Overwrite(source=source, messages=(), always=False))
 
     def _overwrite(
         self,
         planned: Overwrite,
-        identifier: int | None,
-        watermark: int | None,
-        properties: Mapping[str, str] | None,
+        identifier: int | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
+        """Publishes an overwrite. Without an identifier, its user is a new one."""
         user = self._user
         if identifier is None:
             user = batch_user(self._table.options, self._runtime.ids)
