@@ -133,8 +133,8 @@ class _NotingReplayErrors(ReplayErrors):
     noted: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
 
-    def warn(self, text: str) -> None:
-        self.noted.append(text)
+    def warn(self, doubt: str) -> None:
+        self.noted.append(doubt)
 
     def left_nothing(self, first: int, last: int) -> None:
         self.history.append(gap_in_words(first, last))
@@ -144,7 +144,7 @@ class _NotingReplayErrors(ReplayErrors):
         option: Option[str],
         kind: type[PaimonStreamError],
         cause: str,
-        cure: str,
+        advice: str,
         **facts: Any,
     ) -> None:
         if self.options.value(option) == "continue":
@@ -152,7 +152,7 @@ class _NotingReplayErrors(ReplayErrors):
                 f"{kind.__name__} is passed over, because {option.key} = continue: {cause}."
             )
             return
-        ReplayErrors.decide(self, option, kind, cause, cure, **facts)
+        ReplayErrors.decide(self, option, kind, cause, advice, **facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

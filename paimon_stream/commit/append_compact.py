@@ -2,10 +2,10 @@
 §2.2, §7.3).
 
 Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is
-published only after its own APPEND. If another run published the APPEND, the COMPACT is left to
-that run. Once the APPEND is part of the table, the rows are committed, so no failure of the
-compaction fails the commit (R3.2). The files of a failed compaction belong to nobody, and wait for
-an orphan cleaner.
+published only after its own APPEND. If another run published the APPEND, that run also publishes
+the COMPACT. Once the APPEND is part of the table, the rows are committed. So no failure of the
+compaction fails the commit (R3.2). No snapshot names the files of a failed compaction, and they
+wait for an orphan cleaner.
 """
 
 import logging
@@ -34,8 +34,19 @@ PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
 def commit_append_compact(
     request: CommitRequest, collected: CollectedChanges, publish: PublishOne
 ) -> Outcome:
-    """Publishes what was written, then the compaction. Raises what `publish` raises for the former.
-    If there is only a compaction and it conflicts with what others did, this is only reported.
+    """Publishes what was written, then the compaction.
+
+    Args:
+        request: the commit.
+        collected: its changes.
+        publish: publishes one snapshot.
+
+    Returns:
+        The outcome. If there is only a compaction and it conflicts with what others did, the
+        outcome says so, and nothing is raised.
+
+    Raises:
+        PaimonStreamError: what `publish` raises for what was written.
     """
     written = _publish_written(request, collected, publish)
     if isinstance(written, Superseded) or not collected.compact:
@@ -69,28 +80,30 @@ def _publish_compaction(
     request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
 ) -> Published:
     seen = SnapshotRef.of(written.snapshot)
-    compaction = replace(_compaction(request), seen=seen, sight=None, beside=(), after=())
+    compaction = replace(_compaction(request), seen=seen, sight=None, before_put=(), after_put=())
     try:
-        made = publish(compaction, Fixed(changes))
+        outcome = publish(compaction, Fixed(changes))
     except PaimonStreamError as failed:
         _warn(request, failed)
         return replace(written, compact_failed=failed)
-    if isinstance(made, Published):
-        phases = {**written.phases, "compact": sum(made.phases.values())}
-        merged, taken = written.manifests_merged + made.manifests_merged, made.compact_changes
+    if isinstance(outcome, Published):
+        phases = {**written.phases, "compact": sum(outcome.phases.values())}
         return replace(
             written,
-            compact=made.snapshot,
-            compact_changes=taken,
-            manifests_merged=merged,
+            compact=outcome.snapshot,
+            compact_changes=outcome.compact_changes,
+            manifests_merged=written.manifests_merged + outcome.manifests_merged,
             phases=phases,
         )
-    if isinstance(made, Superseded):
-        there = made.snapshot
-        text = f"Snapshot {there.id} of the same commit user, identifier {there.commit_identifier}, came first."
-        other = SharedCheckpoint(text, user=request.user, snapshot=there.id)
-        _warn(request, other)
-        return replace(written, compact_failed=other)
+    if isinstance(outcome, Superseded):
+        first = outcome.snapshot
+        duplicate = SharedCheckpoint(
+            f"Snapshot {first.id} of the same commit user, identifier {first.commit_identifier}, came first.",
+            user=request.user,
+            snapshot=first.id,
+        )
+        _warn(request, duplicate)
+        return replace(written, compact_failed=duplicate)
     return written
 
 
@@ -107,6 +120,10 @@ def _compaction(request: CommitRequest) -> CommitRequest:
 
 
 def _warn(request: CommitRequest, failed: PaimonStreamError) -> None:
-    cure = "The rows are not affected, and its files wait for the orphan cleaner: %s"
-    text = f"The compaction of commit %d of user %r was left out. {cure}"
-    _LOG.warning(text, request.identifier, request.user, failed)
+    _LOG.warning(
+        "The compaction of commit %d of user %r was left out. "
+        "The rows are not affected, and its files wait for the orphan cleaner: %s",
+        request.identifier,
+        request.user,
+        failed,
+    )

@@ -25,9 +25,16 @@ from paimon_stream.table.manifest_merge import Merged
 
 @dataclass(slots=True, kw_only=True)
 class Patience:
-    """The remaining retries and time of one commit. Waits double from the shortest to the longest,
-    plus up to a fifth of jitter, so that writers that collided do not collide again. Limits are
-    milliseconds, except `max_retries`.
+    """The remaining retries and time of one commit. Each wait is twice as long as the one before, up
+    to the longest, plus up to a fifth of jitter. So writers that collided do not collide again.
+
+    Attributes:
+        runtime: the clock and the random numbers.
+        timeout: the longest time of a commit, in milliseconds.
+        max_retries: the largest number of retries.
+        min_wait: the first wait, in milliseconds.
+        max_wait: the longest wait, in milliseconds.
+        retries: how many retries there were.
     """
 
     runtime: Runtime
@@ -63,7 +70,9 @@ class Patience:
         return self.retries >= self.max_retries or self.elapsed_millis > self.timeout
 
     def restart(self) -> None:
-        """Starts the time anew, because the process was paused, which is no sign of contention."""
+        """Starts the time again. The process was paused, which does not mean that others were
+        faster.
+        """
         self._began = self.runtime.clock.monotonic()
 
     def wait(self) -> None:
@@ -76,14 +85,26 @@ class Patience:
 
 class Attempts:
     """What the commit of a snapshot remembers between attempts. Mutable, for one thread only.
-    `count` is the number of attempts so far. `seen` is the latest snapshot that was searched.
-    `begun_millis` is the time at which the attempt read its base, and `schema_id` the newest schema
-    then. `beside` is still to be done before a snapshot is put, and `after` when one is there.
-    `hinted` is the id of a snapshot to which LATEST was pointed before it was confirmed, else 0.
-    `merged` is the merge of an earlier attempt, and `merged_millis` the time at which it was made.
-    `nonces` are the nonces of all attempts. `outstanding` says that the outcome of a put is open.
-    `unproven` are the attempts that were lost without a proof. `aged_millis` is the age of the
-    newest staging if it was too old to be published.
+
+    Attributes:
+        request: what is committed.
+        source: gives its changes.
+        patience: the remaining retries and time.
+        names: gives the names of metadata files. It knows those that were drawn.
+        seen: the latest snapshot that was searched for this commit. None in an empty table.
+        count: the number of attempts so far.
+        begun_millis: when the attempt read its base, in epoch milliseconds.
+        schema_id: the newest schema at that time.
+        before_put: what is still to be done before a snapshot is put.
+        after_put: what is still to be done when a snapshot was put.
+        hinted: the id of a snapshot to which LATEST was pointed before it was confirmed. Else 0.
+        merged: the merge of manifests of an earlier attempt.
+        merged_millis: when that merge was made, in epoch milliseconds.
+        nonces: the nonces of all attempts.
+        outstanding: whether the outcome of a put is open.
+        unproven: the attempts that were lost without a proof.
+        aged_millis: the age of the newest staging if it was too old to be published.
+        phases: the milliseconds of all attempts, by step.
     """
 
     def __init__(
@@ -103,7 +124,8 @@ class Attempts:
         self.count = 0
         self.begun_millis = 0
         self.schema_id = 0
-        self.beside, self.after = request.beside, request.after
+        self.before_put = request.before_put
+        self.after_put = request.after_put
         self.hinted = 0
         self.merged: Merged | None = None
         self.merged_millis = 0
@@ -146,36 +168,42 @@ class Attempts:
     # -- errors -----------------------------------------------------------------------------------
     def contended(self) -> CommitContended:
         """The error for a commit that was given up and of which nothing was published."""
-        text = (
+        return CommitContended(
             f"{self._location}: {self._commit} was given up after {self.patience.elapsed_millis:.0f} ms and "
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
             "was published, and it is safe to try again. With many writers raise 'commit.max-retries' or "
-            "'commit.timeout', or let fewer of them commit."
+            "'commit.timeout', or let fewer of them commit.",
+            **self.facts(),
+            attempts=self.count,
         )
-        return CommitContended(text, **self.facts(), attempts=self.count)
 
     def aged(self, limit_millis: int, option: str) -> CommitContended:
-        """The error for a commit whose staging took too long in each attempt."""
-        text = (
+        """The error for a commit whose staging took longer than `limit_millis` in each attempt.
+        `option` is the option that sets this limit.
+        """
+        return CommitContended(
             f"{self._location}: {self._commit} was given up after {self.count} attempts: writing its "
             f"manifests took {self.aged_millis} ms, but they must be published within {limit_millis} ms, "
             "before a cleaner could take them for remains of an expired snapshot. Nothing was published, and "
             f"it is safe to try again. The limit is half of {option!r}, at least a minute and at most half "
-            "an hour: raise that option, or find out why the storage is slow or the process was paused."
+            "an hour: raise that option, or find out why the storage is slow or the process was paused.",
+            **self.facts(),
+            attempts=self.count,
+            option=option,
         )
-        return CommitContended(text, **self.facts(), attempts=self.count, option=option)
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
         """The error for a commit of which an attempt may have been published. `failed` is the later
         error.
         """
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
-        text = (
+        return CommitUnknown(
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
             "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
-            "called commit() yourself, call filter_and_commit() with the same messages."
+            "called commit() yourself, call filter_and_commit() with the same messages.",
+            **self.facts(),
+            attempts=self.count,
         )
-        return CommitUnknown(text, **self.facts(), attempts=self.count)
 
     def table_replaced(self) -> TableReplaced:
         """The error for a commit whose table was dropped or replaced."""

@@ -1,9 +1,9 @@
-"""Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
+"""Checks a commit against the table: finds the facts that the conflict rules need, and no others.
 
 Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the
 partitions that the commit touches are read. The live files are read only for a commit that removes
 files, and for one that asks to be `checked`, because its messages may have been published before.
-The files of a fresh batch are new, and their names its own.
+The files of a fresh batch are new, and no other batch has their names.
 
 A table that names a missing file cannot be read. From a certain age on, an orphan cleaner may
 delete a file that nothing refers to yet: ours from an hour on if it is asked to, ours and Java's
@@ -11,12 +11,13 @@ from a day on by default. So a commit checks that the files exist which may be o
 hour (semantics.md R9.1). Only a slow writer pays for it. The age is the time since the file's
 `_CREATION_TIME`. That is the writer's wall clock in its own zone (format.md §4.4), so it is
 compared with the committer's wall clock in its zone, as in Java. A time far in the future, as from
-a writer in a zone further east, says nothing about the age; such files are checked, too.
+a writer in a zone further east, says nothing about the age. So such files are checked, too.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from paimon_stream import options as opt
@@ -47,34 +48,35 @@ cleaner deletes no file that is younger than an hour.
 def missing_files(
     storage: Storage, layout: Layout, *changes: Changes, now: int | None = None
 ) -> list[str]:
-    """The paths of added files that do not exist. Covers data, changelog and index files, and their
-    extra files. Makes one request to the storage per file. Files that a commit removes need not
-    exist. With the time `now`, only for files that may be older than `LONGEST_UNCHECKED_MILLIS`.
-    Index files have no time; they are as old as the oldest data file of the same changes. Raises
-    `StorageError`.
+    """The paths of added files that do not exist: data, changelog and index files, and their extra
+    files. Makes one request to the storage per file. Files that a commit removes need not exist.
+
+    Args:
+        storage: where the files are.
+        layout: gives their paths.
+        changes: add the files.
+        now: the local time, in milliseconds. Only files that may be older than
+            `LONGEST_UNCHECKED_MILLIS` are looked for then. An index file has no time. It is as old
+            as the oldest data file of the same changes. None for all files.
+
+    Raises:
+        StorageError: the storage does not answer.
     """
-    return [
-        shown(path)
-        for one in changes
-        for path in _added(layout, one, now)
-        if not storage.exists(path)
-    ]
+    paths = chain.from_iterable(_added(layout, part, now) for part in changes)
+    return [shown(path) for path in paths if not storage.exists(path)]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
-    """Whether `missing_files` would look for any now."""
+    """Whether `missing_files` would look for any file now."""
     return any(True for _ in _added(layout, changes, clock.local_millis()))
 
 
 def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator[str]:
-    """The paths of added files; with the time `now`, only of those that may be old."""
-    files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
-    times = ((one, one.file.creation_time) for one in files)
-    chosen = [
-        one
-        for one, at in times
-        if now is None or at is None or abs(now - at) > LONGEST_UNCHECKED_MILLIS
+    """The paths of added files. With the time `now`, only of those that may be old."""
+    files = [
+        entry for entry in (*changes.entries, *changes.changelog) if entry.kind is FileKind.ADD
     ]
+    chosen = [entry for entry in files if _may_be_old(entry, now)]
     for entry in chosen:
         for name in (entry.file.file_name, *entry.file.extra_files):
             yield layout.data_file(entry.partition, entry.bucket, name, entry.file.external_path)
@@ -86,6 +88,12 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
                 )
 
 
+def _may_be_old(entry: ManifestEntry, now: int | None) -> bool:
+    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. Without a time, it may."""
+    created = entry.file.creation_time
+    return now is None or created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
+
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -95,7 +103,7 @@ class Checker:
     def __init__(
         self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False
     ) -> None:
-        """With `compacts`, who commits also looks after the depth of buckets."""
+        """`compacts` says whether the committer also compacts. Then nobody is warned of many runs."""
         self._table = table
         self._clock = clock
         self._cache = cache
@@ -116,25 +124,36 @@ class Checker:
         self._known_schemas = {table.schema.id}
         self._warned = False
         if self._rules_off:
-            text = (
+            _LOG.warning(
                 "%s: %s = none: appends are not checked for files that are already in the table or appear "
-                "twice in one commit. Rows may be duplicated, and Java may fail on the table later."
+                "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
+                table.location,
+                opt.CONFLICT_DETECTION.key,
             )
-            _LOG.warning(text, table.location, opt.CONFLICT_DETECTION.key)
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
-        """Runs the conflict rules in Java's order. Returns the changes to publish: without
-        duplicates if the table's options ask for that, and with their final sequence numbers.
-        Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
+        """Runs the conflict rules in Java's order.
+
+        Args:
+            request: the commit.
+            changes: what it changes on this base.
+            base: the snapshot on which it is built.
+
+        Returns:
+            The changes to publish, with their final sequence numbers. They are without duplicates
+            if the table's options ask for that.
+
+        Raises:
+            CommitConflict: a rule is broken.
+            HistoryUnknown: see the strict mode.
+            CorruptMetadata, StorageError: the files of the table cannot be read.
         """
-        user, batch, kind = request.user, request.identifier, request.kind
-        where, name = self._table.location, self._table.layout.partition
         context = CommitContext(
-            location=where,
-            user=user,
-            identifier=batch,
-            partition_name=name,
-            kind=kind,
+            location=self._table.location,
+            user=request.user,
+            identifier=request.identifier,
+            partition_name=self._table.layout.partition,
+            kind=request.kind,
             base=base.snapshot,
         )
         self._check_strict(context, base)
@@ -146,8 +165,10 @@ class Checker:
         is_compared = self._is_compared(request, changes)
         files = self._files_at(request, changes, base) if is_compared or discards else KnownFiles()
         if discards:
-            new = tuple(entry for entry in changes.entries if entry.identity not in files.live)
-            changes = replace(changes, entries=new)  # semantics.md §2.3 step 5
+            new_entries = tuple(
+                entry for entry in changes.entries if entry.identity not in files.live
+            )
+            changes = replace(changes, entries=new_entries)  # semantics.md §2.3 step 5
         if is_compared and self._has_vectors and not _looks_itself(request):
             self._check_vectors(context, changes, base, files)
         self._check_buckets(context, request, changes, base)
@@ -164,14 +185,17 @@ class Checker:
             if self._key_order is not None:
                 conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
-            buckets, partitions = (
-                self._cache.buckets_at(base, changes.partitions),
-                changes.partitions,
-            )
-            changes = timed(
-                changes, {one: buckets.max_sequence(one, POSTPONE_BUCKET) for one in partitions}
-            )
+            changes = self._timed(changes, base)
         return self._numbered(request, changes, files)
+
+    def _timed(self, changes: Changes, base: Base) -> Changes:
+        """The changes with new creation times for files that wait for a bucket. See `timed`."""
+        buckets = self._cache.buckets_at(base, changes.partitions)
+        newest = {
+            partition: buckets.max_sequence(partition, POSTPONE_BUCKET)
+            for partition in changes.partitions
+        }
+        return timed(changes, newest)
 
     # -- which rules
     # --------------------------------------------------------------------------------
@@ -181,30 +205,36 @@ class Checker:
         """
         if self._leaves_out_rules(request):
             return False
-        levels = (one.file.level for one in changes.entries if one.kind is FileKind.ADD)
-        adds_runs = self._key_order is not None and any(level > 0 for level in levels)
+        adds_runs = self._key_order is not None and any(
+            entry.kind is FileKind.ADD and entry.file.level > 0 for entry in changes.entries
+        )
         asks = request.checked or request.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         return asks or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
         """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for
-        appends. Commits that remove files are always checked, because otherwise rows could be
-        duplicated (semantics.md R3.4).
+        appends. A commit that removes files is always checked, because rows could be duplicated
+        (semantics.md R3.4).
         """
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
-            text = "%s: %s = none applies only to appends; this commit of kind %s is checked all the same."
-            _LOG.warning(text, self._table.location, opt.CONFLICT_DETECTION.key, request.kind.value)
+            _LOG.warning(
+                "%s: %s = none applies only to appends; this commit of kind %s is checked all the same.",
+                self._table.location,
+                opt.CONFLICT_DETECTION.key,
+                request.kind.value,
+            )
         return self._rules_off and request.kind is CommitKind.APPEND
 
     # -- the rules
     # ------------------------------------------------------------------------------------
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
-        """The files of the touched partitions. They are read anew for each commit; later attempts
-        read only what others have committed since. With `row_incremental`, later commits do so, too
-        (R3.4). A source of changes has just read the files at this base, so they are not read
-        again.
+        """The files of the touched partitions.
+
+        They are read anew for each commit. Later attempts read only what others have committed
+        since. With `row_incremental`, later commits do so, too (R3.4). A source of changes has just
+        read the files at this base, so they are not read again.
         """
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
@@ -218,8 +248,8 @@ class Checker:
     def _check_vectors(
         self, context: CommitContext, changes: Changes, base: Base, files: KnownFiles
     ) -> None:
-        name = None if base.snapshot is None else base.snapshot.index_manifest
-        vectors = conflicts.vectors_of(self._cache.manifests.index_entries(name))
+        index_manifest = None if base.snapshot is None else base.snapshot.index_manifest
+        vectors = conflicts.vectors_of(self._cache.manifests.index_entries(index_manifest))
         conflicts.check_deletion_vectors(context, files.live, vectors, changes)
 
     def _check_schemas(self, context: CommitContext, entries: Iterable[ManifestEntry]) -> None:
@@ -233,39 +263,38 @@ class Checker:
     ) -> None:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
-            return  # an overwrite may change the count; without fixed buckets there is no count
+            return  # An overwrite may change the count. Without fixed buckets there is no count.
         buckets = self._cache.buckets_at(base, changes.partitions)
-        totals = {one: buckets.total_buckets(one) for one in changes.partitions}
-        present = {one: total for one, total in totals.items() if total is not None}
+        totals = {partition: buckets.total_buckets(partition) for partition in changes.partitions}
+        present = {partition: total for partition, total in totals.items() if total is not None}
         conflicts.check_bucket_counts(context, present, entries)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with their final sequence numbers. The numbers of an overwrite continue from
-        the files that it leaves in place.
+        """The changes with their final sequence numbers. The numbers of an overwrite continue after
+        those of the files that it does not remove.
         """
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
         if request.kind is not CommitKind.OVERWRITE:
             touched = {(entry.partition, entry.bucket) for entry in entries}
-            return renumber(
-                changes, {where: self._cache.buckets.max_sequence(*where) for where in touched}
-            )
+            in_use = {bucket: self._cache.buckets.max_sequence(*bucket) for bucket in touched}
+            return renumber(changes, in_use)
         removed = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
         highest: dict[tuple[bytes, int], int] = {}
         for identity, file in files.live.items():
             if identity not in removed:
-                where = (identity.partition, identity.bucket)
-                highest[where] = max(file.max_sequence_number, highest.get(where, -1))
+                bucket = (identity.partition, identity.bucket)
+                highest[bucket] = max(file.max_sequence_number, highest.get(bucket, -1))
         return renumber(changes, highest)
 
     # -- strict mode
     # ----------------------------------------------------------------------------------
     def _check_strict(self, context: CommitContext, base: Base) -> None:
-        """Checks what others did since the last safe snapshot, the option
-        `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9); −1 stands for the latest
-        snapshot at the first commit. It moves only forward, to a base up to which all snapshots
-        were checked. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these snapshots
+        """Checks what others did since the last safe snapshot, which is the option
+        `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). −1 stands for the latest
+        snapshot at the first commit. After a check, the base is the last safe snapshot, unless that
+        is a later one. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these snapshots
         have expired.
         """
         if self._last_safe is None:
@@ -284,8 +313,8 @@ class Checker:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, those from 0 up. Postponed files
-        are in none.
+        """Whether the snapshot's delta has files in real buckets, which are those from 0 up.
+        Postponed files are in no real bucket.
         """
         return any(
             meta.num_added_files + meta.num_deleted_files > 0
@@ -296,9 +325,9 @@ class Checker:
     # -- afterwards
     # ---------------------------------------------------------------------------------
     def published(self, changes: Changes) -> None:
-        """Warns once of a bucket that our commit has touched and that has more level-0 files than
-        Java would allow (semantics.md §6.6), before readers become slow. Uses only facts that the
-        commit already has.
+        """Warns once if a bucket that our commit has touched has more files of level 0 than Java
+        would allow (semantics.md §6.6), before readers become slow. Uses only facts that the commit
+        already has.
         """
         most = self._most_runs
         if most is None:
@@ -306,9 +335,14 @@ class Checker:
         for entry in changes.entries:
             depth = self._cache.buckets.depth(entry.partition, entry.bucket)
             if depth > most:
-                cure = "and every reader merges them all. Run a job that compacts, and set write-only = true."
-                text = f"%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), {cure}"
-                _LOG.warning(text, self._table.location, entry.bucket, depth, most)
+                _LOG.warning(
+                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), "
+                    "and every reader merges them all. Run a job that compacts, and set write-only = true.",
+                    self._table.location,
+                    entry.bucket,
+                    depth,
+                    most,
+                )
                 self._most_runs = None
                 return
 
@@ -332,10 +366,9 @@ def _key_order(table: Table) -> RowOrder | None:
 
 
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction: by default 3 more
-    than start one.
+    """The number of sorted runs above which Java's writers wait for a compaction. By default it is 3
+    more than the number that starts a compaction.
     """
-    stop = opt.STOP_TRIGGER
-    return (
-        options.value(stop) if options.is_set(stop) else options.value(opt.COMPACTION_TRIGGER) + 3
-    )
+    if options.is_set(opt.STOP_TRIGGER):
+        return options.value(opt.STOP_TRIGGER)
+    return options.value(opt.COMPACTION_TRIGGER) + 3

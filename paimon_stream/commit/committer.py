@@ -1,6 +1,6 @@
-"""The committer: what a commit has written becomes one snapshot and its compaction another, or
-nothing is published. The outcome is never guessed. `commit/append_compact.py` describes how two
-snapshots make one commit. This module makes each of them, in attempts.
+"""The committer: what a commit has written becomes one snapshot, and its compaction becomes another.
+Or nothing is published. The outcome is never guessed. `commit/append_compact.py` describes how two
+snapshots make one commit. This module publishes each of them, in attempts.
 
 What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 
@@ -91,9 +91,9 @@ old.
 
 
 class Committer:
-    """Commits to one table, one commit at a time. Between commits it keeps what makes the next one
-    cheap: the manifests of its last snapshot, and the bucket counts and sequence numbers of the
-    partitions it touched. Raises `NotFound` if there is no table.
+    """Commits to one table, one commit at a time. Between commits it remembers the manifests of its
+    last snapshot, and the bucket counts and sequence numbers of the partitions that it touched, so
+    that the next commit is cheap. Raises `NotFound` if there is no table.
     """
 
     def __init__(
@@ -106,9 +106,15 @@ class Committer:
         *,
         compacts: bool = False,
     ) -> None:
-        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that
-        of the table's first schema, if the caller knows it. With `compacts`, the caller compacts
-        the table, too.
+        """Prepares commits to a table.
+
+        Args:
+            table: the table.
+            runtime: the clock, the ids and the random numbers. None for those of the system.
+            observer: is called at the named points of a commit.
+            snapshots: the caller's cache of snapshots, which the committer shares then.
+            digest: that of the table's first schema, if the caller knows it.
+            compacts: whether the caller compacts the table, too.
         """
         self._storage = table.storage
         self._location = self._storage.location
@@ -123,8 +129,10 @@ class Committer:
         self._publisher = Publisher(table, self._cache, self._same_table)
         options = table.options
         self._patience = Patience.of(options, self._runtime)
-        half = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
-        self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
+        half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
+        self._usable_millis = min(
+            max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS
+        )
         self._table_buckets = options.value(opt.BUCKET)
         self._is_guarded = options.value(opt.COMMIT_GUARD) != "trust"
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
@@ -135,30 +143,40 @@ class Committer:
         self._schema_id = table.schema.id
 
     def commit(self, request: CommitRequest) -> Outcome:
-        """Publishes the request: what it has written as one snapshot, then its compaction as
-        another.
+        """Publishes what the request has written as one snapshot, then its compaction as another.
+        A compaction that fails after the first snapshot was published raises nothing. See
+        `Published`.
 
-        With these errors nothing was published: `CommitConflict` (the files do not fit the table),
-        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`,
-        `TableRolledBack`, `TableReplaced`, `StorageError`, `FormatError`, and what the request's
-        source raises. `CommitUnknown` means that the commit may be published. A compaction that
-        fails after the first snapshot was published raises nothing; see `Published`.
+        Raises:
+            CommitUnknown: the commit may be published. With all other errors, nothing was.
+            CommitConflict: the files do not fit the table.
+            CommitContended: others were faster each time.
+            HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not the
+                one that the caller has judged, or that is not known.
+            StorageError, FormatError: something cannot be read or written.
+            PaimonStreamError: what the request's source raises.
         """
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
         if self._sequences is not None:
-            # A merge decides by these numbers, so the writer's numbers stay.
+            # The rows of a key are merged in the order of these numbers, so the writer's stay.
             request = replace(request, renumber=False)
         return commit_append_compact(
-            request, collected, lambda part, source: self._publish_one(part, source, names)
+            request, collected, lambda half, source: self._publish_one(half, source, names)
         )
 
     def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
-        """Sequence numbers for a batch that is about to be written; None for a table without
-        primary key, and for one whose rows wait for their numbers. With `known`, they hold for that
-        snapshot, seen by the caller. For `replaces` see `Sequences.next`. Raises `CorruptMetadata`,
-        `StorageError`.
+        """Sequence numbers for a batch that is about to be written. None for a table without a
+        primary key, and for one whose rows wait for their numbers.
+
+        Args:
+            known: the snapshot for which the numbers hold, as the caller has seen it. None for the
+                latest one.
+            replaces: see `Sequences.next`.
+
+        Raises:
+            CorruptMetadata, StorageError: the numbers of the table cannot be read.
         """
         if self._sequences is None or self._table_buckets == POSTPONE_BUCKET:
             return None
@@ -208,6 +226,7 @@ class Committer:
         return self._keeps_empty and request.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
     def _attempt_until_decided(self, request: CommitRequest, attempts: Attempts) -> Outcome:
+        """Makes attempts until one is published, or the commit is decided otherwise."""
         while True:
             attempts.count += 1
             with attempts.timed("base"):
@@ -240,11 +259,15 @@ class Committer:
         sight = attempts.request.sight
         attempts.begun_millis = self._runtime.clock.now_millis()
         if sight is not None and attempts.count == 1 and self._is_swift(sight.since_millis):
-            attempts.begun_millis, attempts.schema_id = sight.since_millis, sight.schema_id
+            attempts.begun_millis = sight.since_millis
+            attempts.schema_id = sight.schema_id
             return sight.latest
         try:
-            looks: list[Request] = [self._same_table, self._snapshots.latest]
-            looks.append(partial(self._schemas.newest_id, self._schema_id))
+            looks: list[Request] = [
+                self._same_table,
+                self._snapshots.latest,
+                partial(self._schemas.newest_id, self._schema_id),
+            ]
             if self._is_guarded and is_unproven(self._storage):
                 looks.append(
                     partial(probe_atomic_create, self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
@@ -256,20 +279,21 @@ class Committer:
             raise
         if not same or schema_id is None:
             raise attempts.table_replaced()
-        attempts.schema_id = self._schema_id = schema_id
+        self._schema_id = schema_id
+        attempts.schema_id = schema_id
         return cast("Snapshot | None", latest)
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing seen then has expired. A clock set back
-        proves nothing.
+        """Whether so little time has passed that nothing that was seen then has expired. If the
+        clock was set back, that is not known.
         """
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
     def _decided(
         self, attempts: Attempts, latest: Snapshot | None
     ) -> Published | Superseded | None:
-        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has
-        published this commit. None if the commit is still to be made.
+        """`Published` if an attempt that seemed lost was not lost. `Superseded` if somebody else
+        has published this commit. None if the commit is still to be made.
         """
         with attempts.timed("base"):
             for staged in tuple(attempts.unproven):
@@ -279,12 +303,12 @@ class Committer:
                     return attempts.published(staged)
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
-            other = published_since(self._snapshots, attempts, latest)
+            winner = published_since(self._snapshots, attempts, latest)
         attempts.seen = None if latest is None else SnapshotRef.of(latest)
-        if other is None:
+        if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=other)
+        return Superseded(snapshot=winner)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""
@@ -301,11 +325,12 @@ class Committer:
                 base = self._cache.base(latest)
                 self._snapshots.survey()
                 changes = attempts.source.at(base)
-                if attempts.beside and adds_old_files(self._layout, self._runtime.clock, changes):
-                    self._storage.together(
-                        attempts.beside
-                    )  # the check looks for files that it may send
-                    attempts.beside = ()
+                if attempts.before_put and adds_old_files(
+                    self._layout, self._runtime.clock, changes
+                ):
+                    # These requests may send files that the check looks for.
+                    self._storage.together(attempts.before_put)
+                    attempts.before_put = ()
                 if not attempts.open and not self._is_wanted(attempts.request, changes):
                     return Nothing()
                 request = attempts.request
@@ -317,20 +342,16 @@ class Committer:
                     request = replace(request, properties={**request.properties, **recorded})
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
-                if (
-                    not 0
-                    <= self._runtime.clock.now_millis() - attempts.merged_millis
-                    <= self._usable_millis
-                ):
+                merge_age = self._runtime.clock.now_millis() - attempts.merged_millis
+                if not 0 <= merge_age <= self._usable_millis:
                     attempts.merged = None  # an orphan cleaner may have taken its manifests
                 staged = self._stager.stage(base, changes, request, attempts)
-                attempts.beside = ()
+                attempts.before_put = ()
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
                 raise
-            return (
-                None  # what is missing belongs to a snapshot that has expired: build on the newest
-            )
+            # What is missing belongs to a snapshot that has expired. Build on the newest one.
+            return None
         if staged is None:
             return Nothing()
         if attempts.merged is None:
@@ -342,6 +363,8 @@ class Committer:
 
     # -- put, confirm, hint -----------------------------------------------------------------------
     def _publish(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
+        """Puts the snapshot and confirms it."""
+
         def age_millis() -> int:
             return self._runtime.clock.now_millis() - staged.since_millis
 
@@ -366,37 +389,42 @@ class Committer:
             return placed
         self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
         with attempts.timed("confirm"):
-            quick = self._is_swift(attempts.begun_millis)
-            # A first attempt so quick needs only a look at the neighbouring snapshots. The first
-            # snapshot has none below it that would prove that the ids above are free, and not
-            # expired.
-            first = attempts.count == 1 and not placed.doubted
-            swift = quick and first and staged.base.snapshot is not None
-            beside: tuple[Request, ...] = ()
+            is_quick = self._is_swift(attempts.begun_millis)
+            # A first attempt that is so quick needs only a look at the neighbouring snapshots. The
+            # first snapshot of a table has no snapshot below it. So nothing would prove that the
+            # ids above it are free, and not expired.
+            is_first = attempts.count == 1 and not placed.doubted
+            swift = is_quick and is_first and staged.base.snapshot is not None
+            along: tuple[Request, ...] = ()
             if swift:
-                beside, attempts.after = (
-                    (partial(self._point_latest, attempts, staged), *attempts.after),
-                    (),
-                )
+                along = (partial(self._point_latest, attempts, staged), *attempts.after_put)
+                attempts.after_put = ()
             undo = partial(self._retract_latest, attempts)
             try:
                 confirmed = self._publisher.confirm(
-                    staged, attempts.patience, placed.doubted, swift, beside, undo
+                    staged,
+                    attempts.patience,
+                    doubted=placed.doubted,
+                    swift=swift,
+                    along=along,
+                    undo=undo,
                 )
             except CommitUnknown:
                 self._correct_latest(attempts)
                 raise
-            if isinstance(confirmed, Landed) and not quick:
-                return self._whole(attempts, staged)
+            if isinstance(confirmed, Landed) and not is_quick:
+                return self._landed_with_its_files(attempts, staged)
         return confirmed
 
-    def _whole(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
-        """Takes the snapshot back if files of this attempt were removed before its put. A later run
-        may have removed them if it published the commit, and the table was rolled back below that;
-        then `SharedCheckpoint` is raised. An orphan cleaner may have removed them if the put took
-        very long.
+    def _landed_with_its_files(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
+        """Takes the snapshot back if files of this attempt were removed before its put.
+
+        A later run may have removed them if it published the commit, and the table was rolled back
+        below that. Then this raises `SharedCheckpoint`. An orphan cleaner may have removed them if
+        the put took very long.
         """
-        is_newest, snapshot_id = attempts.request.is_newest, staged.snapshot.id
+        is_newest = attempts.request.is_newest
+        snapshot_id = staged.snapshot.id
         overtaken = is_newest is not None and not is_newest()
         age = self._runtime.clock.now_millis() - attempts.begun_millis
         if not overtaken and 0 <= age <= LONGEST_UNCHECKED_MILLIS:
@@ -405,7 +433,7 @@ class Committer:
         written = [manifest_path(name) for name in sorted(staged.names - inherited)]
         missing = [path for path in written if not self._storage.exists(path)]
         missing += missing_files(self._storage, self._layout, staged.changes)
-        # Whoever has built on the snapshot has read its lists, and expiry removes them before the
+        # Whoever has built on the snapshot has read its lists. Expiry removes the lists before the
         # snapshot.
         while missing and not self._snapshots.exists(snapshot_id + 1):
             if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
@@ -418,9 +446,8 @@ class Committer:
                     attempts.names.drawn.clear()
                     raise attempts.removed_by_later_run(missing)
                 return Lost(proven=False)  # somebody may still publish what was built on it
-            self._snapshots.publish(
-                staged.snapshot, staged.content
-            )  # somebody has built on it just now
+            # Somebody has built on it just now.
+            self._snapshots.publish(staged.snapshot, staged.content)
         return Landed()
 
     def _point_latest(self, attempts: Attempts, staged: Staged) -> None:
@@ -429,28 +456,30 @@ class Committer:
         self._hint(lambda: self._snapshots.point_latest(staged.snapshot.id))
 
     def _retract_latest(self, attempts: Attempts) -> None:
-        """Before a snapshot that was pointed to may go, because Java believes a hint without
-        looking.
+        """Removes the hint before the snapshot that it names may go. Java believes a hint without a
+        look at the snapshots.
         """
         if attempts.hinted:
             self._hint(self._snapshots.forget_latest)
 
     def _correct_latest(self, attempts: Attempts) -> None:
-        """After a snapshot that is not the newest, or not part of the table, was pointed to."""
+        """Corrects the hint if it names a snapshot that is not the newest, or not part of the
+        table.
+        """
         if attempts.hinted:
             self._hint(partial(self._snapshots.correct_latest, attempts.hinted, self._same_table))
             attempts.hinted = 0
 
     def _hint(self, write: Callable[[], object]) -> None:
+        """Writes the hint. A failure is only logged."""
         try:
             write()
-        except PaimonStreamError as why:
-            _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
+        except PaimonStreamError as error:
+            _LOG.warning("%s: could not write the LATEST hint: %s", self._location, error)
 
     def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
-        """Called when the snapshot is part of the table: remembers it, and sees to the hint for
-        readers. A hint that was written with the look at the neighbours stands, unless that took
-        long.
+        """Remembers a snapshot that is part of the table, and writes the hint for readers. A hint
+        that was written with the look at the neighbouring snapshots stays, unless that took long.
         """
         snapshot = staged.snapshot
         self._snapshots.believe(snapshot, staged.content)
@@ -464,14 +493,14 @@ class Committer:
                 self._hint(partial(self._snapshots.write_latest_hint, snapshot.id))
             elif not (landed.newest and self._is_swift(attempts.begun_millis)):
                 self._correct_latest(attempts)
-            self._storage.together(attempts.after)
+            self._storage.together(attempts.after_put)
         self._observer.reached(Phase.HINTED, attempts.request.identifier)
         return attempts.published(staged)
 
     # -- lost -------------------------------------------------------------------------------------
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
-        """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for
-        good.
+        """Removes the files that only a lost attempt refers to. If it is not proven that it was
+        lost, they stay for good.
         """
         attempts.outstanding = False
         self._snapshots.doubt()
@@ -485,11 +514,13 @@ class Committer:
         remove_files(self._storage, map(manifest_path, names))
 
     def _discard_attempt(self, attempts: Attempts) -> None:
+        """Removes the metadata of an attempt. The next one may use its merge of manifests."""
         reusable = frozenset() if attempts.merged is None else attempts.merged.written
         self._discard([name for name in attempts.names.drawn if name not in reusable])
         attempts.names.drawn[:] = [name for name in attempts.names.drawn if name in reusable]
 
     def _wait(self, attempts: Attempts) -> None:
+        """Waits before the next attempt. Raises an error if there must be none."""
         patience = attempts.patience
         if patience.exhausted:
             if attempts.unproven:

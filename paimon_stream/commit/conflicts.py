@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.watched_files import KnownFiles, LiveFile
@@ -29,8 +30,15 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitContext:
-    """Who commits what to which table and on which base, for messages. `partition_name` renders a
-    partition row for people. `base` is the snapshot that was the newest when the rules ran.
+    """Who commits what to which table and on which base, for messages.
+
+    Attributes:
+        location: the table.
+        user: the commit user.
+        identifier: the commit identifier.
+        partition_name: gives the name of a partition row, for people.
+        kind: what the commit does.
+        base: the snapshot that was the newest when the rules ran. None in an empty table.
     """
 
     location: str
@@ -42,20 +50,22 @@ class CommitContext:
 
     def facts(self) -> dict[str, object]:
         """The context of an error."""
-        base = None if self.base is None else self.base.id
-        known = {"table": self.location, "user": self.user, "batch": self.identifier}
-        return {**known, "commit_kind": self.kind.value, "base_snapshot": base}
+        return {
+            "table": self.location,
+            "user": self.user,
+            "batch": self.identifier,
+            "commit_kind": self.kind.value,
+            "base_snapshot": None if self.base is None else self.base.id,
+        }
 
     @property
     def left_out(self) -> str:
         """Says what was not published. The rows of a batch may be published although its compaction
         is not (R3.2).
         """
-        return (
-            "The compaction was left out"
-            if self.kind is CommitKind.COMPACT
-            else "Nothing was published"
-        )
+        if self.kind is CommitKind.COMPACT:
+            return "The compaction was left out"
+        return "Nothing was published"
 
     def place(self, partition: bytes) -> str:
         """The partition, or the table if it has no partitions."""
@@ -63,9 +73,9 @@ class CommitContext:
         return f"partition {name!r}" if name else "the table"
 
     def __str__(self) -> str:
-        which = (
-            "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
-        )
+        which = f"commit {self.identifier}"
+        if self.identifier == BATCH_IDENTIFIER:
+            which = "batch commit"
         onto = ""
         if self.base is not None:
             base = self.base
@@ -76,12 +86,14 @@ class CommitContext:
 def check_bucket_counts(
     context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 2: a partition's files have one number of buckets, but for counts below 1 (no fixed
-    buckets) and overwrites, which may change it. `present` has that of touched partitions with
-    files. Raises `BucketCountChanged`.
+    """Check 2: all files of a partition have the same bucket count. A count below 1 stands for no
+    fixed buckets and is not checked. An overwrite may change the count. `present` are the counts of
+    the touched partitions that have files. Raises `BucketCountChanged`.
     """
+    if context.kind is CommitKind.OVERWRITE:
+        return
     known = {partition: count for partition, count in present.items() if count > 0}
-    for entry in () if context.kind is CommitKind.OVERWRITE else entries:
+    for entry in entries:
         total = entry.total_buckets
         if total <= 0:
             continue
@@ -103,29 +115,33 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
     """Check 3: the commit names each file once. Raises `DeletedFiles`."""
     if len({entry.file.file_name for entry in entries}) == len(entries):
         return
-    twice = [
-        one for one, count in Counter(entry.identity for entry in entries).items() if count > 1
-    ]
-    cure = "A commit message was passed twice, or adds and removes the same file. Pass each message once"
-    _refuse(context, twice, "of its files appear twice in this one commit", cure)
+    counts = Counter(entry.identity for entry in entries)
+    names = [identity.file_name for identity, count in counts.items() if count > 1]
+    if names:
+        raise DeletedFiles(
+            f"{context}: {len(names)} of its files appear twice in this one commit: {_listed(names)}. "
+            f"{context.left_out}. A commit message was passed twice, or adds and removes the same file. Pass each "
+            "message once.",
+            **_file_facts(context, names),
+        )
 
 
 def check_schemas(
     context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]
 ) -> None:
-    """The table has the schema of every added file; without it nobody could read the file. Raises
-    `SchemaChanged`.
+    """The table has the schema of every added file. Without it nobody could read the file. `known`
+    are the ids of the table's schemas. Raises `SchemaChanged`.
     """
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
-            text = (
+            raise SchemaChanged(
                 f"{context}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
                 f"which this table does not have; its newest is {max(known, default=None)}. "
                 f"{context.left_out}. The messages belong to another table, or to this one before it was "
-                "restored or created again: write the rows again to the current table."
-            )
-            raise SchemaChanged(
-                text, **context.facts(), schema=entry.file.schema_id, file=entry.file.file_name
+                "restored or created again: write the rows again to the current table.",
+                **context.facts(),
+                schema=entry.file.schema_id,
+                file=entry.file.file_name,
             )
 
 
@@ -134,30 +150,40 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
     twice, and Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises
     `DeletedFiles`.
     """
-    what = "files in the partitions it touches are listed twice by earlier commits, so their rows are read twice"
-    back = "Roll the table back to the snapshot before it"
-    cure = f"An earlier commit published messages that were already in the table: verify() finds which. {back}"
-    _refuse(context, twice, what, cure)
+    names = [identity.file_name for identity in twice]
+    if names:
+        raise DeletedFiles(
+            f"{context}: {len(names)} files in the partitions it touches are listed twice by earlier commits, so "
+            f"their rows are read twice: {_listed(names)}. {context.left_out}. An earlier commit published messages "
+            "that were already in the table: verify() finds which. Roll the table back to the snapshot before it.",
+            **_file_facts(context, names),
+        )
 
 
 def check_not_in_table(
     context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]
 ) -> None:
     """Check 4: no added file is already in the table, or was there and has been removed. `files`
-    are those of the touched partitions. A file listed twice would be read twice and break every
-    later merge of manifests; a removed one would be hidden until its DELETE is merged (semantics.md
-    §3.5). Raises `DeletedFiles`.
+    are those of the touched partitions. A file that is listed twice would be read twice, and would
+    break every later merge of manifests. A file that was removed would be hidden until its DELETE
+    is merged (semantics.md §3.5). Raises `DeletedFiles`.
     """
     added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
-    cure = "These messages were committed before, under another identifier or user; do not commit them again"
-    _refuse(
-        context,
-        [one for one in added if one in files.live],
-        "of its files are in the table already",
-        cure,
-    )
-    what = "of its files were in the table and have been compacted or overwritten since"
-    _refuse(context, [one for one in added if one in files.removed], what, cure)
+    names = [identity.file_name for identity in added if identity in files.live]
+    if names:
+        raise DeletedFiles(
+            f"{context}: {len(names)} of its files are in the table already: {_listed(names)}. {context.left_out}. "
+            "These messages were committed before, under another identifier or user; do not commit them again.",
+            **_file_facts(context, names),
+        )
+    names = [identity.file_name for identity in added if identity in files.removed]
+    if names:
+        raise DeletedFiles(
+            f"{context}: {len(names)} of its files were in the table and have been compacted or overwritten since: "
+            f"{_listed(names)}. {context.left_out}. These messages were committed before, under another identifier "
+            "or user; do not commit them again.",
+            **_file_facts(context, names),
+        )
 
 
 def check_removed_files_are_there(
@@ -166,28 +192,43 @@ def check_removed_files_are_there(
     entries: Iterable[ManifestEntry],
     expires: str | None = None,
 ) -> None:
-    """Check 5: every removed file is in the table, or added by this commit. `live` are all files of
-    the touched partitions; `expires` is `partition.expiration-time`, for the cure (check 5b).
-    Raises `DeletedFiles`.
+    """Check 5: every removed file is in the table, or added by this commit.
+
+    Args:
+        context: who commits what.
+        live: all files of the touched partitions.
+        entries: the entries of the commit.
+        expires: the value of `partition.expiration-time`, for the message (check 5b).
+
+    Raises:
+        DeletedFiles: a file is missing.
     """
     added: set[FileIdentity] = set()
-    gone: list[FileIdentity] = []
+    missing: list[FileIdentity] = []
     for entry in entries:
         if entry.kind is FileKind.ADD:
             added.add(entry.identity)
         elif entry.identity not in live and entry.identity not in added:
-            gone.append(entry.identity)
-    cure = "Another writer compacted or overwrote them meanwhile; run the job again on the current state"
-    emptied = {one.partition for one in gone} - {one.partition for one in live}
-    if expires is not None and emptied and emptied == {one.partition for one in gone}:
-        names = ", ".join(sorted(map(context.partition_name, emptied))[:_SHOWN])
-        cure = (
-            f"Nothing is left of their partitions ({names}), and the table drops partitions after "
-            f"{expires} (partition.expiration-time): filter such late rows out before they are written, "
-            "because otherwise this error comes back with every restart"
+            missing.append(entry.identity)
+    if not missing:
+        return
+    names = [identity.file_name for identity in missing]
+    touched = {identity.partition for identity in missing}
+    emptied = touched - {identity.partition for identity in live}
+    if expires is not None and emptied == touched:
+        partitions = ", ".join(sorted(map(context.partition_name, emptied))[:_SHOWN])
+        raise DeletedFiles(
+            f"{context}: {len(names)} of its files are to be removed, but are not in the table any more: "
+            f"{_listed(names)}. {context.left_out}. Nothing is left of their partitions ({partitions}), and the table "
+            f"drops partitions after {expires} (partition.expiration-time): filter such late rows out before they are "
+            "written, because otherwise this error comes back with every restart.",
+            **_file_facts(context, names),
         )
-    _refuse(
-        context, gone, "of its files are to be removed, but are not in the table any more", cure
+    raise DeletedFiles(
+        f"{context}: {len(names)} of its files are to be removed, but are not in the table any more: "
+        f"{_listed(names)}. {context.left_out}. Another writer compacted or overwrote them meanwhile; run the job "
+        "again on the current state.",
+        **_file_facts(context, names),
     )
 
 
@@ -198,26 +239,29 @@ def check_key_ranges(
     order: RowOrder,
 ) -> None:
     """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1
-    up, have disjoint key ranges. Levels to which the commit adds nothing are not checked. Raises
-    `KeyRangeOverlap`, `FormatError` for keys that are not of the table's types.
+    up, have disjoint key ranges. Levels to which the commit adds nothing are not checked. `live`
+    are the files of the touched partitions, and `order` is that of the table's keys. Raises
+    `KeyRangeOverlap`, and `FormatError` for keys that are not of the table's types.
     """
     levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = (
         defaultdict(dict)
     )
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.level > 0:
-            where = (entry.partition, entry.bucket, entry.file.level)
-            levels[where][entry.identity] = (entry.file.min_key, entry.file.max_key)
+            place = (entry.partition, entry.bucket, entry.file.level)
+            levels[place][entry.identity] = (entry.file.min_key, entry.file.max_key)
     if not levels:
         return
     removed = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
     for identity, file in live.items():
-        where = (identity.partition, identity.bucket, identity.level)
-        if where in levels and identity not in removed:
-            levels[where][identity] = (file.min_key, file.max_key)
+        place = (identity.partition, identity.bucket, identity.level)
+        if place in levels and identity not in removed:
+            levels[place][identity] = (file.min_key, file.max_key)
     for (partition, bucket, level), files in levels.items():
-        found = ((order(low), order(high), identity) for identity, (low, high) in files.items())
-        ranges = sorted(found, key=lambda one: one[:2])
+        key_ranges = (
+            (order(low), order(high), identity) for identity, (low, high) in files.items()
+        )
+        ranges = sorted(key_ranges, key=lambda key_range: key_range[:2])
         for lower, upper in pairwise(ranges):
             if lower[1] >= upper[0]:
                 both = lower[2].file_name, upper[2].file_name
@@ -241,33 +285,40 @@ def check_deletion_vectors(
     changes: Changes,
 ) -> None:
     """Check 1, for append tables without fixed buckets that have deletion vectors: a commit removes
-    a data file together with its vector, and replaces only a vector that it knows; otherwise
+    a data file together with its vector, and replaces only a vector that it knows. Otherwise
     deleted rows would come back. `vectors` maps each data file of the base to the index file with
     its vector. Raises `DeletedFiles`.
     """
-    kinds = FileKind.DELETE, FileKind.ADD
-    dropped, made = (
-        vectors_of(one.entry for one in changes.index if one.kind is kind) for kind in kinds
-    )
+    dropped_vectors = _vectors_of_kind(changes, FileKind.DELETE)
+    added_vectors = _vectors_of_kind(changes, FileKind.ADD)
     added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
     removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
     present = {identity.file_name for identity in live} - removed | added
-    wrong = {name for name in made if name not in present}
-    wrong |= {
-        name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)
-    }
+    wrong = {name for name in added_vectors if name not in present}
+    for name in (*dropped_vectors, *added_vectors, *removed):
+        if dropped_vectors.get(name) != vectors.get(name):
+            wrong.add(name)
     if wrong:
-        what = f"the deletion vectors of {len(wrong)} data files are not those that the commit was based on"
-        cure = "Another job has deleted rows of these files or compacted them; run the job again on the current state"
-        raise _deleted(context, sorted(wrong), what, cure)
+        names = sorted(wrong)
+        raise DeletedFiles(
+            f"{context}: the deletion vectors of {len(names)} data files are not those that the commit was based on: "
+            f"{_listed(names)}. {context.left_out}. Another job has deleted rows of these files or compacted them; run "
+            "the job again on the current state.",
+            **_file_facts(context, names),
+        )
+
+
+def _vectors_of_kind(changes: Changes, kind: FileKind) -> dict[str, str]:
+    """See `vectors_of`, for the index files that the changes add or delete."""
+    return vectors_of(change.entry for change in changes.index if change.kind is kind)
 
 
 def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
     """Each data file that has a deletion vector in these index files, with that index file."""
     return {
-        one.data_file: entry.file.file_name
+        vector.data_file: entry.file.file_name
         for entry in entries
-        for one in entry.file.deletions or ()
+        for vector in entry.file.deletions or ()
     }
 
 
@@ -276,9 +327,12 @@ def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
     Raises `DeletedFiles`.
     """
     if missing:
-        what = f"cannot commit because {len(missing)} of its files have been deleted"
-        cure = "An orphan cleaner or a drop of the partition deleted them. Run the batch again, so it writes new files"
-        raise _deleted(context, missing, what, cure)
+        raise DeletedFiles(
+            f"{context}: cannot commit because {len(missing)} of its files have been deleted: {_listed(missing)}. "
+            f"{context.left_out}. An orphan cleaner or a drop of the partition deleted them. Run the batch again, so "
+            "it writes new files.",
+            **_file_facts(context, missing),
+        )
 
 
 def check_strict_mode(
@@ -288,35 +342,48 @@ def check_strict_mode(
     adds_files: Callable[[Snapshot], bool],
 ) -> None:
     """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9, §5.2): no other user has
-    compacted or overwritten in the snapshots `since` the last safe one. Nor has one appended if
-    this is an overwrite, because it would delete those rows, too. `adds_files` says whether a
-    snapshot's delta has files in real buckets. Raises `StrictModeViolated`.
+    compacted or overwritten since the last safe snapshot. If this is an overwrite, no other user
+    has appended either, because the overwrite would delete those rows, too.
+
+    Args:
+        context: who commits what.
+        since: the snapshots after the last safe one.
+        last_safe: the id of the last safe snapshot.
+        adds_files: whether the delta of a snapshot has files in real buckets.
+
+    Raises:
+        StrictModeViolated: somebody has.
     """
     for snapshot in since:
-        kind, overwrites = snapshot.commit_kind, context.kind is CommitKind.OVERWRITE
         if snapshot.commit_user == context.user:
             continue
+        kind = snapshot.commit_kind
         if kind in (CommitKind.COMPACT, CommitKind.OVERWRITE):
-            what = f"is of kind {kind.value}"
-        elif overwrites and kind is CommitKind.APPEND and adds_files(snapshot):
-            what = "has appended files, which this overwrite may delete"
+            deed = f"is of kind {kind.value}"
+        elif (
+            context.kind is CommitKind.OVERWRITE
+            and kind is CommitKind.APPEND
+            and adds_files(snapshot)
+        ):
+            deed = "has appended files, which this overwrite may delete"
         else:
             continue
-        text = (
-            f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {what}, and option "
+        raise StrictModeViolated(
+            f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {deed}, and option "
             f"'commit.strict-mode.last-safe-snapshot' allows none after snapshot {last_safe}. "
-            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later."
+            f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later.",
+            **context.facts(),
+            snapshot=snapshot.id,
+            kind=kind.value,
         )
-        raise StrictModeViolated(text, **context.facts(), snapshot=snapshot.id, kind=kind.value)
 
 
-def _refuse(context: CommitContext, files: Collection[FileIdentity], what: str, cure: str) -> None:
-    if files:
-        raise _deleted(context, [one.file_name for one in files], f"{len(files)} {what}", cure)
-
-
-def _deleted(context: CommitContext, names: Collection[str], what: str, cure: str) -> DeletedFiles:
-    some = ", ".join(sorted(names)[:_SHOWN])
+def _listed(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    text = f"{context}: {what}: {some}{more}. {context.left_out}. {cure}."
-    return DeletedFiles(text, **context.facts(), count=len(names), files=tuple(names)[:_SHOWN])
+    return ", ".join(sorted(names)[:_SHOWN]) + more
+
+
+def _file_facts(context: CommitContext, names: Collection[str]) -> dict[str, Any]:
+    """The context of an error about these files."""
+    return {**context.facts(), "count": len(names), "files": tuple(names)[:_SHOWN]}

@@ -20,66 +20,79 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 _LOOKED_AT: Final = 20
-
+"""How many snapshots a stream looks at."""
 
 _LATELY_MILLIS: Final = 7 * 86_400_000
+"""A snapshot that is older than this does not count."""
 
-
-_PLAIN_AZURE: Final = "an Azure account without a hierarchical namespace"
-
-
-_WHERE: Final = {"s3": "this store", "gcs": "Google Cloud Storage", "azure": _PLAIN_AZURE}
+_STORE_NAMES: Final = {
+    "s3": "this store",
+    "gcs": "Google Cloud Storage",
+    "azure": "an Azure account without a hierarchical namespace",
+}
 
 
 def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clock) -> None:
-    """Looks at the last 20 snapshots up to the id `newest`, in one trip. Logs a warning if another
-    engine made one within seven days, or raises `UnsupportedTable` if `paimon-stream.commit.guard`
-    is strict. Looks at nothing where other engines publish atomically. Raises what
-    `SnapshotStore.find` raises.
+    """Looks at the last 20 snapshots up to the id `newest`, in one trip. If another engine made one
+    of them within seven days, it logs a warning, or raises `UnsupportedTable` if
+    `paimon-stream.commit.guard` is strict. If other engines publish atomically, it looks at
+    nothing. Raises what `SnapshotStore.find` raises.
     """
     if not _is_looked_at(table):
         return
     ids = range(newest, max(0, newest - _LOOKED_AT), -1)
-    found = snapshots.storage.together([partial(snapshots.find, one) for one in ids])
-    _warn_of_others(table, (one for one in found if one is not None), clock)
+    newest_snapshots = snapshots.storage.together([partial(snapshots.find, id_) for id_ in ids])
+    _warn_of_others(
+        table, (snapshot for snapshot in newest_snapshots if snapshot is not None), clock
+    )
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it
-    was read anyway.
+    """The same for a writer without a stream. It looks only at the latest snapshot, which was read
+    anyway.
     """
     if latest is not None and _is_looked_at(table):
         _warn_of_others(table, (latest,), clock)
 
 
 def _is_looked_at(table: Table) -> bool:
-    alone = getattr(table.storage, "takes_lock", False) or is_served(
-        table.storage
-    )  # other engines cannot get between
+    """Whether another engine may replace a snapshot of this table, and the options do not say that
+    none does.
+    """
+    # With a lock or a server, no other engine gets between.
+    is_exclusive = getattr(table.storage, "takes_lock", False) or is_served(table.storage)
     return (
-        not alone
+        not is_exclusive
         and scheme_of(table.location) in KIND_OF
         and table.options.value(COMMIT_GUARD) != "trust"
     )
 
 
-def _warn_of_others(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
+def _warn_of_others(table: Table, snapshots: Iterable[Snapshot], clock: Clock) -> None:
+    """Logs a warning or raises `UnsupportedTable` if another engine made one of these lately."""
     since = clock.now_millis() - _LATELY_MILLIS
-    other = next((one for one in found if one.time_millis >= since and not is_ours(one)), None)
-    if other is None:
+    recent = (snapshot for snapshot in snapshots if snapshot.time_millis >= since)
+    foreign = next((snapshot for snapshot in recent if not is_ours(snapshot)), None)
+    if foreign is None:
         return
-    minutes = max(0, clock.now_millis() - other.time_millis) // 60_000
+    minutes = max(0, clock.now_millis() - foreign.time_millis) // 60_000
     ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
     facts = (
-        f"{table.location}: another engine writes this table: user {other.commit_user!r} made snapshot {other.id}, "
-        f"{ago} ago. In {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so "
+        f"{table.location}: another engine writes this table: user {foreign.commit_user!r} made snapshot {foreign.id}, "
+        f"{ago} ago. In {_STORE_NAMES[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so "
         "they may replace a snapshot that was published here, and its rows are lost. Let them only read this table, or "
         "let only them write it, or name the table by its JDBC catalog, whose lock is taken here, too."
     )
     if table.options.value(COMMIT_GUARD) == "strict":
-        text = f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict."
         raise errors.UnsupportedTable(
-            text, table=table.location, user=other.commit_user, snapshot=other.id
+            f"{facts} Nothing was written, because {COMMIT_GUARD.key} = strict.",
+            table=table.location,
+            user=foreign.commit_user,
+            snapshot=foreign.id,
         )
-    cure = "A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again."
-    _LOG.warning("%s %s %s = strict refuses such a table.", facts, cure, COMMIT_GUARD.key)
+    _LOG.warning(
+        "%s A batch that is lost raises CommitLost, and 'paimon-stream recommit' commits it again. "
+        "%s = strict refuses such a table.",
+        facts,
+        COMMIT_GUARD.key,
+    )

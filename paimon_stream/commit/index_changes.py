@@ -24,36 +24,53 @@ def apply_index_changes(
     bucketed: bool,
     location: str,
 ) -> tuple[IndexManifestEntry, ...]:
-    """The live index files after the changes. `bucketed` says whether the table has buckets. Raises
-    `DeletedFiles` if deletion vectors of a table without buckets contradict those present: another
-    writer has changed them meanwhile.
+    """The live index files after the changes.
+
+    Args:
+        present: the live index files before.
+        changes: what the commit changes.
+        bucketed: whether the table has buckets.
+        location: the table, for the error.
+
+    Raises:
+        DeletedFiles: in a table without buckets, another writer has changed the deletion vectors
+            meanwhile.
     """
-    _check_deletion_vectors(present := tuple(present), changes, bucketed, location)
-    live = {_key(entry, bucketed): entry for entry in present}
+    entries = tuple(present)
+    if not bucketed:
+        _check_deletion_vectors(entries, changes, location)
+    key = _key_with_buckets if bucketed else _key_without_buckets
+    live = {key(entry): entry for entry in entries}
     for change in changes:
         if change.kind is FileKind.DELETE:
-            live.pop(_key(change.entry, bucketed), None)
+            live.pop(key(change.entry), None)
     for change in changes:
         if change.kind is FileKind.ADD:
-            live[_key(change.entry, bucketed)] = change.entry
+            live[key(change.entry)] = change.entry
     return tuple(live.values())
 
 
-def _key(entry: IndexManifestEntry, bucketed: bool) -> Hashable:
-    type_ = entry.file.index_type
-    if type_ == HASH or (type_ == DELETION_VECTORS and bucketed):
-        return type_, entry.partition, entry.bucket
-    return type_, entry.file.file_name
+def _key_with_buckets(entry: IndexManifestEntry) -> Hashable:
+    """What a new index file replaces, in a table with buckets."""
+    if entry.file.index_type == DELETION_VECTORS:
+        return entry.file.index_type, entry.partition, entry.bucket
+    return _key_without_buckets(entry)
+
+
+def _key_without_buckets(entry: IndexManifestEntry) -> Hashable:
+    """The same in a table without buckets."""
+    if entry.file.index_type == HASH:
+        return entry.file.index_type, entry.partition, entry.bucket
+    return entry.file.index_type, entry.file.file_name
 
 
 def _check_deletion_vectors(
     present: Iterable[IndexManifestEntry],
     changes: Sequence[IndexChange],
-    bucketed: bool,
     location: str,
 ) -> None:
     """Java's rule for tables without buckets, in the order of the changes."""
-    if bucketed or not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):
+    if not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):
         return
     vectors = [entry for entry in present if entry.file.index_type == DELETION_VECTORS]
     files = {entry.file.file_name for entry in vectors}
@@ -61,24 +78,28 @@ def _check_deletion_vectors(
     for change in changes:
         if change.entry.file.index_type != DELETION_VECTORS:
             continue
-        name, data_files = change.entry.file.file_name, _covered(change.entry)
+        name = change.entry.file.file_name
+        data_files = _covered(change.entry)
         if change.kind is FileKind.ADD:
             if name in files or covered & data_files:
-                raise _contradiction(location, name, "adds deletion vectors that already exist")
+                raise DeletedFiles(
+                    f"the index file {name} adds deletion vectors that already exist: another writer has deleted rows "
+                    "of the same data files meanwhile. Nothing was published. Run the job again on the current state.",
+                    files=(name,),
+                ).of_table(location)
             files.add(name)
             covered |= data_files
         else:
             if name not in files or not covered >= data_files:
-                raise _contradiction(location, name, "removes deletion vectors that do not exist")
+                raise DeletedFiles(
+                    f"the index file {name} removes deletion vectors that do not exist: another writer has deleted rows "
+                    "of the same data files meanwhile. Nothing was published. Run the job again on the current state.",
+                    files=(name,),
+                ).of_table(location)
             files.remove(name)
             covered -= data_files
 
 
 def _covered(entry: IndexManifestEntry) -> set[str]:
-    return {one.data_file for one in entry.file.deletions or ()}
-
-
-def _contradiction(location: str, name: str, what: str) -> DeletedFiles:
-    cure = "Nothing was published. Run the job again on the current state."
-    text = f"the index file {name} {what}: another writer has deleted rows of the same data files meanwhile. {cure}"
-    return DeletedFiles(text, files=(name,)).of_table(location)
+    """The data files that have a deletion vector in an index file."""
+    return {vector.data_file for vector in entry.file.deletions or ()}

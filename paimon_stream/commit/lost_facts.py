@@ -1,5 +1,7 @@
 """What is known of a commit whose snapshot another engine replaced: its files, and how to commit them
-again. The nonce of a snapshot is the name of its delta manifest list. The list and its manifests
+again.
+
+The nonce of a snapshot is the name of its delta manifest list. The list and its manifests
 stay on the storage when the snapshot's own file is replaced, until orphan files are removed
 (exactly-once.md §7).
 """
@@ -18,8 +20,13 @@ from paimon_stream.table.manifests import ManifestStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFacts:
-    """The number of files and rows that a lost commit had added, None if that is not known, and the
-    command that commits the files again. In a store, it needs the storage options as well.
+    """What a lost commit had added, and how to commit it again.
+
+    Attributes:
+        files: how many files it had added. None if that is not known.
+        rows: the rows of these files. None if that is not known.
+        command: the command that commits the files again.
+        in_store: whether the table is in a store. Then the command needs the storage options, too.
     """
 
     files: int | None
@@ -36,24 +43,21 @@ class LostFacts:
         added: list[DataFileMeta] | None,
         which: tuple[str, ...] = (),
     ) -> "LostFacts":
-        """The facts of a commit that had added these files. `which` are the options that say where
-        they are named, if they are not in a journal.
+        """The facts of a commit.
+
+        Args:
+            location: the table.
+            user: the commit user.
+            batch: the commit identifier.
+            added: the files that it had added. None if they are not known.
+            which: the options of the command that say where the files are named, if they are not in
+                a journal.
         """
+        named_by = ("--user", user, "--batch", str(batch), *which)
         return cls(
             files=None if added is None else len(added),
-            rows=None if added is None else sum(one.row_count for one in added),
-            command=shlex.join(
-                (
-                    "paimon-stream",
-                    "recommit",
-                    "--user",
-                    user,
-                    "--batch",
-                    str(batch),
-                    *which,
-                    location,
-                )
-            ),
+            rows=None if added is None else sum(file.row_count for file in added),
+            command=shlex.join(("paimon-stream", "recommit", *named_by, location)),
             in_store=scheme_of(location) in KIND_OF,
         )
 
@@ -62,17 +66,18 @@ class LostFacts:
         """The numbers as a sentence."""
         if self.files is None:
             return "how many is not known, because its manifests are gone."
-        return f"{self.rows:,} in {self.files:,} {'file' if self.files == 1 else 'files'}."
+        noun = "file" if self.files == 1 else "files"
+        return f"{self.rows:,} in {self.files:,} {noun}."
 
     @property
     def cure(self) -> str:
         """The command, and what has to be added to it."""
-        more = (
-            ", and a --storage-option for each storage option of this writer"
-            if self.in_store
-            else ""
-        )
-        return f"{self.command} (with --yes after a look at what it shows{more})"
+        if self.in_store:
+            return (
+                f"{self.command} (with --yes after a look at what it shows, and a --storage-option for each storage "
+                "option of this writer)"
+            )
+        return f"{self.command} (with --yes after a look at what it shows)"
 
     @property
     def context(self) -> dict[str, Any]:
@@ -81,11 +86,13 @@ class LostFacts:
 
 
 def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -> LostFacts:
-    """The facts of a commit that was this snapshot. They are for a message, so nothing is
+    """The facts of the commit that made this snapshot. They are for a message, so nothing is
     raised.
     """
     entries = lost_entries(ManifestStore(storage), snapshot.nonce)
-    added = None if entries is None else [one.file for one in entries if one.kind is FileKind.ADD]
+    added = None
+    if entries is not None:
+        added = [entry.file for entry in entries if entry.kind is FileKind.ADD]
     which = ("--snapshot", str(snapshot.id), "--delta-list", snapshot.nonce)
     return LostFacts.of(storage.location, user, batch, added, which)
 

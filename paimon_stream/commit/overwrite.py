@@ -1,10 +1,10 @@
 """Overwriting: replaces the live files of some partitions with new ones in one snapshot
-(semantics.md §5): a *static* one those that match a spec (`{}` matches all), a *dynamic* one those
-that get new files.
+(semantics.md §5). A *static* overwrite replaces the partitions that match a spec (`{}` matches
+all). A *dynamic* one replaces the partitions that get new files.
 
-Invariants: the files to remove are determined anew on the base of every attempt. So an append that
-was published meanwhile is replaced, too, and no file is removed that is not there. Earlier
-snapshots keep the removed files.
+Invariants: each attempt determines on its base which files it removes. So an append that was
+published meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots
+keep the removed files.
 """
 
 import logging
@@ -34,8 +34,12 @@ _NAMED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwrite:
-    """An overwrite to request: the source of its changes, its messages without ignored files, and
-    whether it makes a snapshot even if nothing changes.
+    """An overwrite to request.
+
+    Attributes:
+        source: the source of its changes.
+        messages: its messages, without files that are left out.
+        always: whether it makes a snapshot even if nothing changes.
     """
 
     source: "OverwriteSource"
@@ -44,9 +48,10 @@ class Overwrite:
 
 
 class OverwriteSource:
-    """The changes of one overwrite on any base: a `ChangeSource`. `gone` are the files that the
-    newest attempt removes. Partitions with a file that was created at `spared` (local milliseconds)
-    or later stay as they are.
+    """The changes of one overwrite on any base: a `ChangeSource`.
+
+    Attributes:
+        gone: the files that the newest attempt removes.
     """
 
     def __init__(
@@ -57,6 +62,16 @@ class OverwriteSource:
         written: Changes,
         spared: int = 2**63,
     ) -> None:
+        """Prepares an overwrite.
+
+        Args:
+            table: the table.
+            manifests: reads its manifests.
+            cleared: the partitions that are cleared.
+            written: what comes in place of their files.
+            spared: partitions with a file that was created at this time (local milliseconds) or
+                later stay as they are.
+        """
         self.gone: list[ManifestEntry] = []
         self._spared = spared
         self._least_bucket = table.least_bucket
@@ -79,11 +94,13 @@ class OverwriteSource:
             if entry.bucket >= self._least_bucket and entry.partition not in spared
         )
         self.gone = [replace(entry, kind=FileKind.DELETE) for entry in dropped]
-        known = {entry.identity for entry in self.gone}
+        removed = {entry.identity for entry in self.gone}
         written = (
-            e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known
+            entry
+            for entry in self._written.entries
+            if entry.kind is FileKind.ADD or entry.identity not in removed
         )
-        index = (one for one in self._indexes(base) if one.entry.partition not in spared)
+        index = (change for change in self._indexes(base) if change.entry.partition not in spared)
         return replace(
             self._written, entries=(*self.gone, *written), index=(*index, *self._written.index)
         )
@@ -92,30 +109,27 @@ class OverwriteSource:
         """The live files of the cleared partitions. Manifests never change, so those that an
         earlier attempt has read are not read again.
         """
-        found: dict[str, list[ManifestEntry]] = {}
+        by_manifest: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):
-                known = self._read.get(meta.file_name)
-                found[meta.file_name] = (
-                    self._manifests.read_of(meta, self._cleared) if known is None else known
-                )
-        self._read = found
-        deleted = {e.identity for some in found.values() for e in some if e.kind is FileKind.DELETE}
+                entries = self._read.get(meta.file_name)
+                if entries is None:
+                    entries = self._manifests.read_of(meta, self._cleared)
+                by_manifest[meta.file_name] = entries
+        self._read = by_manifest
+        read = [entry for entries in by_manifest.values() for entry in entries]
+        deleted = {entry.identity for entry in read if entry.kind is FileKind.DELETE}
         return [
-            e
-            for some in found.values()
-            for e in some
-            if e.kind is FileKind.ADD and e.identity not in deleted
+            entry for entry in read if entry.kind is FileKind.ADD and entry.identity not in deleted
         ]
 
     def _indexes(self, base: Base) -> list[IndexChange]:
-        entries = self._manifests.index_entries(
-            None if base.snapshot is None else base.snapshot.index_manifest
-        )
+        """A DELETE for each index file of the cleared partitions."""
+        manifest = None if base.snapshot is None else base.snapshot.index_manifest
         return [
-            IndexChange(kind=FileKind.DELETE, entry=e)
-            for e in entries
-            if self._cleared.holds(e.partition)
+            IndexChange(kind=FileKind.DELETE, entry=entry)
+            for entry in self._manifests.index_entries(manifest)
+            if self._cleared.holds(entry.partition)
         ]
 
 
@@ -127,29 +141,37 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that replaces files with the messages' files. It is static if a partition is
-    given (`{}` means all). Otherwise `dynamic` or the table's option decides. Raises
-    `InvalidOption` if a partition is given for a dynamic overwrite, `IncompatibleSchema` and
-    `InvalidData` for a partition that the table cannot have, `OutsidePartition` for files outside
-    it.
+    """The overwrite that replaces files with the messages' files.
+
+    Args:
+        table: the table.
+        manifests: reads its manifests.
+        messages: the new files.
+        partition: the spec of a static overwrite. `{}` matches all partitions. None for none.
+        dynamic: whether the overwrite is dynamic if no partition is given. None for what the
+            table's option says.
+
+    Raises:
+        InvalidOption: a partition is given for a dynamic overwrite.
+        IncompatibleSchema, InvalidData: the table cannot have such a partition.
+        OutsidePartition: a file is outside the partition.
     """
-    kept = _without_changelog(table, tuple(messages))
-    collected = collect(kept, table_buckets=table.options.value(opt.BUCKET))
+    without_changelog = _without_changelog(table, tuple(messages))
+    collected = collect(without_changelog, table_buckets=table.options.value(opt.BUCKET))
     written = collected.append
     if not (collected.compact.entries or collected.compact.index):
         written = upgraded(table, written)
-    replaces_own = is_dynamic(table, partition, dynamic)
-    if replaces_own:
+    only_written = is_dynamic(table, partition, dynamic)
+    if only_written:
         cleared = PartitionFilter(table.partition_types, rows=written.partitions)
     else:
-        cleared = PartitionFilter(
-            table.partition_types, specs=[static_spec(table, partition)] if partition else None
-        )
+        specs = [static_spec(table, partition)] if partition else None
+        cleared = PartitionFilter(table.partition_types, specs=specs)
         _check_inside(
             table, cleared, partition or {}, (*written.entries, *collected.compact.entries)
         )
     source = OverwriteSource(table, manifests, cleared, _numbered(table, written))
-    return Overwrite(source=source, messages=kept, always=not replaces_own)
+    return Overwrite(source=source, messages=without_changelog, always=not only_written)
 
 
 def plan_drop(
@@ -158,16 +180,18 @@ def plan_drop(
     """The overwrite that clears all partitions that match one of these specs. Raises
     `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
     """
-    given = opt.Arguments(table.location)
-    specs = given.items(
+    arguments = opt.Arguments(table.location)
+    specs = arguments.items(
         "partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]"
     )
     if not specs or not all(specs):
-        cure = f"Give a list of partitions such as [{PARTITION_EXAMPLE}]; truncate() empties the whole table."
-        text = f"{list(specs)!r} names no partition to drop. Nothing was changed. {cure}"
-        raise InvalidOption(text, option="partitions").of_table(table.location)
+        raise InvalidOption(
+            f"{list(specs)!r} names no partition to drop. Nothing was changed. Give a list of partitions such as "
+            f"[{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
+            option="partitions",
+        ).of_table(table.location)
     cleared = PartitionFilter(
-        table.partition_types, specs=[static_spec(table, one) for one in specs]
+        table.partition_types, specs=[static_spec(table, spec) for spec in specs]
     )
     return Overwrite(
         source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True
@@ -198,8 +222,10 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     NULL, also in string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`.
     """
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
-    given = {name: None if value == default_name else value for name, value in partition.items()}
-    return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
+    values = {name: None if value == default_name else value for name, value in partition.items()}
+    return parse_partition(
+        table.schema.partition_fields, values, default_name, table=table.location
+    )
 
 
 def _without_changelog(
@@ -208,15 +234,23 @@ def _without_changelog(
     """The messages without changelog files. An overwrite has no changelog, because readers of
     changes would see added rows but no removed ones.
     """
-    ignored = [
-        f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)
-    ]
+    ignored: list[str] = []
+    for message in messages:
+        ignored += (file.file_name for file in message.changelog_files)
+        ignored += (file.file_name for file in message.compact_changelog_files)
     if not ignored:
         return messages
     more = f" and {len(ignored) - _NAMED} more" if len(ignored) > _NAMED else ""
-    text = "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s."
-    _LOG.warning(text, table.location, len(ignored), ", ".join(ignored[:_NAMED]), more)
-    return tuple(replace(one, changelog_files=(), compact_changelog_files=()) for one in messages)
+    _LOG.warning(
+        "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s.",
+        table.location,
+        len(ignored),
+        ", ".join(ignored[:_NAMED]),
+        more,
+    )
+    return tuple(
+        replace(message, changelog_files=(), compact_changelog_files=()) for message in messages
+    )
 
 
 def _check_inside(
@@ -225,6 +259,9 @@ def _check_inside(
     partition: Mapping[str, Any],
     entries: Sequence[ManifestEntry],
 ) -> None:
+    """Raises `OutsidePartition` if an entry is not in a cleared partition. `partition` is the spec,
+    for the message.
+    """
     outside = [entry for entry in entries if not cleared.holds(entry.partition)]
     if not outside:
         return
@@ -242,9 +279,9 @@ def _check_inside(
 
 
 def _numbered(table: Table, written: Changes) -> Changes:
-    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. Nothing
-    stays of the bucket's old files. In a table with a primary key the files store the numbers, so
-    they stay.
+    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. No old
+    file of the bucket stays, so no number is in use. In a table with a primary key the files store
+    the numbers, so the numbers do not change.
     """
     if table.schema.primary_keys:
         return written
@@ -253,7 +290,9 @@ def _numbered(table: Table, written: Changes) -> Changes:
         if entry.total_buckets > 0 and entry.kind is FileKind.ADD:
             span = (entry.file.min_sequence_number, entry.file.max_sequence_number)
             ranges.setdefault((entry.partition, entry.bucket), []).append(span)
-    in_order = all(one[1] < other[0] for spans in ranges.values() for one, other in pairwise(spans))
+    in_order = all(
+        lower[1] < upper[0] for spans in ranges.values() for lower, upper in pairwise(spans)
+    )
     return written if in_order else renumber(written, {})
 
 
@@ -268,7 +307,10 @@ def upgraded(table: Table, written: Changes) -> Changes:
     clustered = table.options.value(opt.PK_CLUSTERING_OVERRIDE)
     if not table.schema.primary_keys or clustered or not table.options.value(opt.OVERWRITE_UPGRADE):
         return written
-    if any(e.file.level > 0 or e.bucket < 0 or e.kind is not FileKind.ADD for e in written.entries):
+    if any(
+        entry.file.level > 0 or entry.bucket < 0 or entry.kind is not FileKind.ADD
+        for entry in written.entries
+    ):
         return written
     top = top_level(table.options)
     if top < 1:
@@ -277,22 +319,24 @@ def upgraded(table: Table, written: Changes) -> Changes:
     for entry in written.entries:
         buckets[entry.partition, entry.bucket].append(entry)
     order = row_order(keys)
-    entries = [entry for bucket in buckets.values() for entry in _bucket(bucket, order, top)]
+    entries = [entry for bucket in buckets.values() for entry in _on_top(bucket, order, top)]
     return replace(written, entries=tuple(entries))
 
 
 def top_level(options: opt.Options) -> int:
     """The highest level of a bucket (compaction.md §4.1). Raises `InvalidOption`."""
-    levels = opt.NUM_LEVELS
-    return (
-        options.value(levels) - 1
-        if options.is_set(levels)
-        else options.value(opt.COMPACTION_TRIGGER)
-    )
+    if options.is_set(opt.NUM_LEVELS):
+        return options.value(opt.NUM_LEVELS) - 1
+    return options.value(opt.COMPACTION_TRIGGER)
 
 
-def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:
+def _on_top(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:
+    """The files of a bucket on the level `top`, in the order of their keys. If their keys overlap,
+    they do not change.
+    """
     by_key = sorted(entries, key=lambda entry: order(entry.file.min_key))
-    if any(order(one.file.max_key) >= order(other.file.min_key) for one, other in pairwise(by_key)):
+    if any(
+        order(lower.file.max_key) >= order(upper.file.min_key) for lower, upper in pairwise(by_key)
+    ):
         return entries
     return [replace(entry, file=replace(entry.file, level=top)) for entry in by_key]

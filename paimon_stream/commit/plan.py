@@ -1,7 +1,8 @@
-"""Turns commit messages into the changes of snapshots. Pure: no storage is touched. Invariants:
-every file of every message becomes exactly one entry, in message order. Written and compacted files
-are kept apart, because they become two snapshots. Numbering changes only sequence numbers, and
-gives every row of a bucket one above all earlier ones in it.
+"""Turns commit messages into the changes of snapshots. Pure: no storage is touched.
+
+Invariants: every file of every message becomes exactly one entry, in message order. Written and
+compacted files are kept apart, because they become two snapshots. Numbering changes only sequence
+numbers. Every row of a bucket gets a number above all earlier rows in it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,8 +28,11 @@ from paimon_stream.table.row_ids import ROW_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What an attempt builds on: the latest snapshot (None in an empty table), its manifests, base
-    list first.
+    """What an attempt builds on.
+
+    Attributes:
+        snapshot: the latest snapshot. None in an empty table.
+        metas: its manifests, those of the base list first.
     """
 
     snapshot: Snapshot | None
@@ -63,8 +67,12 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs
-    only), and its index files, each in the order in which it is written.
+    """The changes of one snapshot, each in the order in which it is written.
+
+    Attributes:
+        entries: the manifest entries of its delta.
+        changelog: the manifest entries of its changelog, which are ADDs only.
+        index: the changes of its index files.
     """
 
     entries: tuple[ManifestEntry, ...] = ()
@@ -84,8 +92,8 @@ class Changes:
     def record_count(self) -> int:
         """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
         return sum(
-            one.file.row_count if one.kind is FileKind.ADD else -one.file.row_count
-            for one in self.entries
+            entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count
+            for entry in self.entries
         )
 
     @property
@@ -108,8 +116,12 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedChanges:
-    """The changes that messages ask for: those of writing, and those of a compaction. One commit
-    publishes them as two snapshots, in this order (semantics.md §1.4).
+    """The changes that messages ask for. One commit publishes them as two snapshots, in this order
+    (semantics.md §1.4).
+
+    Attributes:
+        append: what was written.
+        compact: what was compacted.
     """
 
     append: Changes = NO_CHANGES
@@ -120,9 +132,11 @@ def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Collect
     """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages
     without a bucket count (semantics.md §2.1).
     """
-    append, compact = _Half(), _Half()
+    append = _Half()
+    compact = _Half()
     for message in messages:
-        files, indexes = partial(_entries, message, table_buckets), partial(_index_changes, message)
+        files = partial(_entries, message, table_buckets)
+        indexes = partial(_index_changes, message)
         append.entries += files(FileKind.ADD, message.new_files)
         if not any(_BESIDE_NEW_FILES(message)):
             continue
@@ -140,41 +154,51 @@ def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Collect
 
 @dataclass(slots=True)
 class _Half:
+    """The changes of one of the two snapshots, while they are collected."""
+
     entries: list[ManifestEntry] = field(default_factory=list)
     changelog: list[ManifestEntry] = field(default_factory=list)
     index: list[IndexChange] = field(default_factory=list)
 
     def done(self) -> Changes:
+        """The changes."""
         return Changes(
             entries=tuple(self.entries), changelog=tuple(self.changelog), index=tuple(self.index)
         )
 
 
 def _entries(
-    message: CommitMessage, count: int, kind: FileKind, files: Iterable[DataFileMeta]
+    message: CommitMessage, table_buckets: int, kind: FileKind, files: Iterable[DataFileMeta]
 ) -> list[ManifestEntry]:
-    total = count if message.total_buckets is None else message.total_buckets
-    where, bucket = message.partition, message.bucket
+    """An entry for each of these files of the message."""
+    total_buckets = table_buckets if message.total_buckets is None else message.total_buckets
     return [
-        ManifestEntry(kind=kind, partition=where, bucket=bucket, total_buckets=total, file=one)
-        for one in files
+        ManifestEntry(
+            kind=kind,
+            partition=message.partition,
+            bucket=message.bucket,
+            total_buckets=total_buckets,
+            file=file,
+        )
+        for file in files
     ]
 
 
 def _index_changes(
     message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]
 ) -> list[IndexChange]:
-    made = (
+    """A change for each of these index files of the message."""
+    entries = (
         IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
         for file in files
     )
-    return [IndexChange(kind=kind, entry=one) for one in made]
+    return [IndexChange(kind=kind, entry=entry) for entry in entries]
 
 
 def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
-    """The same changes, with new creation times for the files that go to bucket -2. Each is later
-    than those before it and than the `newest` in its partition, whatever the clocks say: it is the
-    order in which a compaction takes the rows of a key (table-kinds.md §4.1).
+    """The same changes, with new creation times for the files that go to bucket -2. Each time is
+    later than those before it and than the `newest` in its partition, whatever the clocks say. A
+    compaction takes the rows of a key in the order of these times (table-kinds.md §4.1).
     """
     last = dict(newest)
     entries: list[ManifestEntry] = []
@@ -187,9 +211,9 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes, with the final sequence numbers of new files in fixed buckets: writers
-    count each bucket from 0, and here the numbers are moved above `highest`, those in use by
-    (partition, bucket), in the order of the entries (semantics.md §6.3).
+    """The same changes, with the final sequence numbers of new files in fixed buckets
+    (semantics.md §6.3). Writers count each bucket from 0. Here the numbers are moved above the
+    `highest` number in use, which is given by partition and bucket, in the order of the entries.
     """
     following = dict(highest)
     entries: list[ManifestEntry] = []
@@ -197,18 +221,19 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
         if entry.total_buckets <= 0 or entry.kind is FileKind.DELETE:
             entries.append(entry)
             continue
-        where, file = (entry.partition, entry.bucket), entry.file
-        first = following.get(where, -1) + 1
+        place = (entry.partition, entry.bucket)
+        file = entry.file
+        first = following.get(place, -1) + 1
         last = first + file.max_sequence_number - file.min_sequence_number
-        following[where] = last
+        following[place] = last
         entries.append(replace(entry, file=file.numbered(first, last)))
     return replace(changes, entries=tuple(entries))
 
 
 def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, int]:
-    """The changes of this snapshot of a table with row tracking, and the id of the row after them
-    (table-kinds.md §5.1). New rows get ids from `first` on, in the order of the entries, and the
-    snapshot as their sequence number. Compacted rows bring their ids along.
+    """The changes of the snapshot with the id `snapshot` of a table with row tracking, and the id of
+    the row after them (table-kinds.md §5.1). New rows get ids from `first` on, in the order of the
+    entries, and the snapshot's id as their sequence number. Compacted rows keep their ids.
     """
     entries: list[ManifestEntry] = []
     for entry in changes.entries:

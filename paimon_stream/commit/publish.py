@@ -48,8 +48,10 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may
-    have taken effect before the one whose result is known.
+    """The snapshot's file holds our bytes, but is not yet confirmed.
+
+    Attributes:
+        doubted: whether an earlier put may have taken effect before the one whose result is known.
     """
 
     doubted: bool
@@ -57,15 +59,22 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """The snapshot is part of the table. `newest`: nothing followed it when `confirm` looked."""
+    """The snapshot is part of the table.
+
+    Attributes:
+        newest: whether no snapshot followed it when `confirm` looked.
+    """
 
     newest: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer
-    may still publish a snapshot that was built on it.
+    """The snapshot is not part of the table.
+
+    Attributes:
+        proven: whether it never will be. If not, another writer may still publish a snapshot that
+            was built on it.
     """
 
     proven: bool
@@ -79,29 +88,35 @@ class Publisher:
     def __init__(self, table: Table, cache: TableCache, same_table: Callable[[], bool]) -> None:
         self._location = table.location
         self._types = table.partition_types
-        self._snapshots, self._manifests = cache.snapshots, cache.manifests
+        self._snapshots = cache.snapshots
+        self._manifests = cache.manifests
         self._same_table = same_table
         self._served = is_served(table.storage)
 
     # -- the put ----------------------------------------------------------------------------------
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
-        """Creates the snapshot's file. `usable` says whether the staging is still young enough to
-        be put again. Raises `CommitUnknown` if the outcome stays open, another `StorageError` only
-        if nothing was published.
+        """Creates the snapshot's file.
+
+        Args:
+            staged: the snapshot.
+            patience: the remaining retries.
+            usable: whether the staging is still young enough to be put again.
+
+        Raises:
+            CommitUnknown: the outcome stays open.
+            StorageError, CommitContended, TableReplaced: nothing was published.
         """
         snapshot = staged.snapshot
-        why: errors.PaimonStreamError
+        problem: errors.PaimonStreamError
         doubted = False
         while True:
             try:
                 created = self._snapshots.publish(snapshot, staged.content) is PutResult.CREATED
             except Unavailable as lost_answer:
-                why, doubted = lost_answer, True
-            except (
-                StorageError,
-                CommitContended,
-                errors.TableReplaced,
-            ) as refused:  # or a catalog's lock is held
+                problem = lost_answer
+                doubted = True
+            # `CommitContended`: the lock of a catalog is held.
+            except (StorageError, CommitContended, errors.TableReplaced) as refused:
                 if not doubted:
                     raise
                 raise self._unknown(staged, refused) from refused
@@ -110,21 +125,20 @@ class Publisher:
                     return Placed(doubted=doubted)
                 try:
                     holder = self._snapshots.raw(snapshot.id)
-                except (
-                    StorageError,
-                    errors.TableReplaced,
-                ) as unreadable:  # an earlier put may have made it
-                    why, doubted = unreadable, True
+                except (StorageError, errors.TableReplaced) as unreadable:
+                    # An earlier put may have created it.
+                    problem = unreadable
+                    doubted = True
                 else:
                     if self._is_ours(holder, staged):
-                        return Placed(
-                            doubted=False
-                        )  # an earlier put succeeded, but its answer got lost
+                        # An earlier put succeeded, but its answer got lost.
+                        return Placed(doubted=False)
                     if holder is not None:
                         return Lost(proven=not doubted)
-                    why, doubted = NotFound(f"snapshot {snapshot.id} was there, and is gone"), True
+                    problem = NotFound(f"snapshot {snapshot.id} was there, and is gone")
+                    doubted = True
             if patience.exhausted or not usable():
-                raise self._unknown(staged, why) from why
+                raise self._unknown(staged, problem) from problem
             patience.wait()
 
     # -- the check after it -----------------------------------------------------------------------
@@ -132,58 +146,71 @@ class Publisher:
         self,
         staged: Staged,
         patience: Patience,
+        *,
         doubted: bool,
         swift: bool,
-        beside: Sequence[Request],
+        along: Sequence[Request],
         undo: Request,
     ) -> Landed | Lost:
         """Decides whether the snapshot that was put is part of the table, and removes it if it is
-        void. `doubted`: an earlier put may already have taken effect. `swift`: the base was read
-        just now, so the first look is at the neighbouring snapshots. `beside` is done in the same
-        trip, and `undo` if that look is not enough, before anything is removed; they must not
-        raise. Raises `CommitUnknown` if the answer is not known.
+        void.
+
+        Args:
+            staged: the snapshot.
+            patience: the remaining retries.
+            doubted: whether an earlier put may already have taken effect.
+            swift: whether the base was read just now. Then the first look is at the neighbouring
+                snapshots only.
+            along: is done in the same trip as that look. It must not raise.
+            undo: is done if that look is not enough, before anything is removed. It must not raise.
+
+        Raises:
+            CommitUnknown: the answer is not known.
         """
-        why: Exception | None = None
+        problem: Exception | None = None
         for look in range(_ROUNDS):
             try:
-                if swift and look == 0 and not doubted and self._is_next(staged, beside):
+                if swift and look == 0 and not doubted and self._is_next(staged, along):
                     return Landed(newest=True)
                 undo()
-                found = self._look(staged, doubted=doubted)
+                decided = self._look(staged, doubted=doubted)
             except (NotFound, CorruptMetadata) as vanished:
-                why = vanished  # a snapshot or list expired while it was read: look again
+                problem = vanished  # a snapshot or list expired while it was read: look again
                 continue
             except Unavailable as lost_answer:
-                why = lost_answer
+                problem = lost_answer
                 if patience.exhausted:
                     break
                 patience.wait()
                 continue
             except StorageError as refused:
                 raise self._unknown(staged, refused) from refused
-            if found is not None:
-                return found
-        raise self._unknown(staged, why) from why
+            if decided is not None:
+                return decided
+        raise self._unknown(staged, problem) from problem
 
-    def _is_next(self, staged: Staged, beside: Sequence[Request]) -> bool:
+    def _is_next(self, staged: Staged, along: Sequence[Request]) -> bool:
         """Whether our snapshot directly follows the one on which it was staged, and K+1 does not
-        exist. Where requests run in turn, what is done beside comes first, and the look at K+1
-        last.
+        exist. If requests run one after the other, those of `along` come first, and the look at
+        K+1 comes last.
         """
-        K, base, there = staged.snapshot.id, staged.base.snapshot, self._snapshots
+        K = staged.snapshot.id
+        base = staged.base.snapshot
+        snapshots = self._snapshots
         assert base is not None  # else the look would not be swift
         looks = (
             self._same_table,
-            partial(there.raw, K),
-            partial(there.stands, base),
-            partial(there.exists, K + 1),
+            partial(snapshots.raw, K),
+            partial(snapshots.stands, base),
+            partial(snapshots.exists, K + 1),
         )
-        same_table, content, stands, follows = there.storage.together([*beside, *looks])[-4:]
+        same_table, content, stands, follows = snapshots.storage.together([*along, *looks])[-4:]
         return same_table and self._is_ours(content, staged) and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         """One look at the snapshots around K. None if they changed meanwhile."""
-        K, base = staged.snapshot.id, staged.base.snapshot
+        K = staged.snapshot.id
+        base = staged.base.snapshot
         if not self._same_table():
             return self._void(staged, proven=True)  # another table: the next attempt reports it
         content = self._snapshots.raw(K)
@@ -193,33 +220,35 @@ class Publisher:
         if content is None:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
         if not self._is_ours(content, staged):
-            return Lost(
-                proven=False
-            )  # replaced by a writer that does not publish atomically (R2.3)
-        return (
-            Landed() if base is None or self._snapshots.stands(base) else self._look_below(staged)
-        )
+            # A writer that does not publish atomically has replaced it (R2.3).
+            return Lost(proven=False)
+        if base is None or self._snapshots.stands(base):
+            return Landed()
+        return self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
-        """Whether the base, which is gone or was replaced, expired or was rolled back. None if the
-        snapshots changed meanwhile. Raises `CommitUnknown` if neither is proven.
+        """Whether the base, which is gone or was replaced, has expired or was rolled back. None if
+        the snapshots changed meanwhile. Raises `CommitUnknown` if neither is proven.
         """
         K = staged.snapshot.id
         ids = self._snapshots.ids()
         if K not in ids or ids[-1] > K:
             return None
-        left = ids[:-1]
-        if not left:
+        ids_below = ids[:-1]
+        if not ids_below:
             return Landed()
-        if self._snapshots.rolled_back_to(left):
+        if self._snapshots.rolled_back_to(ids_below):
             return self._void(staged, proven=False)
         raise self._unknown(
             staged,
             f"snapshot {K - 1}, on which it was built, is gone, and nothing shows whether it expired or the "
-            f"table was rolled back to snapshot {left[-1]}",
+            f"table was rolled back to snapshot {ids_below[-1]}",
         )
 
     def _look_above(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
+        """Whether the snapshots above K show that they were built on it. None if nothing is
+        shown.
+        """
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
         if following is not None:
@@ -241,17 +270,16 @@ class Publisher:
         return None
 
     def _is_ours(self, content: bytes | None, staged: Staged) -> bool:
-        """Whether this is our snapshot's file. The nonce decides if the server of a catalog has
-        written it.
+        """Whether this is our snapshot's file. If the server of a catalog has written the file, the
+        nonce decides.
         """
         if content is None or content == staged.content or not self._served:
             return content == staged.content
-        return (
-            decode_snapshot(content, self._snapshots.path(staged.snapshot.id)).nonce
-            == staged.snapshot.nonce
-        )
+        held = decode_snapshot(content, self._snapshots.path(staged.snapshot.id))
+        return held.nonce == staged.snapshot.nonce
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
+        """Removes the file of a snapshot that is void."""
         if self._served and self._is_ours(self._snapshots.raw(staged.snapshot.id), staged):
             raise self._unknown(
                 staged, "the catalog's server holds it, but it is not part of the table's history"
@@ -260,9 +288,9 @@ class Publisher:
         return Lost(proven=proven)
 
     def _remove(self, staged: Staged) -> None:
-        """Removes the file of a snapshot that is void, or has expired. In the latter case a put
-        that was repeated, because the answer to the first one got lost, created it again, or a late
-        put of the same prepared files did.
+        """Removes the file of a snapshot that is void, or has expired. If it has expired, a put
+        created it again: one that was repeated because the answer to the first one got lost, or a
+        late one of the same prepared files.
         """
         if not self._served:  # the server owns the files
             self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
@@ -270,12 +298,14 @@ class Publisher:
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
         """Whether an attempt that was lost without a proof became part of the table after all. None
-        while this is open, until there is a snapshot above it. Raises `CommitUnknown` if the
-        snapshot that would show it has expired.
+        if that is open, until there is a snapshot above it. Raises `CommitUnknown` if the snapshot
+        that would show it has expired.
         """
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
-            return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
+            if latest is not None and latest.nonce == staged.snapshot.nonce:
+                return True
+            return None
         following = latest if latest.id == K + 1 else self._snapshots.find(K + 1)
         if following is None:
             if self._all_live(latest, staged):
@@ -283,13 +313,14 @@ class Publisher:
             raise self._unknown(staged, None)
         return self._in_base_of(following, staged)
 
-    def _unknown(self, staged: Staged, why: BaseException | str | None) -> CommitUnknown:
+    def _unknown(self, staged: Staged, reason: BaseException | str | None) -> CommitUnknown:
+        """The error for a snapshot of which it is not known whether it is part of the table. Without
+        a `reason`, the snapshots that would show it have expired.
+        """
         snapshot = staged.snapshot
-        cause = (
-            f": {why}"
-            if why is not None
-            else ", because the snapshots that would show it have expired"
-        )
+        cause = ", because the snapshots that would show it have expired"
+        if reason is not None:
+            cause = f": {reason}"
         return CommitUnknown(
             f"whether commit {snapshot.commit_identifier} of user {snapshot.commit_user!r} was published as snapshot "
             f"{snapshot.id} is not known{cause}. Nothing was deleted. Start the query again: it looks for the commit "
@@ -305,14 +336,14 @@ class Publisher:
     #
     # They show whether the later ones were built on it. The answer is False only if the later
     # snapshot shows that it was not built on ours. A snapshot that changed no file and no index
-    # leaves no trace. Nothing is missing if it is not part of the table, so it counts as part of
-    # it. Where new index files alone were published and are gone, neither is shown.
+    # leaves no trace. If it is not part of the table, nothing is missing, so it counts as part of
+    # it. If it published only new index files, and these are gone, nothing is shown.
 
     def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the following snapshot was built on ours. Then its base list has no manifest that
-        we have merged, and it has our delta manifests or, in manifests that were merged since, our
-        files; or it no longer has the files that we removed. Raises `NotFound` or `CorruptMetadata`
-        if the snapshot expires meanwhile.
+        """Whether the following snapshot was built on ours. If so, its base list has no manifest
+        that we have merged away. It has our delta manifests, or our files in manifests that were
+        merged since. If we only removed files, it does not have these any more. Raises `NotFound`
+        or `CorruptMetadata` if the snapshot expires meanwhile.
         """
         metas = self._manifests.read_list(
             following.base_manifest_list, following.base_manifest_list_size
@@ -344,32 +375,34 @@ class Publisher:
         self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]
     ) -> frozenset[FileIdentity]:
         return frozenset(
-            one.identity for one in live_files(self._manifests, metas, self._types, partitions)
+            entry.identity for entry in live_files(self._manifests, metas, self._types, partitions)
         )
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
+        """The same for a snapshot of ours that changed no file, by the index files."""
         changes = staged.changes.index
         if not changes or following.index_manifest == staged.snapshot.index_manifest:
             return True
         name = following.index_manifest
-        there = {entry.file.file_name for entry in self._manifests.index_entries(name)}
+        names_now = {entry.file.file_name for entry in self._manifests.index_entries(name)}
         added = {change.entry.file.file_name for change in changes if change.kind is FileKind.ADD}
         removed = {
             change.entry.file.file_name for change in changes if change.kind is FileKind.DELETE
         }
-        if added & there:
+        if added & names_now:
             return True
-        before = staged.base.snapshot
-        if name == (None if before is None else before.index_manifest) or removed & there:
+        base = staged.base.snapshot
+        if name == (None if base is None else base.index_manifest) or removed & names_now:
             return False
         if not added:
             return True
-        # Ours was replaced since, or never seen. Expiry takes the oldest first: where the base
-        # stands, no other snapshot with our id can have expired before ours was published.
-        there_now = self._snapshots.find(staged.snapshot.id)
-        if there_now is not None and there_now.nonce != staged.snapshot.nonce:
+        # Our index files were replaced since, or the writer of the following snapshot never saw them.
+        # Expiry takes the oldest snapshot first. So if the base stands, no other snapshot with our
+        # id can have expired before ours was published.
+        holder = self._snapshots.find(staged.snapshot.id)
+        if holder is not None and holder.nonce != staged.snapshot.nonce:
             return False
-        if there_now is not None and before is not None and self._snapshots.stands(before):
+        if holder is not None and base is not None and self._snapshots.stands(base):
             return True
         raise self._unknown(
             staged,

@@ -1,6 +1,7 @@
-"""Refuses a commit if it cannot be proven that it was not made before, or logs a warning if an
-operator has decided to continue. The wording is in one place, so that each text names table, user,
-batch, cause and cure. `stream/replay_errors.py` has the refusals that only streams need.
+"""Refuses a commit if it cannot be proven that it was not made before. If an operator has decided to
+continue, it logs a warning instead. The messages are in one place, so that each of them names
+table, user, batch, cause and cure. `stream/replay_errors.py` has the refusals that only streams
+need.
 """
 
 import logging
@@ -33,13 +34,14 @@ class CommitRefusals:
         return {"table": self.location, "user": self.user, "batch": self.batch_id}
 
     def history_unknown(self, cause: str) -> None:
-        """Whether the batch was committed is not known."""
-        cure = (
+        """Refuses the batch, because it is not known whether it was committed. `cause` says why."""
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            errors.HistoryUnknown,
+            f"whether the batch was committed is not known: {cause}",
             "Keep snapshots longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min). Look "
-            "for the batch's rows in the table. If they are missing, let it continue"
+            "for the batch's rows in the table. If they are missing, let it continue",
         )
-        why = f"whether the batch was committed is not known: {cause}"
-        self.decide(ON_UNKNOWN_HISTORY, errors.HistoryUnknown, why, cure)
 
     def shared_checkpoint(self, published: Snapshot) -> errors.SharedCheckpoint:
         """The error for a batch that another run has published meanwhile, as this snapshot or
@@ -47,17 +49,18 @@ class CommitRefusals:
         """
         run_id = Marks.of(own_properties(published)).run_id
         who = f"run {run_id}" if run_id else "another writer"
-        text = (
+        return errors.SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
             f"{published.commit_identifier} under the same user (snapshot {published.id}). That batch stays and this "
-            "one was not published. Two queries run on one checkpoint or share a commit user: stop one."
+            "one was not published. Two queries run on one checkpoint or share a commit user: stop one.",
+            **self._facts,
+            snapshot=published.id,
         )
-        return errors.SharedCheckpoint(text, **self._facts, snapshot=published.id)
 
-    def warn(self, text: str) -> None:
-        """Says what is not proven where a batch continues all the same."""
+    def warn(self, doubt: str) -> None:
+        """Logs what is not proven although the batch continues."""
         _LOG.warning(
-            "%s, batch %d of commit user %r: %s", self.location, self.batch_id, self.user, text
+            "%s, batch %d of commit user %r: %s", self.location, self.batch_id, self.user, doubt
         )
 
     def decide(
@@ -65,14 +68,36 @@ class CommitRefusals:
         option: Option[str],
         kind: type[errors.PaimonStreamError],
         cause: str,
-        cure: str,
+        advice: str,
         **facts: Any,
     ) -> None:
-        """Raises that kind of error with the facts, unless the option says to continue."""
-        what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
+        """Refuses the batch, unless the option says to continue.
+
+        Args:
+            option: by which an operator lets the batch continue.
+            kind: the error that is raised.
+            cause: what is wrong, without a full stop.
+            advice: what to do before the batch is let continue, without a full stop.
+            facts: more context of the error.
+
+        Raises:
+            PaimonStreamError: of this kind.
+        """
         if self.options.value(option) == "continue":
             self.accepted.add(option.key)
-            _LOG.warning("%s Continuing, because %s = continue.", what, option.key)
+            _LOG.warning(
+                "%s, batch %d of commit user %r: %s. Continuing, because %s = continue.",
+                self.location,
+                self.batch_id,
+                self.user,
+                cause,
+                option.key,
+            )
             return
-        text = f"{what} Nothing was written. {cure}: option {option.key!r} = 'continue'."
-        raise kind(text, **self._facts, option=option.key, **facts)
+        raise kind(
+            f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}. Nothing was written. "
+            f"{advice}: option {option.key!r} = 'continue'.",
+            **self._facts,
+            option=option.key,
+            **facts,
+        )

@@ -15,9 +15,9 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The points, in the order in which a batch reaches them. DISCARDED comes after a lost race,
-    before the next attempt's BASE_READ. Tests stop, interleave or kill a writer exactly at such a
-    point.
+    """The points, in the order in which a batch reaches them. DISCARDED comes after an attempt that
+    was lost, before the next attempt's BASE_READ. Tests stop, interleave or kill a writer exactly
+    at such a point.
     """
 
     BATCH_STARTED = "batch-started"
@@ -89,8 +89,8 @@ class Counts:
         """The counts of a commit with these written and compacted changes."""
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
-        given = [entry for entry in compact.entries if entry.kind is FileKind.ADD]
-        taken = [entry for entry in compact.entries if entry.kind is FileKind.DELETE]
+        output = [entry for entry in compact.entries if entry.kind is FileKind.ADD]
+        input_ = [entry for entry in compact.entries if entry.kind is FileKind.DELETE]
         return cls(
             files_added=len(added),
             files_deleted=len(both) - len(added),
@@ -104,8 +104,8 @@ class Counts:
             changelog_records_compacted=compact.changelog_record_count,
             partitions=len({entry.partition for entry in both}),
             buckets=len({(entry.partition, entry.bucket) for entry in both}),
-            compaction_input_bytes=_bytes(taken),
-            compaction_output_bytes=_bytes(given),
+            compaction_input_bytes=_bytes(input_),
+            compaction_output_bytes=_bytes(output),
         )
 
 
@@ -131,16 +131,27 @@ def commit_millis(phases: Mapping[str, float]) -> float:
 class CommitReport:
     """How one commit went.
 
-    `outcome` is `already committed` if an earlier run made the commit. `snapshot_id` is None if no
-    snapshot was made, or if it has expired. `compact_snapshot_id` is that of the commit's
-    compaction, and `compact_failed` says why it was left out. `attempts` counts the attempts to
-    publish. `rows`, `files` and `bytes` count what was published, `counts` all changes. `phases`
-    are milliseconds by step. `reused`: an earlier run, which was killed, had prepared the files.
-    `removed_files` counts those removed of dead attempts.
-
-    In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT,
-    HEAD, LIST, DELETE), and `trips` the round trips: requests in flight together are one. What
-    tasks sent is not among them.
+    Attributes:
+        location: the table.
+        user: the commit user.
+        identifier: the commit identifier.
+        outcome: `already committed` if an earlier run made the commit, and `empty` if there was
+            nothing to publish.
+        snapshot_id: the snapshot of what was written. None if there is none, or if it has expired.
+        attempts: how often publishing was tried.
+        rows: the rows that were published.
+        files: the files that were published.
+        bytes: the bytes of these files.
+        phases: milliseconds by step.
+        reused: whether an earlier run, which was killed, had prepared the files.
+        counts: the numbers of all changes.
+        compact_snapshot_id: the snapshot of the commit's compaction. None without one.
+        compact_failed: why the compaction was left out. None if it was not.
+        manifests_merged: how many manifests were merged into others.
+        removed_files: how many files of dead attempts were removed.
+        requests: in an object store, what the driver sent for this batch, by kind (GET, PUT, HEAD,
+            LIST, DELETE). What tasks sent is not counted.
+        trips: the round trips of these requests. Requests in flight together are one trip.
     """
 
     location: str
@@ -175,20 +186,29 @@ class CommitReport:
         reused: bool = False,
         removed_files: int = 0,
     ) -> "CommitReport":
-        """The report of a commit with this outcome. `phases` are the milliseconds of the caller
-        before and after it.
+        """The report of a commit.
+
+        Args:
+            location: the table.
+            user: the commit user.
+            identifier: the commit identifier.
+            messages: what was committed.
+            outcome: how the commit went.
+            phases: the milliseconds of the caller before and after the commit, by step.
+            reused: whether an earlier run, which was killed, had prepared the files.
+            removed_files: how many files of dead attempts were removed.
         """
-        spent, why = (
-            dict(phases or {}),
-            None if outcome.compact_failed is None else str(outcome.compact_failed),
-        )
+        spent = dict(phases or {})
+        compact_failed = None
+        if outcome.compact_failed is not None:
+            compact_failed = str(outcome.compact_failed)
         empty = cls(
             location=location,
             user=user,
             identifier=identifier,
             outcome="empty",
             phases=spent,
-            compact_failed=why,
+            compact_failed=compact_failed,
         )
         if isinstance(outcome, Nothing):
             return empty
@@ -228,8 +248,9 @@ class CommitReport:
     @property
     def snapshots(self) -> int:
         """How many snapshots the commit made: one for what was written, one for a compaction."""
-        made = {self.snapshot_id, self.compact_snapshot_id} - {None}
-        return len(made) if self.outcome == "committed" else 0
+        if self.outcome != "committed":
+            return 0
+        return len({self.snapshot_id, self.compact_snapshot_id} - {None})
 
     @property
     def newest_snapshot_id(self) -> int | None:
@@ -237,13 +258,14 @@ class CommitReport:
         return self.compact_snapshot_id or self.snapshot_id
 
     def __repr__(self) -> str:
-        where = "" if self.snapshot_id is None else f" as snapshot {self.snapshot_id}"
+        as_snapshot = "" if self.snapshot_id is None else f" as snapshot {self.snapshot_id}"
         what = f", {self.rows} rows in {self.files} files, {self.bytes} bytes" if self.files else ""
         which = "batch write" if self.identifier == BATCH_IDENTIFIER else self.identifier
-        return f"<CommitReport {which} {self.outcome}{where}{what}, {self.millis:.0f} ms>"
+        return f"<CommitReport {which} {self.outcome}{as_snapshot}{what}, {self.millis:.0f} ms>"
 
     def _repr_html_(self) -> str:
         """The report as a table, for notebooks."""
+        requests = ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items()))
         rows: list[tuple[str, object]] = [
             ("table", self.location),
             ("commit user", self.user),
@@ -258,16 +280,12 @@ class CommitReport:
             ("bytes", f"{self.bytes:,}"),
             ("prepared files reused", "yes" if self.reused else "no"),
             *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
-            (
-                "requests",
-                ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items()))
-                or None,
-            ),
+            ("requests", requests or None),
             ("round trips", self.trips if self.requests else None),
         ]
-        known = (
-            (html.escape(name), html.escape(str(value)))
+        shown = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"
             for name, value in rows
             if value is not None
         )
-        return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in known)}</table>"
+        return f"<table>{shown}</table>"

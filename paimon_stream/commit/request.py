@@ -14,12 +14,12 @@ from paimon_stream.table.manifest_merge import MergeLimits
 
 
 class ChangeSource(Protocol):
-    """Where the changes of a snapshot come from."""
+    """Gives the changes of a snapshot."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that make the wanted snapshot of this base. Called for every attempt; writes
-        nothing. Its errors end the commit with nothing published, `NotFound` and `CorruptMetadata`
-        only if the base is still the latest.
+        """The changes that make the wanted snapshot of this base. It is called for every attempt,
+        and writes nothing. Its errors end the commit, and nothing is published. `NotFound` and
+        `CorruptMetadata` do so only if the base is still the latest snapshot.
         """
 
 
@@ -36,8 +36,12 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What a caller has just seen of the table: the latest snapshot and the id of the newest
-    schema. It began to look at that time (epoch milliseconds).
+    """What a caller has just seen of the table.
+
+    Attributes:
+        latest: the latest snapshot. None in an empty table.
+        schema_id: the id of the newest schema.
+        since_millis: when the caller began to look, in epoch milliseconds.
     """
 
     latest: Snapshot | None
@@ -49,24 +53,39 @@ class Sight:
 class CommitRequest:
     """One commit: the changes of some messages, under a user and an identifier.
 
-    `source` supplies the changes instead of the messages' written files. Their compaction, if any,
-    still follows as a second snapshot. Messages that remove rows turn an APPEND into an OVERWRITE;
-    a request of kind COMPACT has only a compaction.
+    Messages that remove rows turn an APPEND into an OVERWRITE. A request of kind COMPACT has only a
+    compaction.
 
-    The caller has searched all snapshots up to `seen` for this same commit, None for the empty
-    table. It may be older than the latest one; those above are searched now. With `sight`, the first
-    attempt builds on what the caller saw, if that was a moment ago. `beside` is done once, while the
-    first staging is written and before any snapshot is put; its errors end the commit. `after` is
-    done while the snapshot is confirmed, and must not raise. `fence` is called if that window has a
-    gap: nobody else can have committed this identifier (True). `is_newest` is called after a slow
-    put: a later run of this writer has begun and may have removed what this one had staged (False).
-    `checked` asks for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2,
-    §3.1), which a fresh append does not need. `renumber` assigns the sequence numbers of files in
-    fixed buckets, in message order. `numbering` says at which snapshot the numbers for a primary
-    key were taken, None if that is not known. `stage_uuid` is part of the name of all metadata that
-    any attempt writes. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even
-    without changes, and `statistics` names an existing file. `merge` has limits of manifest merging
-    that replace the table's; then there is a snapshot only if there are changes or a merge was due.
+    Attributes:
+        user: the commit user.
+        identifier: the commit identifier.
+        messages: the files that were written.
+        source: gives the changes instead of the messages' written files. The compaction of the
+            messages, if any, still follows as a second snapshot.
+        kind: what the commit does.
+        watermark: epoch milliseconds. None for that of the base.
+        properties: the properties of the snapshot.
+        statistics: the name of an existing file with statistics. None for those of the base.
+        merge: limits of manifest merging that replace the table's. There is a snapshot then only if
+            there are changes or a merge was due.
+        renumber: whether files in fixed buckets get their sequence numbers now, in message order.
+        numbering: at which snapshot the numbers for a primary key were taken. None if that is not
+            known.
+        checked: whether the commit checks that every file exists, and makes the conflict checks 3-5
+            (semantics.md §1.2, §3.1). A fresh append does not need them.
+        seen: the caller has searched all snapshots up to this one for this same commit. None for
+            the empty table. It may be older than the latest snapshot. Those above it are searched
+            now.
+        sight: what the caller saw. The first attempt builds on it if that was a moment ago.
+        before_put: is done once, while the first staging is written and before any snapshot is put.
+            Its errors end the commit.
+        after_put: is done while the snapshot is confirmed, or after that. It must not raise.
+        stage_uuid: is part of the name of all metadata that any attempt writes.
+        fence: is called if the snapshots above `seen` have a gap. True: nobody else can have
+            committed this identifier.
+        is_newest: is called after a slow put. False: a later run of this writer has begun, and may
+            have removed what this one had staged.
+        force_snapshot: whether there is a snapshot even without changes.
     """
 
     user: str
@@ -83,8 +102,8 @@ class CommitRequest:
     checked: bool = False
     seen: SnapshotRef | None
     sight: Sight | None = None
-    beside: tuple[Request, ...] = ()
-    after: tuple[Request, ...] = ()
+    before_put: tuple[Request, ...] = ()
+    after_put: tuple[Request, ...] = ()
     stage_uuid: str
     fence: Callable[[], bool] | None = None
     is_newest: Callable[[], bool] | None = None
@@ -93,11 +112,17 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The commit is part of the table, as this snapshot. `attempts` counts all attempts, and
-    `phases` are their milliseconds by step. `compact` is the snapshot of the compaction, which may
-    be `snapshot` itself. `compact_failed` says why the compaction was left out; its files belong to
-    nobody. `changes` and `compact_changes` are those of the two snapshots. `manifests_merged`
-    counts the manifests that were merged into others.
+    """The commit is part of the table.
+
+    Attributes:
+        snapshot: what was written.
+        attempts: how often publishing was tried.
+        phases: the milliseconds of all attempts, by step.
+        compact: the snapshot of the compaction, which may be `snapshot` itself. None without one.
+        compact_failed: why the compaction was left out. No snapshot names its files then.
+        changes: the changes of what was written.
+        compact_changes: the changes of the compaction.
+        manifests_merged: how many manifests were merged into others.
     """
 
     snapshot: Snapshot

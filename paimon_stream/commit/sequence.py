@@ -1,12 +1,12 @@
 """The sequence numbers of tables with primary keys: the first number of a batch, and whether its
-numbers are still valid at the commit (docs/format-notes.md says where the table's largest number is
-kept).
+numbers are still valid at the commit. docs/format-notes.md says where the table's largest number is
+kept.
 
-Invariants: a number handed out is above all numbers of the table at the snapshot at which it was
-taken. A batch is not published if others have meanwhile used its numbers in a bucket of it, or if
-that is not known (semantics.md R6.2). Rows of a key are merged in the order of their numbers, so a
-batch with such numbers might lose against rows that were committed before it. The same holds for
-the files that a killed run has prepared.
+Invariants: a number that a batch gets is above all numbers of the table at the snapshot at which it
+was taken. If others have meanwhile used such numbers in a bucket of the batch, or that is not known,
+the batch is not published (semantics.md R6.2). Rows of a key are merged in the order of their
+numbers, so the batch might lose against rows that were committed before it. The same holds for the
+files that a killed run has prepared.
 """
 
 from dataclasses import dataclass
@@ -31,10 +31,14 @@ _Bucket = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """The numbers of one batch. They begin at `first`, which is above all numbers of the table at
-    `base`. `base` is None if the table was empty then. `index` is its index manifest, by which keys
-    get dynamic buckets. If they `may_be_shared`, the commit is made although others have used these
-    numbers: an operator has decided that it does not matter which of two rows of a key wins.
+    """The numbers of one batch.
+
+    Attributes:
+        base: the snapshot at which they were taken. None if the table was empty then.
+        first: the first number, which is above all numbers of the table at `base`.
+        index: the index manifest of `base`, by which keys get dynamic buckets.
+        may_be_shared: whether the commit is made although others have used these numbers. An
+            operator has decided then that it does not matter which of two rows of a key wins.
     """
 
     base: SnapshotRef | None
@@ -52,7 +56,7 @@ class Sequences:
         self._cache = cache
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
-        # rows that wait have no numbers yet
+        # Rows that wait have no numbers yet.
         self._checks = not (ordered_by_user or table.is_postponed)
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._partition_of = table.layout.partition
@@ -62,13 +66,21 @@ class Sequences:
     # -- numbers
     # ------------------------------------------------------------------------------------
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
-        """Numbers for a batch that is about to be written, above those of a snapshot that is known
-        to be the latest, or of the one that is the latest now. A batch that `replaces` what is
-        there gets no index: keys that go do not keep their buckets. Raises `CorruptMetadata`, also
-        for a bucket without its index, `StorageError`.
+        """Numbers for a batch that is about to be written.
+
+        Args:
+            known: the snapshot above whose numbers they are. The caller knows that it is the
+                latest. None for the one that is the latest now.
+            replaces: whether the batch replaces what is in the table. It gets no index then,
+                because keys that are removed do not keep their buckets.
+
+        Raises:
+            CorruptMetadata: metadata cannot be read, or a bucket has no index.
+            StorageError: something cannot be read.
         """
         while True:
-            latest, known = known or self._snapshots.latest(), None
+            latest = known or self._snapshots.latest()
+            known = None
             try:
                 highest = self._cache.highest_at(latest)
                 if latest is not None and not (replaces or self._is_indexed):
@@ -83,16 +95,19 @@ class Sequences:
             return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=index)
 
     def _check_indexed(self, latest: Snapshot) -> None:
-        """Raises `CorruptMetadata` if a bucket has files and no hash index: its keys would be
+        """Raises `CorruptMetadata` if a bucket has files and no hash index. Its keys would be
         written a second time (table-kinds.md K1.5). Reads all manifests, once in a run.
         """
         lacking = self._cache.manifests.unindexed(latest)
         if lacking:
-            (partition, bucket), others = lacking[0], len(lacking) - 1
+            partition, bucket = lacking[0]
+            others = ""
+            if len(lacking) > 1:
+                others = f", nor for {len(lacking) - 1:,} other buckets"
             raise CorruptMetadata(
                 f"bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and "
                 f"{latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for "
-                f"it{f', nor for {others:,} other buckets' * bool(others)}: keys would be written a second time. "
+                f"it{others}: keys would be written a second time. "
                 "Nothing was written. Run `paimon-stream rebuild-index`, which makes it anew from the table's files.",
                 snapshot=latest.id,
             ).of_table(self._location)
@@ -109,14 +124,16 @@ class Sequences:
         if highest < 0:
             return {}
         recorded = {MAX_SEQUENCE: str(highest)}
-        return {**recorded, _GENERATED: str(highest)} if self._for_java else recorded
+        if self._for_java:
+            recorded[_GENERATED] = str(highest)
+        return recorded
 
     # -- conflicts
     # ----------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `SequenceConflict` if others have added rows with such numbers to a bucket of
-        these changes since they were taken: it would be unknown which row of a key is newer. Reads
-        each delta committed since only once.
+        """Raises `SequenceConflict` if, since these numbers were taken, others have added rows with
+        such numbers to a bucket of these changes. It would not be known which row of a key is
+        newer. Reads each delta that was committed since only once.
         """
         if numbering is None:
             return
@@ -127,20 +144,21 @@ class Sequences:
         lowest: dict[_Bucket, int] = {}
         for entry in changes.entries:
             if entry.kind is FileKind.ADD:
-                where, number = (entry.partition, entry.bucket), entry.file.min_sequence_number
-                lowest[where] = min(number, lowest.get(where, number))
+                place = (entry.partition, entry.bucket)
+                number = entry.file.min_sequence_number
+                lowest[place] = min(number, lowest.get(place, number))
         since = self._since(numbering.base, base)
-        for snapshot in () if since is None else since:
+        for snapshot in since or ():
             try:
                 added = self._cache.added(snapshot)
             except (NotFound, CorruptMetadata):
                 if self._snapshots.find(snapshot.id) is not None:
                     raise
-                since = None  # it has expired meanwhile
+                since = None  # the snapshot has expired meanwhile
                 break
-            for where in lowest.keys() & added.keys():
-                if added[where] >= lowest[where]:
-                    raise self._reached(snapshot, where[1], added[where], lowest[where])
+            for place in lowest.keys() & added.keys():
+                if added[place] >= lowest[place]:
+                    raise self._reached(snapshot, place[1], added[place], lowest[place])
         if since is None:
             raise SequenceConflict(
                 f"this batch was numbered on snapshot {0 if numbering.base is None else numbering.base.id}, and some "
@@ -149,38 +167,37 @@ class Sequences:
             ).of_table(self._location)
 
     def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash
-        index of a partition of these changes (table-kinds.md K1.4). A key could then be in two
-        buckets.
+        """Raises `IndexConflict` if others have changed the hash index of a partition of these
+        changes since keys got their buckets (table-kinds.md K1.4). A key could be in two buckets
+        then.
         """
-        now = None if base is None else SnapshotRef.of(base)
-        if now == numbering.base:
+        base_ref = None if base is None else SnapshotRef.of(base)
+        if base_ref == numbering.base:
             return
-        if (
-            not changes.entries
-        ):  # an index that was made anew: a batch with older keys does not change the index
+        if not changes.entries:
+            # The index was made anew. A batch with older keys does not change the index.
             raise self._assigned_anew("others have committed since")
         then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
         if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
-            why = (
+            raise self._assigned_anew(
                 f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
             )
-            raise self._assigned_anew(why)
-        if (then and then.index_manifest) == (base and base.index_manifest):
+        manifest_then = None if then is None else then.index_manifest
+        manifest_now = None if base is None else base.index_manifest
+        if manifest_then == manifest_now:
             return
         try:
-            before = self._index_files(then)
+            index_then = self._index_files(then)
         except (NotFound, CorruptMetadata):
-            raise self._assigned_anew(
-                f"snapshot {numbering.base and numbering.base.id} has expired"
-            ) from None
-        after = self._index_files(base)
+            expired = None if numbering.base is None else numbering.base.id
+            raise self._assigned_anew(f"snapshot {expired} has expired") from None
+        index_now = self._index_files(base)
         touched = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
         touched |= {change.entry.partition for change in changes.index}
-        for where in before.keys() | after.keys():
-            if where[0] in touched and before.get(where) != after.get(where):
+        for place in index_then.keys() | index_now.keys():
+            if place[0] in touched and index_then.get(place) != index_now.get(place):
                 raise self._assigned_anew(
-                    f"another writer has changed the index of bucket {where[1]} since"
+                    f"another writer has changed the index of bucket {place[1]} since"
                 )
 
     def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
@@ -189,36 +206,45 @@ class Sequences:
             None if snapshot is None else snapshot.index_manifest
         )
         return {
-            (one.partition, one.bucket): one.file.file_name
-            for one in entries
-            if one.file.index_type == HASH
+            (entry.partition, entry.bucket): entry.file.file_name
+            for entry in entries
+            if entry.file.index_type == HASH
         }
 
-    def _assigned_anew(self, why: str) -> IndexConflict:
-        cure = "A key could be in two buckets. Nothing was published. Write the batch again."
-        text = f"this batch has given its keys their buckets by the hash index, and {why}. {cure}"
-        return IndexConflict(text).of_table(self._location)
+    def _assigned_anew(self, change: str) -> IndexConflict:
+        """The error for a batch whose index is not that of the table any more. `change` says what
+        has happened.
+        """
+        return IndexConflict(
+            f"this batch has given its keys their buckets by the hash index, and {change}. "
+            "A key could be in two buckets. Nothing was published. Write the batch again."
+        ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
-        text = (
+        """The error for a batch whose numbers, from `ours` on, are not above `theirs`, which the
+        snapshot has added to the bucket.
+        """
+        return SequenceConflict(
             f"snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket {bucket} with sequence "
             f"numbers up to {theirs}, and this batch, numbered before that, begins at {ours} there. It is not certain "
             "that its rows would replace older ones. Nothing was published. Let only one writer write to a bucket, "
-            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}."
-        )
-        return SequenceConflict(text, snapshot=snapshot.id, bucket=bucket).of_table(self._location)
+            f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
+            snapshot=snapshot.id,
+            bucket=bucket,
+        ).of_table(self._location)
 
     def _since(
         self, numbered: SnapshotRef | None, latest: Snapshot | None
     ) -> tuple[Snapshot, ...] | None:
         """The snapshots after the one at which the numbers were taken; None if some are missing."""
-        after = 0 if numbered is None else numbered.id
-        if latest is None or latest.id <= after:
-            same = numbered is None or (latest is not None and SnapshotRef.of(latest) == numbered)
-            return () if same else None
+        numbered_id = 0 if numbered is None else numbered.id
+        if latest is None or latest.id <= numbered_id:
+            if numbered is None or (latest is not None and SnapshotRef.of(latest) == numbered):
+                return ()
+            return None
         if numbered is not None:
-            kept = self._snapshots.find(after)
-            if kept is not None and kept.nonce != numbered.nonce:
+            numbered_now = self._snapshots.find(numbered_id)
+            if numbered_now is not None and numbered_now.nonce != numbered.nonce:
                 return None
         window = published_after(self._snapshots, numbered, latest)
         return window.snapshots if window.complete else None

@@ -5,11 +5,13 @@ drawn from the commit's `NameSource` before its file is written, so that `NameSo
 all files that may exist. The resulting snapshot refers only to durable files, and takes over from
 its base what the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
 
-The files of one staging are written together, and what the caller has to do before the put, such as
-writing the journal, is done in the same trip. The put comes after all of them.
+The files of one staging are written together. What the caller has to do before the put, such as
+writing the journal, is done in the same trip. The put comes after all of this.
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from paimon_stream.commit.attempts import Attempts
@@ -18,6 +20,7 @@ from paimon_stream.commit.plan import Base, Changes, with_row_ids
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.staged import Staged
 from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.snapshot_marks import marked
@@ -31,6 +34,22 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WrittenLists:
+    """The manifest lists of a new snapshot: the name and the bytes of each, and the manifests that
+    are new in them. The changelog's are None without a changelog.
+    """
+
+    base: str
+    base_size: int
+    delta: str
+    delta_size: int
+    delta_metas: tuple[ManifestFileMeta, ...]
+    changelog: str | None
+    changelog_size: int | None
+    changelog_metas: tuple[ManifestFileMeta, ...]
 
 
 class Stager:
@@ -52,14 +71,28 @@ class Stager:
     def stage(
         self, base: Base, changes: Changes, request: CommitRequest, attempts: Attempts
     ) -> Staged | None:
-        """Writes manifests and lists, and makes the snapshot that follows `base`. None if the
-        request is only to merge manifests and no merge was due. The merge of an earlier attempt is
-        used again if it still fits. The schema is the newest one, whatever that of the files
-        (semantics.md §2.3 step 10). `beside` is done while the files are written. Raises what that
-        raises, and `StorageError`, `FormatError`, `DeletedFiles`; the files written so far are
-        among `names.drawn`.
+        """Writes manifests and lists, and makes the snapshot that follows `base`.
+
+        The merge of an earlier attempt is used again if it still fits. The schema is the newest
+        one, whatever the schema of the files is (semantics.md §2.3 step 10).
+
+        Args:
+            base: the snapshot on which it is built.
+            changes: what changes.
+            request: the commit.
+            attempts: its attempts. Their `before_put` is done while the files are written.
+
+        Returns:
+            The staged snapshot. None if the request is only to merge manifests and no merge was
+            due.
+
+        Raises:
+            StorageError, FormatError, DeletedFiles: something cannot be written. The files written
+                so far are among `names.drawn`.
+            PaimonStreamError: what `before_put` raises.
         """
-        names, schema_id = attempts.names, attempts.schema_id
+        names = attempts.names
+        schema_id = attempts.schema_id
         since = self._clock.now_millis()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
@@ -70,70 +103,58 @@ class Stager:
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
-        before = base.snapshot
-        next_row_id = (before.next_row_id if before is not None else None) or 0
+        previous = base.snapshot
+        next_row_id = 0
+        if previous is not None and previous.next_row_id is not None:
+            next_row_id = previous.next_row_id
         if self._tracked:
             changes, next_row_id = with_row_ids(changes, next_row_id, base.id + 1)
-        delta_metas = writer.write(changes.entries, names)
-        base_list, delta_list = names.next("manifest-list"), names.next("manifest-list")
-        base_size = writer.write_list(base_list, base_metas)
-        delta_size = writer.write_list(delta_list, delta_metas)
-        changelog_metas = writer.write(changes.changelog, names)
-        changelog_list = names.next("manifest-list") if changes.changelog else None
-        changelog_size = (
-            None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
-        )
-        marks = [
-            one.watermark
-            for one in (request, before)
-            if one is not None and one.watermark is not None
-        ]
+        lists = _write_lists(writer, names, base_metas, changes)
+        total_before = 0 if previous is None else previous.total_record_count
         snapshot = Snapshot(
             id=SnapshotId(base.id + 1),
             schema_id=schema_id,
-            base_manifest_list=base_list,
-            base_manifest_list_size=base_size,
-            delta_manifest_list=delta_list,
-            delta_manifest_list_size=delta_size,
-            changelog_manifest_list=changelog_list,
-            changelog_manifest_list_size=changelog_size,
-            index_manifest=self._index_manifest(before, changes, writer, names),
+            base_manifest_list=lists.base,
+            base_manifest_list_size=lists.base_size,
+            delta_manifest_list=lists.delta,
+            delta_manifest_list_size=lists.delta_size,
+            changelog_manifest_list=lists.changelog,
+            changelog_manifest_list_size=lists.changelog_size,
+            index_manifest=self._index_manifest(previous, changes, writer, names),
             commit_user=request.user,
             commit_identifier=request.identifier,
             commit_kind=request.kind,
             time_millis=self._clock.now_millis(),
-            total_record_count=(0 if before is None else before.total_record_count)
-            + changes.record_count,
+            total_record_count=total_before + changes.record_count,
             delta_record_count=changes.record_count,
             changelog_record_count=changes.changelog_record_count if changes.changelog else None,
-            watermark=max(marks, default=None),  # they never go back (semantics.md §1.5)
-            statistics=request.statistics or self._statistics(before, schema_id),
-            properties=MappingProxyType(marked(request.properties, delta_list)),
+            watermark=_watermark(request, previous),
+            statistics=request.statistics or self._statistics(previous, schema_id),
+            properties=MappingProxyType(marked(request.properties, lists.delta)),
             next_row_id=next_row_id,
         )
-        self._storage.together(
-            [*attempts.beside, files.flush]
-        )  # from here on the snapshot may be published
+        self._storage.together([*attempts.before_put, files.flush])
+        # From here on the snapshot may be published.
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),
             base=base,
             changes=changes,
-            metas=(*base_metas, *delta_metas),
-            delta_names=frozenset(meta.file_name for meta in delta_metas),
-            changelog_metas=changelog_metas,
+            metas=(*base_metas, *lists.delta_metas),
+            delta_names=frozenset(meta.file_name for meta in lists.delta_metas),
+            changelog_metas=lists.changelog_metas,
             merged=merged,
             since_millis=since,
         )
 
     def _index_manifest(
-        self, before: Snapshot | None, changes: Changes, writer: ManifestWriter, names: NameSource
+        self, previous: Snapshot | None, changes: Changes, writer: ManifestWriter, names: NameSource
     ) -> str | None:
         """The base's index manifest, or a new one if index files change."""
-        old = None if before is None else before.index_manifest
+        index_manifest = None if previous is None else previous.index_manifest
         if not changes.index:
-            return old
-        present = self._manifests.index_entries(old)
+            return index_manifest
+        present = self._manifests.index_entries(index_manifest)
         live = apply_index_changes(
             present, changes.index, bucketed=self._bucketed, location=self._storage.location
         )
@@ -141,14 +162,53 @@ class Stager:
         writer.write_index(name, live)
         return name
 
-    def _statistics(self, before: Snapshot | None, schema_id: int) -> str | None:
+    def _statistics(self, previous: Snapshot | None, schema_id: int) -> str | None:
         """The base's table statistics, if they belong to the new snapshot's schema."""
-        if before is None or before.statistics is None:
+        if previous is None or previous.statistics is None:
             return None
-        path = statistics_path(before.statistics)
+        path = statistics_path(previous.statistics)
         try:
-            of_schema = schema_of_statistics(self._storage.read(path, MOST_JSON), path)
-        except (NotFound, CorruptMetadata) as why:
-            _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, why)
+            schema_of_file = schema_of_statistics(self._storage.read(path, MOST_JSON), path)
+        except (NotFound, CorruptMetadata) as error:
+            _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, error)
             return None
-        return before.statistics if of_schema == schema_id else None
+        return previous.statistics if schema_of_file == schema_id else None
+
+
+def _write_lists(
+    writer: ManifestWriter,
+    names: NameSource,
+    base_metas: Sequence[ManifestFileMeta],
+    changes: Changes,
+) -> _WrittenLists:
+    """Writes the manifests of these changes, and the lists with them and with `base_metas`."""
+    delta_metas = writer.write(changes.entries, names)
+    base = names.next("manifest-list")
+    delta = names.next("manifest-list")
+    base_size = writer.write_list(base, base_metas)
+    delta_size = writer.write_list(delta, delta_metas)
+    changelog_metas = writer.write(changes.changelog, names)
+    changelog = None
+    changelog_size = None
+    if changes.changelog:
+        changelog = names.next("manifest-list")
+        changelog_size = writer.write_list(changelog, changelog_metas)
+    return _WrittenLists(
+        base=base,
+        base_size=base_size,
+        delta=delta,
+        delta_size=delta_size,
+        delta_metas=delta_metas,
+        changelog=changelog,
+        changelog_size=changelog_size,
+        changelog_metas=changelog_metas,
+    )
+
+
+def _watermark(request: CommitRequest, previous: Snapshot | None) -> int | None:
+    """The watermark of the new snapshot. Watermarks never go back (semantics.md §1.5)."""
+    if previous is None or previous.watermark is None:
+        return request.watermark
+    if request.watermark is None:
+        return previous.watermark
+    return max(request.watermark, previous.watermark)

@@ -1,7 +1,6 @@
 """A snapshot whose files are written, before it is published."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.format.entries import (
@@ -12,16 +11,21 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.manifest_merge import Merged
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A snapshot that is ready to be published: its value and bytes, its base and changes, its
-    manifests (base list before delta list), the names of its delta manifests, the manifests of its
-    changelog, the merge in its base list, and the time at which its staging began (epoch
-    milliseconds).
+    """A snapshot that is ready to be published.
+
+    Attributes:
+        snapshot: its value.
+        content: its bytes.
+        base: the snapshot on which it is built.
+        changes: what it changes.
+        metas: its manifests, those of the base list before those of the delta list.
+        delta_names: the names of its delta manifests.
+        changelog_metas: the manifests of its changelog.
+        merged: the merge in its base list.
+        since_millis: when its staging began, in epoch milliseconds.
     """
 
     snapshot: Snapshot
@@ -37,17 +41,21 @@ class Staged:
     @property
     def added(self) -> frozenset[FileIdentity]:
         """The files the snapshot adds."""
-        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.ADD)
+        return self._identities(FileKind.ADD)
 
     @property
     def removed(self) -> frozenset[FileIdentity]:
         """The files the snapshot removes."""
-        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.DELETE)
+        return self._identities(FileKind.DELETE)
 
     @property
     def names(self) -> frozenset[str]:
         """The metadata files that the snapshot refers to, including its lists."""
-        lists = (name for name, _ in self.snapshot.manifest_lists)
-        metas = (meta.file_name for meta in (*self.metas, *self.changelog_metas))
-        index = self.snapshot.index_manifest
-        return frozenset((*metas, *lists, *(() if index is None else (index,))))
+        names = {meta.file_name for meta in (*self.metas, *self.changelog_metas)}
+        names.update(name for name, _ in self.snapshot.manifest_lists)
+        if self.snapshot.index_manifest is not None:
+            names.add(self.snapshot.index_manifest)
+        return frozenset(names)
+
+    def _identities(self, kind: FileKind) -> frozenset[FileIdentity]:
+        return frozenset(entry.identity for entry in self.changes.entries if entry.kind is kind)

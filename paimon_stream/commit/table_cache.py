@@ -3,9 +3,10 @@ makes the cost of a commit depend on what it changes, not on the size of the tab
 §3.4).
 
 Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete
-deltas in one lineage, reading each once, or is emptied. An OVERWRITE by others may replace files
-without a delta that says so (R3.4), so buckets and files are then forgotten. After a failure
-everything is. Partitions that no commit touches are never read. The size of the cache is bounded.
+deltas in one lineage, and reads each of them once. Otherwise it is emptied. An OVERWRITE by others
+may replace files without a delta that says so (R3.4), so the cache forgets buckets and files then.
+After a failure it forgets everything. Partitions that no commit touches are never read. The size of
+the cache is bounded.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,7 +36,13 @@ _Bucket = tuple[bytes, int]
 
 
 class TableCache:
-    """The state of one table that one committer has cached. `buckets` are those at the position."""
+    """The state of one table that one committer has cached.
+
+    Attributes:
+        snapshots: the snapshots of the table.
+        manifests: reads its manifests.
+        buckets: the buckets at the position.
+    """
 
     MAX_FILES: Final = 200_000
     """The maximum number of files that are kept from one commit to the next."""
@@ -45,8 +52,8 @@ class TableCache:
         self.manifests = ManifestStore(table.storage)
         self._types = table.partition_types
         self._keeps_files = table.options.value(CONFLICT_DETECTION) == "row_incremental"
-        self._own: Base | None = None
-        self._at: Snapshot | None = None
+        self._own_last: Base | None = None
+        self._position: Snapshot | None = None
         self.buckets = BucketIndex()
         self._files: dict[bytes, KnownFiles] = {}
         self._files_of: object = None
@@ -57,38 +64,47 @@ class TableCache:
     # -- moving
     # -------------------------------------------------------------------------------------
     def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
-        """Moves over a commit of our own: `published` was made on the base with these entries. If
-        the position is an earlier snapshot than the base, it stays there until the next query.
+        """Moves over a commit of our own.
+
+        Args:
+            base: the snapshot on which it was built. If the position is an earlier snapshot, it
+                stays there until the next query.
+            published: the new snapshot.
+            entries: the entries of its delta.
         """
-        self._own = published
+        self._own_last = published
         self._added.clear()
         self._files_of = None
         if not self._keeps_files or sum(map(len, self._files.values())) > self.MAX_FILES:
             self._files = {}
         snapshot = published.snapshot
-        if self._at != base.snapshot or snapshot is None:
+        if self._position != base.snapshot or snapshot is None:
             return
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             self.buckets.forget()
         self._take(entries)
         if self._highest is not None:
             self._highest = max(self._highest, highest_of(entries))
-        self._at = snapshot
+        self._position = snapshot
 
     def forget(self) -> None:
         """Empties the cache."""
-        self._own = self._at = None
+        self._own_last = None
+        self._position = None
         self._drop()
         self._added.clear()
 
     def _drop(self) -> None:
+        """Empties what holds at the position."""
         self.buckets.forget()
         self._watched.forget()
-        self._files, self._files_of, self._highest = {}, None, None
+        self._files = {}
+        self._files_of = None
+        self._highest = None
 
     def _move(self, latest: Snapshot | None) -> None:
         """Moves the position to this snapshot, or empties the cache. Raises `StorageError`."""
-        if latest == self._at:
+        if latest == self._position:
             return
         if (
             self.buckets.partitions
@@ -97,49 +113,47 @@ class TableCache:
             or self._highest is not None
         ):
             try:
-                known = self._follow(latest)
+                follows = self._follow(latest)
             except (NotFound, CorruptMetadata):
-                known = (
-                    False  # it expired while it was read, or a later read reports what is broken
-                )
-            if not known:
+                # It expired while it was read. Or it is broken, which a later read reports.
+                follows = False
+            if not follows:
                 self._drop()
-        self._at = latest
+        self._position = latest
 
     def _follow(self, latest: Snapshot | None) -> bool:
         """Takes in what was committed since. False if some of it is missing or not in one
         lineage.
         """
-        at = self._at
-        if latest is None or (
-            at is not None and (latest.id <= at.id or not self.snapshots.stands(at))
+        if latest is None:
+            return False
+        position = self._position
+        if position is not None and (
+            latest.id <= position.id or not self.snapshots.stands(position)
         ):
             return False
-        window = self.snapshots.window(0 if at is None else at.id, latest)
+        window = self.snapshots.window(0 if position is None else position.id, latest)
         if not window.complete:
             return False
         since = window.snapshots
         recorded = recorded_number(latest)
-        replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in since)
+        replaced = any(snapshot.commit_kind is CommitKind.OVERWRITE for snapshot in since)
         if replaced:
             self.buckets.forget()
             self._watched.forget()
             self._files = {}
         highest = self._highest
-        if highest is not None:
-            adds = () if recorded is not None else since
-            highest = max(
-                [highest, *(number for one in adds for number in self.added(one).values())]
-            )
+        if highest is not None and recorded is None:
+            for snapshot in since:
+                highest = max([highest, *self.added(snapshot).values()])
         partitions = {*self._files, *self.buckets.partitions, *self._watched.partitions}
         if partitions:
-            metas = (meta for one in since for meta in self.manifests.delta(one))
-            self._take(
-                list(
-                    self.manifests.entries_of(metas, PartitionFilter(self._types, rows=partitions))
-                )
-            )
-        self._highest = highest if recorded is None or highest is None else recorded
+            metas = (meta for snapshot in since for meta in self.manifests.delta(snapshot))
+            wanted = PartitionFilter(self._types, rows=partitions)
+            self._take(list(self.manifests.entries_of(metas, wanted)))
+        if highest is not None and recorded is not None:
+            highest = recorded
+        self._highest = highest
         return True
 
     def _take(self, entries: Collection[ManifestEntry]) -> None:
@@ -151,24 +165,24 @@ class TableCache:
         try:
             self.buckets.take(entries)
         except BucketCountChanged:
-            # the next query for that partition reads it anew and reports this
+            # The next query for that partition reads it again, and reports this.
             self.buckets.forget()
 
     # -- our own last commit, manifests
     # --------------------------------------------------------------
     @property
     def last(self) -> Snapshot | None:
-        """Our own last snapshot; None if it was forgotten."""
-        return None if self._own is None else self._own.snapshot
+        """Our own last snapshot. None if it was forgotten."""
+        return None if self._own_last is None else self._own_last.snapshot
 
     def base(self, latest: Snapshot | None) -> Base:
-        """The snapshot with its manifests. Those of our own last snapshot are known and are not
-        read. Raises `CorruptMetadata`, `StorageError`.
+        """The snapshot with its manifests. The manifests of our own last snapshot are known and
+        are not read. Raises `CorruptMetadata`, `StorageError`.
         """
         if latest is None:
             return Base(snapshot=None, metas=())
-        if self._own is not None and self._own.snapshot == latest:
-            return self._own
+        if self._own_last is not None and self._own_last.snapshot == latest:
+            return self._own_last
         return Base(snapshot=latest, metas=self.manifests.base_and_delta(latest))
 
     # -- buckets and files
@@ -185,9 +199,16 @@ class TableCache:
         return self.buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
-        """The files of these partitions at the base, not to be changed or kept. Those that an
-        earlier commit has read are read anew, unless `conflict-detection-mode` is
-        `row_incremental`. After `CorruptMetadata` or `StorageError` the cache is as before.
+        """The files of these partitions at the base. The caller must not change or keep them.
+
+        Args:
+            base: the snapshot, with its manifests.
+            partitions: those whose files are wanted.
+            commit: the commit that asks. Files that an earlier commit has read are read again,
+                unless `conflict-detection-mode` is `row_incremental`.
+
+        Raises:
+            CorruptMetadata, StorageError: a manifest cannot be read. The cache is as before then.
         """
         if not self._keeps_files and self._files_of is not commit:
             self._files = {}
@@ -206,9 +227,9 @@ class TableCache:
         return KnownFiles.of([self._files[partition] for partition in partitions])
 
     def watch(self, base: Base, partitions: Collection[bytes], below: int | None) -> WatchedFiles:
-        """The live files of these partitions at the base, each with its whole entry; only those of
-        less than `below` bytes if that is given. From then on they follow every commit, and no
-        manifest of the table is read again for them. Raises `CorruptMetadata`, `StorageError`.
+        """The live files of these partitions at the base, each with its whole entry. From then on
+        they follow every commit, and no manifest of the table is read again for them. `below`
+        limits them to files of fewer bytes. Raises `CorruptMetadata`, `StorageError`.
         """
         self._move(base.snapshot)
         missing = self._watched.missing(partitions, below)
@@ -231,54 +252,56 @@ class TableCache:
         """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
         if latest is None or recorded_number(latest) is not None:
             return True
-        return self._highest is not None and self._at is not None and self._at.id <= latest.id
+        if self._highest is None or self._position is None:
+            return False
+        return self._position.id <= latest.id
 
     def highest_at(self, latest: Snapshot | None) -> int:
-        """The largest sequence number of the table at a snapshot, -1 if there is none. Raises
+        """The largest sequence number of the table at a snapshot. -1 if there is none. Raises
         `NotFound`, `CorruptMetadata`, `StorageError`.
         """
         if latest is None:
             return -1
         self._move(latest)
         if self._highest is None:
-            self._highest = self._found(latest)
+            self._highest = self._read_highest(latest)
         return self._highest
 
     def added(self, snapshot: Snapshot) -> Mapping[_Bucket, int]:
         """The largest number that a snapshot has added to each bucket. Each snapshot is read only
         once between two commits of our own. Raises `NotFound`, `CorruptMetadata`, `StorageError`.
         """
-        found = self._added.get(snapshot.nonce)
-        if found is None:
-            highest: dict[_Bucket, int] = {}
-            for meta in self.manifests.delta(snapshot):
-                for entry in self.manifests.read(meta):
-                    if entry.kind is FileKind.ADD:
-                        where, number = (
-                            (entry.partition, entry.bucket),
-                            entry.file.max_sequence_number,
-                        )
-                        highest[where] = max(number, highest.get(where, number))
-            found = self._added[snapshot.nonce] = highest
-        return found
+        added = self._added.get(snapshot.nonce)
+        if added is not None:
+            return added
+        highest: dict[_Bucket, int] = {}
+        for meta in self.manifests.delta(snapshot):
+            for entry in self.manifests.read(meta):
+                if entry.kind is FileKind.ADD:
+                    bucket = (entry.partition, entry.bucket)
+                    number = entry.file.max_sequence_number
+                    highest[bucket] = max(number, highest.get(bucket, number))
+        self._added[snapshot.nonce] = highest
+        return highest
 
-    def _found(self, latest: Snapshot) -> int:
+    def _read_highest(self, latest: Snapshot) -> int:
         """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads
-        the whole table if there is no such snapshot.
+        all manifests of the table if there is no such snapshot.
         """
         above: list[Snapshot] = []
         for snapshot in self.snapshots.walk_down(latest):
-            known = recorded_number(snapshot)
-            if known is None:
+            highest = recorded_number(snapshot)
+            if highest is None:
                 above.append(snapshot)
-                known = -1 if snapshot.id == 1 else None
-            if known is not None:
+                if snapshot.id == 1:
+                    highest = -1
+            if highest is not None:
                 try:
-                    return max(
-                        [known, *(number for one in above for number in self.added(one).values())]
-                    )
+                    for later in above:
+                        highest = max([highest, *self.added(later).values()])
                 except (NotFound, CorruptMetadata):
                     break  # one of them has expired meanwhile
+                return highest
             if len(above) == _MOST_WALKED:
                 break
         entries = (
@@ -290,13 +313,13 @@ class TableCache:
 
 
 def recorded_number(snapshot: Snapshot) -> int | None:
-    """The largest sequence number in a snapshot's own properties; None if it is not stored. One
-    that another engine copied may be too small.
+    """The largest sequence number in a snapshot's own properties. None if it is not stored. Only
+    its own properties count, because a number that another engine copied may be too small.
     """
     return id_in_name(own_properties(snapshot).get(MAX_SEQUENCE, ""), "")
 
 
 def highest_of(entries: Iterable[ManifestEntry]) -> int:
-    """The largest sequence number of added files, -1 if there are none."""
+    """The largest sequence number of added files. -1 if there are none."""
     added = (entry.file.max_sequence_number for entry in entries if entry.kind is FileKind.ADD)
     return max(added, default=-1)

@@ -6,6 +6,7 @@ in the table. `abort` removes the files of messages that will never be published
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paimon_stream._version import __version__
@@ -17,7 +18,13 @@ from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import CommitRefusals
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
-from paimon_stream.commit.request import CommitRequest, Outcome, Published, Superseded
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Outcome,
+    Published,
+    Superseded,
+)
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.window import require_last
 from paimon_stream.errors import DeletedFiles
@@ -38,6 +45,37 @@ _MESSAGES = "a list of CommitMessage"
 
 AfterPublishing = Callable[[Table, Snapshot], None]
 """Called for the table after a commit. It never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CommitOrder:
+    """What a caller wants to be published.
+
+    Attributes:
+        user: the commit user.
+        identifier: the commit identifier. None for a batch commit, which cannot be repeated.
+        messages: the files that were written.
+        properties: properties of the snapshot.
+        watermark: epoch milliseconds.
+        source: see `CommitRequest`.
+        kind: see `CommitRequest`.
+        renumber: see `CommitRequest`.
+        numbering: see `CommitRequest`.
+        checked: see `CommitRequest`.
+        force_snapshot: see `CommitRequest`.
+    """
+
+    user: str
+    identifier: int | None
+    messages: tuple[CommitMessage, ...]
+    properties: Mapping[str, str] | None
+    watermark: int | None = None
+    source: ChangeSource | None = None
+    kind: CommitKind = CommitKind.APPEND
+    renumber: bool = False
+    numbering: Numbering | None = None
+    checked: bool = False
+    force_snapshot: bool = False
 
 
 class TableCommit:
@@ -89,26 +127,44 @@ class TableCommit:
     ) -> CommitReport:
         """Publishes the messages as one snapshot, and their compaction, if any, as a second one
         after it. Without files there is no snapshot, unless the table's options ask for one.
-        `watermark` is epoch milliseconds.
 
-        It does not check whether the identifier was used before the call; after a failure, call
-        `filter_and_commit`. Raises the errors of `Committer.commit`; `CommitLost` or
-        `TableRolledBack` if the last snapshot that this object has published was replaced or rolled
-        back; and `SharedCheckpoint` if somebody else publishes this identifier or a later one under
-        the same user meanwhile.
+        It does not check whether the identifier was used before the call. After a failure, call
+        `filter_and_commit`.
+
+        Args:
+            identifier: the commit identifier.
+            messages: the files that were written.
+            watermark: epoch milliseconds.
+            properties: properties of the snapshot.
+
+        Raises:
+            CommitLost, TableRolledBack: the last snapshot that this object has published was
+                replaced or rolled back.
+            SharedCheckpoint: somebody else publishes this identifier or a later one under the same
+                user meanwhile.
+            PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
         watermark, properties = self._taken_marks(watermark, properties)
-        given = self._taken_messages(messages)
+        taken = self._taken_messages(messages)
         latest = self._latest()
-        outcome = self._publish(
-            identifier, given, latest, properties, watermark=watermark, renumber=True
+        order = _CommitOrder(
+            user=self._user,
+            identifier=identifier,
+            messages=taken,
+            properties=properties,
+            watermark=watermark,
+            renumber=True,
         )
+        outcome = self._publish(order, latest)
         if isinstance(outcome, Superseded):
             raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
-        where, user = self._storage.location, self._user
         return CommitReport.of(
-            location=where, user=user, identifier=identifier, messages=given, outcome=outcome
+            location=self._storage.location,
+            user=self._user,
+            identifier=identifier,
+            messages=taken,
+            outcome=outcome,
         )
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
@@ -128,12 +184,17 @@ class TableCommit:
         user. With an identifier it is safe to repeat, as for `overwrite`. Raises the errors of
         `commit`, and `SequenceConflict` if others have used these numbers meanwhile.
         """
-        more: dict[str, Any] = {
-            "renumber": True,
-            "numbering": numbering,
-            "force_snapshot": identifier is not None,
-        }
-        return self._once(self._user, identifier, messages, properties, **more)
+        return self._publish_once(
+            _CommitOrder(
+                user=self._user,
+                identifier=identifier,
+                messages=messages,
+                properties=properties,
+                renumber=True,
+                numbering=numbering,
+                force_snapshot=identifier is not None,
+            )
+        )
 
     def filter_and_commit(
         self,
@@ -145,31 +206,44 @@ class TableCommit:
         of their identifiers. Returns how many it published. Every file must still exist, also of
         compactions, changelogs and indexes, and none may be in the table.
 
-        Raises the errors of `commit`; with nothing published `FormatError` for messages that do not
-        fit the table, and `DeletedFiles` for a file of any committable that is gone or already in
-        the table; `HistoryUnknown` if the last commit of this user is not known, because snapshots
-        have expired (option `paimon-stream.on-unknown-history`).
+        Args:
+            committables: the messages of each identifier.
+            watermark: epoch milliseconds.
+            properties: properties of the snapshots.
+
+        Raises:
+            FormatError: messages do not fit the table. Nothing was published.
+            DeletedFiles: a file of any committable is gone, or already in the table. Nothing was
+                published.
+            HistoryUnknown: the last commit of this user is not known, because snapshots have
+                expired (option `paimon-stream.on-unknown-history`).
+            PaimonStreamError: the errors of `commit`.
         """
         watermark, properties = self._taken_marks(watermark, properties)
-        taken = self._taken_committables(committables)
+        by_identifier = self._taken_committables(committables)
         latest = self._latest()
-        newest = self._newest_of_user(latest, min(taken)) if taken else None
-        wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
-        for given in wanted.values():
-            check_messages(self._table.layout, given, self._storage.location)
-        for identifier, given in wanted.items():
-            self._check_files_exist(identifier, given, latest)
+        newest = self._newest_of_user(latest, min(by_identifier)) if by_identifier else None
+        wanted = {
+            identifier: taken
+            for identifier, taken in by_identifier.items()
+            if newest is None or identifier > newest
+        }
+        for taken in wanted.values():
+            check_messages(self._table.layout, taken, self._storage.location)
+        for identifier, taken in wanted.items():
+            self._check_files_exist(identifier, taken, latest)
         published = 0
-        for identifier, given in wanted.items():
-            outcome = self._publish(
-                identifier,
-                given,
-                latest,
-                properties,
+        for identifier, taken in wanted.items():
+            order = _CommitOrder(
+                user=self._user,
+                identifier=identifier,
+                messages=taken,
+                properties=properties,
                 watermark=watermark,
-                checked=True,
                 renumber=True,
+                checked=True,
             )
+            outcome = self._publish(order, latest)
             if isinstance(outcome, Superseded):
                 if outcome.snapshot.commit_identifier != identifier:
                     raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
@@ -189,34 +263,39 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Replaces files of the table with the messages' files, in one snapshot.
+        """Replaces files of the table with the messages' files, in one snapshot. Earlier snapshots
+        keep their files.
 
-        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}`
-        matches the whole table. All files must lie in these partitions, and without files they are
-        cleared. Without a `partition`, `dynamic` or else the table's option
-        `dynamic-partition-overwrite` decides whether only the partitions that get files are
-        replaced, or the whole table. If a dynamic overwrite has nothing to replace, there is no
-        snapshot. Earlier snapshots keep their files.
+        Args:
+            partition: a spec such as `{"dt": "2024-02-29"}`. All matching partitions are replaced,
+                and without files they are cleared. `{}` matches the whole table. All files must lie
+                in these partitions.
+            messages: the new files.
+            identifier: makes the overwrite safe to repeat: if this user has published the
+                identifier or a later one, nothing is done. Without one it is a batch commit under a
+                new user (semantics.md R1.2), and a repetition is another overwrite.
+            dynamic: if no partition is given, whether only the partitions that get files are
+                replaced, or the whole table. None for what the table's option
+                `dynamic-partition-overwrite` says. If a dynamic overwrite has nothing to replace,
+                there is no snapshot.
+            watermark: epoch milliseconds.
+            properties: properties of the snapshot.
 
-        With an identifier it is safe to repeat: if this user has published the identifier or a
-        later one, nothing is done. Without one it is a batch commit under a new user (semantics.md
-        R1.2), and a repetition is another overwrite.
-
-        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the
-        table cannot have, `OutsidePartition` for files outside it, and the errors of `commit` and
-        `filter_and_commit`.
+        Raises:
+            InvalidOption, IncompatibleSchema, InvalidData: the table cannot have such a partition.
+            OutsidePartition: a file is outside the partition.
+            PaimonStreamError: the errors of `commit` and `filter_and_commit`.
         """
-        # Not the identifier that all batch commits share: what has it cannot be repeated.
-        most = BATCH_IDENTIFIER - 1
+        # All batch commits share one identifier, and a commit that has it cannot be repeated.
         identifier = self._arguments.whole(
-            "identifier", identifier, least=LONG[0], most=most, optional=True
+            "identifier", identifier, least=LONG[0], most=BATCH_IDENTIFIER - 1, optional=True
         )
         watermark, properties = self._taken_marks(watermark, properties)
-        given = self._taken_messages(messages)
-        check_messages(self._table.layout, given, self._storage.location)
+        taken = self._taken_messages(messages)
+        check_messages(self._table.layout, taken, self._storage.location)
         manifests = ManifestStore(self._storage)
         planned = plan_overwrite(
-            self._table, manifests, given, partition=partition, dynamic=dynamic
+            self._table, manifests, taken, partition=partition, dynamic=dynamic
         )
         return self._overwrite(planned, identifier, watermark, properties)
 
@@ -232,76 +311,80 @@ class TableCommit:
         no spec is given.
         """
         manifests = ManifestStore(self._storage)
-        return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
+        return self._overwrite(plan_drop(self._table, manifests, partitions))
 
     def clear(self, source: OverwriteSource) -> CommitReport:
-        """Publishes this overwrite without rows in one batch commit under a new user; if nothing is
-        to be removed any more, there is no snapshot. Raises the errors of `overwrite`.
+        """Publishes this overwrite without rows in one batch commit under a new user. If there is
+        nothing to remove any more, there is no snapshot. Raises the errors of `overwrite`.
         """
-        return self._overwrite(
-            Overwrite(source=source, messages=(), always=False), None, None, None
-        )
+        return self._overwrite(Overwrite(source=source, messages=(), always=False))
 
     def _overwrite(
         self,
         planned: Overwrite,
-        identifier: int | None,
-        watermark: int | None,
-        properties: Mapping[str, str] | None,
+        identifier: int | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        user = (
-            batch_user(self._table.options, self._runtime.ids) if identifier is None else self._user
-        )
-        more = {
-            "source": planned.source,
-            "kind": CommitKind.OVERWRITE,
-            "force_snapshot": planned.always,
-        }
-        return self._once(
-            user, identifier, planned.messages, properties, watermark=watermark, **more
+        """Publishes an overwrite. Without an identifier, its user is a new one."""
+        user = self._user
+        if identifier is None:
+            user = batch_user(self._table.options, self._runtime.ids)
+        return self._publish_once(
+            _CommitOrder(
+                user=user,
+                identifier=identifier,
+                messages=planned.messages,
+                properties=properties,
+                watermark=watermark,
+                source=planned.source,
+                kind=CommitKind.OVERWRITE,
+                force_snapshot=planned.always,
+            )
         )
 
-    def _once(
-        self,
-        user: str,
-        identifier: int | None,
-        messages: tuple[CommitMessage, ...],
-        properties: Mapping[str, str] | None,
-        **more: Any,
-    ) -> CommitReport:
-        """A batch commit, or with an identifier one that is made only if the user has not published
-        it or a later one. Raises `SharedCheckpoint` if somebody publishes a later one meanwhile.
+    def _publish_once(self, order: _CommitOrder) -> CommitReport:
+        """A batch commit. If the order has an identifier, the commit is made only if the user has
+        not published it or a later one. Raises `SharedCheckpoint` if somebody publishes a later one
+        meanwhile.
         """
-        latest, number = self._latest(), BATCH_IDENTIFIER if identifier is None else identifier
-        newest = None if identifier is None else self._newest_of_user(latest, identifier)
-        known: dict[str, Any] = {
-            "location": self._storage.location,
-            "user": user,
-            "identifier": number,
-        }
-        if newest is not None and newest >= number:
-            return CommitReport(**known, outcome="already committed")
-        outcome = self._publish(
-            number, messages, latest, properties, user, checked=identifier is not None, **more
+        latest = self._latest()
+        number = BATCH_IDENTIFIER if order.identifier is None else order.identifier
+        already = CommitReport(
+            location=self._storage.location,
+            user=order.user,
+            identifier=number,
+            outcome="already committed",
         )
+        if order.identifier is not None:
+            newest = self._newest_of_user(latest, order.identifier)
+            if newest is not None and newest >= number:
+                return already
+        outcome = self._publish(replace(order, checked=order.identifier is not None), latest)
         if not isinstance(outcome, Superseded):
-            return CommitReport.of(**known, messages=messages, outcome=outcome)
-        if outcome.snapshot.commit_identifier == number:
-            return CommitReport(
-                **known, outcome="already committed", snapshot_id=outcome.snapshot.id
+            return CommitReport.of(
+                location=self._storage.location,
+                user=order.user,
+                identifier=number,
+                messages=order.messages,
+                outcome=outcome,
             )
+        if outcome.snapshot.commit_identifier == number:
+            return replace(already, snapshot_id=outcome.snapshot.id)
         raise self._refusals(number).shared_checkpoint(outcome.snapshot)
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
         """Deletes the files of messages that were not and will not be committed. Returns how many.
-        Raises, and deletes nothing, `DeletedFiles` if a snapshot, tag or long-lived changelog of
-        the table or of a branch refers to one of them, or a journal, whose run may still commit it;
-        `CorruptMetadata` or `StorageError` if any of these cannot be read; `FormatError` for
-        messages that do not fit the table.
+
+        Raises:
+            DeletedFiles: a snapshot, tag or long-lived changelog of the table or of a branch refers
+                to one of them, or a journal, whose run may still commit it. Nothing was deleted.
+            CorruptMetadata, StorageError: one of these cannot be read. Nothing was deleted.
+            FormatError: messages do not fit the table.
         """
-        given = self._taken_messages(messages)
-        check_messages(self._table.layout, given, self._storage.location)
-        paths = data_files(self._table.layout, given)
+        taken = self._taken_messages(messages)
+        check_messages(self._table.layout, taken, self._storage.location)
+        paths = data_files(self._table.layout, taken)
         names = {path: path.rpartition("/")[2] for path in paths}
         used = names_in_use(self._storage, self._runtime, set(names.values()))
         refused = sorted(path for path, name in names.items() if name in used)
@@ -322,12 +405,11 @@ class TableCommit:
         """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping
         of texts.
         """
-        return (
-            self._arguments.whole(
-                "watermark", watermark, least=LONG[0], most=LONG[1], optional=True
-            ),
-            self._arguments.mapping("properties", properties, "{'name': 'value'}", texts=True),
+        watermark = self._arguments.whole(
+            "watermark", watermark, least=LONG[0], most=LONG[1], optional=True
         )
+        texts = self._arguments.mapping("properties", properties, "{'name': 'value'}", texts=True)
+        return watermark, texts
 
     def _taken_messages(
         self, messages: Iterable[CommitMessage], name: str = "messages"
@@ -339,52 +421,56 @@ class TableCommit:
         self, committables: Mapping[int, Iterable[CommitMessage]]
     ) -> dict[int, tuple[CommitMessage, ...]]:
         """The messages of each identifier, in ascending order of the identifiers."""
-        given = self._arguments
+        arguments = self._arguments
         if not isinstance(committables, Mapping):
-            raise given.wrong(
+            raise arguments.wrong(
                 "committables", committables, f"a dict of identifiers, each with {_MESSAGES}"
             )
         keys = {
-            given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key
+            arguments.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key
             for key in committables
         }
         return {
-            one: self._taken_messages(committables[keys[one]], f"committables[{one}]")
-            for one in sorted(keys)
+            identifier: self._taken_messages(
+                committables[keys[identifier]], f"committables[{identifier}]"
+            )
+            for identifier in sorted(keys)
         }
 
     def _check_files_exist(
         self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None
     ) -> None:
+        """Raises `DeletedFiles` if a file of the messages does not exist."""
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
-        where, user, name = self._storage.location, self._user, layout.partition
         context = conflicts.CommitContext(
-            location=where, user=user, identifier=identifier, partition_name=name, base=latest
+            location=self._storage.location,
+            user=self._user,
+            identifier=identifier,
+            partition_name=layout.partition,
+            base=latest,
         )
-        gone = missing_files(self._storage, layout, collected.append, collected.compact)
-        conflicts.check_files_exist(context, gone)
+        missing = missing_files(self._storage, layout, collected.append, collected.compact)
+        conflicts.check_files_exist(context, missing)
 
-    def _publish(
-        self,
-        identifier: int,
-        messages: tuple[CommitMessage, ...],
-        seen: Snapshot | None,
-        properties: Mapping[str, str] | None,
-        user: str | None = None,
-        **more: Any,
-    ) -> Outcome:
-        """Publishes, then runs the table's maintenance, which cannot fail the commit. `more` is for
-        the request.
+    def _publish(self, order: _CommitOrder, seen: Snapshot | None) -> Outcome:
+        """Publishes, then runs the table's maintenance, which cannot fail the commit. `seen` is the
+        newest snapshot that was searched for this commit.
         """
         request = CommitRequest(
-            user=user or self._user,
-            identifier=identifier,
-            messages=messages,
-            properties={VERSION_MARK: __version__, **(properties or {})},
+            user=order.user,
+            identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,
+            messages=order.messages,
+            source=order.source,
+            kind=order.kind,
+            watermark=order.watermark,
+            properties={VERSION_MARK: __version__, **(order.properties or {})},
+            renumber=order.renumber,
+            numbering=order.numbering,
+            checked=order.checked,
             seen=None if seen is None else SnapshotRef.of(seen),
             stage_uuid=self._runtime.ids.uuid(),
-            **more,
+            force_snapshot=order.force_snapshot,
         )
         outcome = self._committer.commit(request)
         if isinstance(outcome, Published):
@@ -411,20 +497,27 @@ class TableCommit:
         """
         if latest is None:
             return None
-        user, batch = self._user, BATCH_IDENTIFIER
-        found, since = newest_of(
-            self._snapshots,
-            latest,
-            lambda one: one.commit_user == user and one.commit_identifier != batch,
-        )
-        if found is None and since > 1:
-            why = f"no snapshot of this user is left, and those before {since} have expired"
-            self._refusals(smallest).history_unknown(why)
-        return None if found is None else found.commit_identifier
+
+        def is_stream_commit(snapshot: Snapshot) -> bool:
+            return (
+                snapshot.commit_user == self._user
+                and snapshot.commit_identifier != BATCH_IDENTIFIER
+            )
+
+        newest, since = newest_of(self._snapshots, latest, is_stream_commit)
+        if newest is None and since > 1:
+            self._refusals(smallest).history_unknown(
+                f"no snapshot of this user is left, and those before {since} have expired"
+            )
+        return None if newest is None else newest.commit_identifier
 
     def _refusals(self, identifier: int) -> CommitRefusals:
-        where, options = self._storage.location, self._table.options
-        return CommitRefusals(location=where, user=self._user, batch_id=identifier, options=options)
+        return CommitRefusals(
+            location=self._storage.location,
+            user=self._user,
+            batch_id=identifier,
+            options=self._table.options,
+        )
 
 
 def batch_user(

@@ -2,9 +2,10 @@
 are deleted (table-kinds.md §1.3).
 
 An index file never changes. If a data file goes or gets another vector, the index file that has its
-vector is replaced by new ones, which have the other vectors byte for byte. Invariant: a new index
-file belongs to nobody until a snapshot names it, and is removed only after a commit that is surely
-not published. An attempt that lost may leave its index files as orphans.
+vector is replaced by new ones. They have the other vectors byte for byte.
+
+Invariant: a new index file belongs to nobody until a snapshot names it. It is removed only if the
+commit is surely not published. An attempt that lost may leave its index files as orphans.
 """
 
 import logging
@@ -42,12 +43,10 @@ class VectorChanges:
         self._table = table
         self._uuid = uuid
         self._written: list[str] = []
-        self._made: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
+        self._answers: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
         self._files = IndexFiles(table)
-        self._bits64, self._target = (
-            table.options.value(BITMAP64),
-            table.options.value(VECTORS_TARGET_SIZE),
-        )
+        self._bits64 = table.options.value(BITMAP64)
+        self._target = table.options.value(VECTORS_TARGET_SIZE)
         self._bucketed = not table.is_bucket_unaware
 
     def at(
@@ -56,32 +55,38 @@ class VectorChanges:
         gone: Collection[DataFile],
         marked: Marked | None = None,
     ) -> tuple[IndexChange, ...]:
-        """The changes that make the snapshot's index files with vectors, `entries`, forget the data
-        files that are `gone`, and mark rows of others: all deleted positions of each, ascending.
+        """The changes of a snapshot's index files when data files go, or rows of them are deleted.
         Writes the new index files, which are durable on return. The same question has the same
-        answer. Raises `CorruptMetadata`, `StorageError`.
+        answer.
+
+        Args:
+            entries: the index files with vectors that the snapshot has.
+            gone: data files that have no vector any more.
+            marked: all deleted positions of other data files, ascending.
+
+        Raises:
+            CorruptMetadata, StorageError: an index file cannot be read or written.
         """
         marked = marked or {}
         named = {*gone, *marked}
         touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {
-            (one, bucket): [] for one, bucket, _ in marked
+            (partition, bucket): [] for partition, bucket, _ in marked
         }
-        for one in entries:
-            if any(
-                (one.partition, one.bucket, of.data_file) in named
-                for of in one.file.deletions or ()
-            ):
-                touched.setdefault((one.partition, one.bucket), []).append(one)
-            elif self._bucketed and (one.partition, one.bucket) in touched:
-                touched[one.partition, one.bucket].append(one)  # a new file replaces the bucket's
-        key = tuple(one.file.file_name for old in touched.values() for one in old), frozenset(named)
-        if key not in self._made:
-            self._made[key] = tuple(
+        for entry in entries:
+            place = (entry.partition, entry.bucket)
+            if any(_data_file(entry, range_) in named for range_ in entry.file.deletions or ()):
+                touched.setdefault(place, []).append(entry)
+            elif self._bucketed and place in touched:
+                touched[place].append(entry)  # a new file replaces the bucket's
+        replaced_names = (entry.file.file_name for entries in touched.values() for entry in entries)
+        key = (*replaced_names, frozenset(named))
+        if key not in self._answers:
+            self._answers[key] = tuple(
                 change
-                for where, old in touched.items()
-                for change in self._replaced(where, old, named, marked)
+                for place, replaced in touched.items()
+                for change in self._replacements(place, replaced, named, marked)
             )
-        return self._made[key]
+        return self._answers[key]
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -97,46 +102,53 @@ class VectorChanges:
             raise
 
     def _remove(self) -> None:
-        for path, why in self._table.storage.delete_all(self._written).items():
+        """Removes the index files that were written."""
+        for path, error in self._table.storage.delete_all(self._written).items():
             _LOG.warning(
                 "%s: could not remove %s. It stays as an orphan: %s",
                 self._table.location,
                 path,
-                why,
+                error,
             )
-        self._written, self._made = [], {}
+        self._written = []
+        self._answers = {}
 
-    def _replaced(
+    def _replacements(
         self,
-        where: tuple[bytes, int],
-        old: Collection[IndexManifestEntry],
+        place: tuple[bytes, int],
+        replaced: Collection[IndexManifestEntry],
         named: Collection[DataFile],
         marked: Marked,
     ) -> Iterator[IndexChange]:
-        records = [one for entry in old for one in self._kept(entry, named)]
-        for (*place, name), positions in marked.items():
-            if (*place,) == where:
+        """The changes of one bucket. `place` is its partition and number, `replaced` its index
+        files, and `named` the data files whose vectors in these no longer hold.
+        """
+        records = [record for entry in replaced for record in self._kept(entry, named)]
+        for (partition, bucket, name), positions in marked.items():
+            if (partition, bucket) == place:
                 data, length = encode_vector(positions, bits64=self._bits64)
                 records.append((data, DeletionRange(name, 0, length, len(positions))))
         if not self._bucketed:
-            yield from (IndexChange(kind=FileKind.DELETE, entry=one) for one in old)
-        for some in self._rolled(records):
-            file = self._write(where, some)
-            entry = IndexManifestEntry(partition=where[0], bucket=where[1], file=file)
+            for entry in replaced:
+                yield IndexChange(kind=FileKind.DELETE, entry=entry)
+        for file_records in self._rolled(records):
+            file = self._write(place, file_records)
+            entry = IndexManifestEntry(partition=place[0], bucket=place[1], file=file)
             yield IndexChange(kind=FileKind.ADD, entry=entry)
 
     def _kept(self, entry: IndexManifestEntry, named: Collection[DataFile]) -> Iterator[_Record]:
         """The vectors of the other data files in an index file."""
-        kept = [
-            of
-            for of in entry.file.deletions or ()
-            if (entry.partition, entry.bucket, of.data_file) not in named
+        ranges = [
+            range_
+            for range_ in entry.file.deletions or ()
+            if _data_file(entry, range_) not in named
         ]
-        if not kept:
+        if not ranges:
             return
-        content, path = self._files.read(entry), self._files.path(entry)
-        for one in kept:
-            yield record_of(content, one, path), one
+        content = self._files.read(entry)
+        path = self._files.path(entry)
+        for range_ in ranges:
+            yield record_of(content, range_, path), range_
 
     def _rolled(self, records: list[_Record]) -> Iterator[list[_Record]]:
         """The vectors of each new file. A bucket has one file, even if it has no vector any
@@ -145,31 +157,38 @@ class VectorChanges:
         if self._bucketed:
             yield records
             return
-        some: list[_Record] = []
+        file_records: list[_Record] = []
         size = 0
-        for one in records:
-            some.append(one)
-            size += len(one[0])
+        for record in records:
+            file_records.append(record)
+            size += len(record[0])
             if size >= self._target:
-                yield some
-                some, size = [], 0
-        if some:
-            yield some
+                yield file_records
+                file_records = []
+                size = 0
+        if file_records:
+            yield file_records
 
-    def _write(self, where: tuple[bytes, int], records: Iterable[_Record]) -> IndexFileMeta:
-        content, ranges = bytearray(VERSION), []
-        for data, known in records:
-            ranges.append(known._replace(offset=len(content)))
+    def _write(self, place: tuple[bytes, int], records: Iterable[_Record]) -> IndexFileMeta:
+        """Writes an index file with these vectors."""
+        content = bytearray(VERSION)
+        ranges = []
+        for data, range_ in records:
+            ranges.append(range_._replace(offset=len(content)))
             content += data
-        name, places, size = f"index-{self._uuid}-{len(self._written)}", tuple(ranges), len(content)
         file = IndexFileMeta(
             index_type=DELETION_VECTORS,
-            file_name=name,
-            file_size=size,
-            row_count=len(places),
-            deletions=places,
+            file_name=f"index-{self._uuid}-{len(self._written)}",
+            file_size=len(content),
+            row_count=len(ranges),
+            deletions=tuple(ranges),
         )
-        path = self._table.layout.index_file(*where, file)
+        path = self._table.layout.index_file(*place, file)
         self._written.append(path)
         self._table.storage.write(path, bytes(content))
         return file
+
+
+def _data_file(entry: IndexManifestEntry, range_: DeletionRange) -> DataFile:
+    """The data file that has this vector in an index file."""
+    return entry.partition, entry.bucket, range_.data_file

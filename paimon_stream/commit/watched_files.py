@@ -13,7 +13,13 @@ from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """The facts that the conflict rules need about a live file."""
+    """The facts that the conflict rules need about a live file.
+
+    Attributes:
+        min_key: its smallest key, as a serialized row.
+        max_key: its largest key.
+        max_sequence_number: its largest sequence number.
+    """
 
     min_key: bytes
     max_key: bytes
@@ -27,9 +33,12 @@ class LiveFile:
 
 @dataclass(slots=True)
 class KnownFiles:
-    """The files of one or more partitions: the `live` ones; the `removed` ones, as far as manifests
-    still name them; and those that are listed `twice`, which no table should have (semantics.md
-    §3.5).
+    """The files of one or more partitions.
+
+    Attributes:
+        live: the live files.
+        removed: the files that were removed, as far as manifests still name them.
+        twice: the files that are listed twice. No table should have any (semantics.md §3.5).
     """
 
     live: dict[FileIdentity, LiveFile] = field(default_factory=dict)
@@ -41,16 +50,16 @@ class KnownFiles:
         """The files of all these partitions."""
         if len(parts) == 1:
             return parts[0]
-        whole = cls()
+        together = cls()
         for part in parts:
-            whole.live.update(part.live)
-            whole.removed.update(part.removed)
-            whole.twice.update(part.twice)
-        return whole
+            together.live.update(part.live)
+            together.removed.update(part.removed)
+            together.twice.update(part.twice)
+        return together
 
     def replay(self, entry: ManifestEntry) -> None:
-        """Takes in an entry. Entries come in the order of their snapshots. As for readers, a file
-        that a DELETE names is not live, even if an ADD follows.
+        """Takes in an entry. Entries come in the order of their snapshots. A file that a DELETE
+        names is not live, even if an ADD follows, as readers see it.
         """
         identity = entry.identity
         if entry.kind is FileKind.DELETE:
@@ -100,17 +109,20 @@ class WatchedFiles:
         return self._count > self.MOST
 
     def missing(self, partitions: Collection[bytes], below: int | None) -> list[bytes]:
-        """The given partitions that are not watched. All are, if files of other sizes are wanted
-        from now on or there are too many.
+        """The given partitions that are not watched. From now on files of less than `below` bytes
+        are wanted, None for all. If that has changed, or there are too many files, no partition is
+        watched any more.
         """
         if below != self.below or self.too_many:
             self.forget()
             self.below = below
-        return [one for one in dict.fromkeys(partitions) if one not in self._files]
+        return [
+            partition for partition in dict.fromkeys(partitions) if partition not in self._files
+        ]
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
         """Begins to watch partitions with these live files."""
-        self._files.update((one, {}) for one in partitions)
+        self._files.update((partition, {}) for partition in partitions)
         self.take(live)
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
@@ -119,7 +131,8 @@ class WatchedFiles:
             buckets = self._files.get(entry.partition)
             if buckets is None or not (self.below is None or entry.file.file_size < self.below):
                 continue
-            files, identity = buckets.setdefault(entry.bucket, {}), entry.identity
+            files = buckets.setdefault(entry.bucket, {})
+            identity = entry.identity
             before = len(files)
             if entry.kind is FileKind.DELETE:
                 files.pop(identity, None)
@@ -139,9 +152,13 @@ class WatchedFiles:
         """
         if not all(partition in self._files for partition, _ in buckets):
             return None
-        live = {one.identity: LiveFile.of(one) for where in buckets for one in self.of(*where)}
+        live = {
+            entry.identity: LiveFile.of(entry) for bucket in buckets for entry in self.of(*bucket)
+        }
         return KnownFiles(live, set(), self._twice & live.keys())
 
     def forget(self) -> None:
         """Forgets everything."""
-        self._files, self._twice, self._count = {}, set(), 0
+        self._files = {}
+        self._twice = set()
+        self._count = 0

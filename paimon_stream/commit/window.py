@@ -1,4 +1,4 @@
-"""What others published since a commit was judged: the window (seen, latest].
+"""Looks at what others published since a commit was judged: the window (seen, latest].
 
 Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table
 whose `seen` snapshot was replaced or is gone for another reason than expiry, or on a table that
@@ -18,13 +18,19 @@ from paimon_stream.table.snapshots import SnapshotStore
 def published_since(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None
 ) -> Snapshot | None:
-    """The oldest snapshot since the one that the attempts have seen that somebody else published
-    under the request's user with its identifier or a later one (R2.6); None if there is none. The
-    kind matters: an APPEND does not show whether its compaction was published. Batch commits share
-    one identifier and are not searched for. Raises `HistoryUnknown` if part of the window has
-    expired and the request's fence does not exclude others, `StorageError`, `CorruptMetadata`.
+    """The oldest snapshot above the one that the attempts have seen that somebody else published
+    under the request's user, with its identifier or a later one (R2.6). None if there is none.
+
+    The kind matters: an APPEND does not show whether its compaction was published. Batch commits
+    share one identifier and are not searched for.
+
+    Raises:
+        HistoryUnknown: part of the window has expired, and the request's fence does not exclude
+            others.
+        StorageError, CorruptMetadata: a snapshot cannot be read.
     """
-    request, seen = attempts.request, attempts.seen
+    request = attempts.request
+    seen = attempts.seen
     after = 0 if seen is None else seen.id
     if request.identifier == BATCH_IDENTIFIER or latest is None or latest.id == after:
         return None
@@ -38,13 +44,14 @@ def published_since(
         ):
             return snapshot
     if not window.complete and (request.fence is None or not request.fence()):
-        text = (
+        raise HistoryUnknown(
             f"{snapshots.location}: whether commit {request.identifier} of user {request.user!r} was published "
             f"by another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
             "It was not published now. Start the query again, and keep snapshots longer than a batch may "
-            "take (snapshot.time-retained, snapshot.num-retained.min)."
+            "take (snapshot.time-retained, snapshot.num-retained.min).",
+            **attempts.facts(),
+            snapshot=latest.id,
         )
-        raise HistoryUnknown(text, **attempts.facts(), snapshot=latest.id)
     return None
 
 
@@ -61,11 +68,16 @@ def check_lineage(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None, last: Snapshot | None
 ) -> None:
     """Checks that `latest` continues from the snapshot that the attempts have seen. `last` is the
-    last snapshot of this committer. Raises `TableRolledBack`, and `CommitLost` if `last` is the one
-    seen, with rows, and its id exists with another nonce; or `HistoryUnknown` if the lists are gone
-    that would show it.
+    last snapshot of this committer.
+
+    Raises:
+        TableRolledBack: it does not.
+        CommitLost: `last` is the snapshot that was seen, it has rows, and its id exists with another
+            nonce.
+        HistoryUnknown: the manifest lists that would show it are gone.
     """
-    request, seen = attempts.request, attempts.seen
+    request = attempts.request
+    seen = attempts.seen
     if seen is None or _known(snapshots, request.user, seen, latest).is_held:
         return
     if (
@@ -74,12 +86,13 @@ def check_lineage(
         and last.commit_kind is not CommitKind.COMPACT
     ):
         require_last(snapshots, request.user, last, latest)
-    text = (
+    raise TableRolledBack(
         f"{snapshots.location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} "
         "was judged, is gone or was replaced: the table was rolled back, or a writer that does not publish "
-        "atomically replaced it. Nothing was published. Start the query again; it judges the current table."
+        "atomically replaced it. Nothing was published. Start the query again; it judges the current table.",
+        **attempts.facts(),
+        snapshot=seen.id,
     )
-    raise TableRolledBack(text, **attempts.facts(), snapshot=seen.id)
 
 
 def require_last(
@@ -95,36 +108,40 @@ def require_last(
     if answer.is_held:
         return
     replaced = answer.fate is Fate.REPLACED or is_replaced(snapshots, SnapshotRef.of(last), latest)
-    there = snapshots.find(last.id) if replaced else None
-    go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
-    if there is None:
-        newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
-        if latest is not None and latest.id > last.id:
+    holder = snapshots.find(last.id) if replaced else None
+    if holder is None:
+        if latest is None:
+            newest = "there is no snapshot"
+        elif latest.id > last.id:
             newest = answer.why
-        why = f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}"
-        text = f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: {why}"
-        raise TableRolledBack(text, user=user, snapshot=last.id).of_table(snapshots.location)
+        else:
+            newest = f"snapshot {latest.id} is the newest"
+        raise TableRolledBack(
+            f"snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: the table was "
+            "rolled back, and rows of earlier commits are not in it. Write them again. Nothing was published now. "
+            "Start the query again, or call new_commit(): it judges the current table.",
+            user=user,
+            snapshot=last.id,
+        ).of_table(snapshots.location)
     lost = lost_facts(snapshots.storage, user, last.commit_identifier, SnapshotRef.of(last))
-    text = (
+    raise CommitLost(
         f"snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
-        f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically replaced "
+        f"{holder.commit_identifier} of user {holder.commit_user!r}: a writer that does not publish atomically replaced "
         "it, or the table was rolled back and written again. The rows of that commit are not in the table: "
         f"{lost.sentence} If it was no rollback, commit the files again: {lost.cure}. Otherwise write the rows again. "
-        f"Let other engines only read this table. {go_on}"
-    )
-    raise CommitLost(
-        text,
+        "Let other engines only read this table. Nothing was published now. Start the query again, or call "
+        "new_commit(): it judges the current table.",
         user=user,
         batch=last.commit_identifier,
         snapshot=last.id,
-        by=there.commit_user,
+        by=holder.commit_user,
         **lost.context,
     ).of_table(snapshots.location)
 
 
 def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the snapshot is the latest, or lies below it, even if it has expired since. None if
-    that is open.
+    """Whether the snapshot is the latest, or lies below it in the table's lineage, even if it has
+    expired since. None if that is open.
     """
     return fate_of(snapshots, ref, latest).is_held
 
@@ -136,12 +153,16 @@ def _known(
     latest: Snapshot | None,
     stood_millis: int | None = None,
 ) -> Answer:
+    """What has become of a snapshot on which the user has built. Raises `HistoryUnknown` if that
+    cannot be known.
+    """
     answer = fate_of(snapshots, ref, latest, stood_millis=stood_millis)
     if answer.fate is not Fate.UNKNOWN:
         return answer
-    text = (
+    raise HistoryUnknown(
         f"whether snapshot {ref.id}, on which user {user!r} has built, has expired or was rolled back is not known: "
         f"{answer.why}. Nothing was published now. Look for the rows of earlier commits in the table, and write again "
-        "what is missing. Start the query again, or call new_commit(): it judges the current table."
-    )
-    raise HistoryUnknown(text, user=user, snapshot=ref.id).of_table(snapshots.location)
+        "what is missing. Start the query again, or call new_commit(): it judges the current table.",
+        user=user,
+        snapshot=ref.id,
+    ).of_table(snapshots.location)

@@ -3,9 +3,10 @@ publishes them (compaction.md §12, RC12.1).
 
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
-Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are
+Invariants: no row changes. Before a unit is published, no snapshot names its new files. They are
 removed if the unit is given up, except after a `CommitUnknown`. What was published stays, whatever
-happens then, so an interrupted compaction goes on where it ended when it is run again.
+happens after that. So a compaction that was interrupted goes on where it ended when it is run
+again.
 """
 
 import os
@@ -41,9 +42,10 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
+"""The first plan, and three more for units that others have changed."""
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. No cleaner of orphans takes files that are
-so young, and little is lost if the process is killed.
+"""What was rewritten is published at least this often. Files that are so young are no orphans to any
+cleaner, and little is lost if the process is killed.
 """
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
@@ -58,7 +60,7 @@ _DAMAGED: Final = (
     errors.UnsupportedFeature,
     errors.WriteInterrupted,
 )
-_CHANGED: Final = "Others have changed its files each time. Compact again later."
+_SKIPPED: Final = "Others have changed its files each time. Compact again later."
 
 
 def compact(
@@ -71,17 +73,36 @@ def compact(
     runtime: Runtime | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> CompactReport:
-    """Compacts the buckets that need it, of the partitions that match one of the specs if any is
-    given. `load` gives the table as it is now, with the options of this call. A dry run writes
-    nothing. Threads of this process rewrite the units, unless `elsewhere` takes them.
+    """Compacts the buckets of a table that need it.
 
-    Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema`
-    and `InvalidData` for a partition that the table cannot have, `InvalidOption`,
-    `TableRolledBack`, and the errors of reading, writing and committing. Of damaged files the first
-    error is raised when all others have been published.
+    Args:
+        load: gives the table as it is now, with the options of this call.
+        full: whether this is a full compaction.
+        partitions: only partitions that match one of these specs are compacted. None for all.
+        dry_run: whether nothing is written. The report says then what is to be expected.
+        progress: is told how many bytes are done.
+        runtime: the clock and the ids. None for those of the system.
+        elsewhere: other processes that rewrite units. Without them, and if they take none, threads
+            of this process do.
+
+    Returns:
+        What was done.
+
+    Raises:
+        UnsupportedFeature: this release does not compact such a table.
+        IncompatibleSchema, InvalidData: the table cannot have a partition of `partitions`.
+        InvalidOption: an option of the table cannot be used.
+        TableRolledBack: somebody has rolled the table back meanwhile.
+        PaimonStreamError: the errors of reading, writing and committing. If files are damaged, the
+            first such error is raised after all other units have been published.
     """
     run = _CompactionCall(
-        load, full, partitions, runtime or system(), progress or silent, elsewhere
+        load=load,
+        full=full,
+        partitions=partitions,
+        runtime=runtime or system(),
+        progress=progress or silent,
+        elsewhere=elsewhere,
     )
     changed: dict[Bucket, Unit] | None = None
     with _little_memory():
@@ -94,33 +115,40 @@ def compact(
                 break
     if run.failed:
         raise run.failed[0]
-    return run.report(list((changed or {}).values()))
+    return run.report(plan, list((changed or {}).values()))
 
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """Has Arrow take memory from jemalloc for the time of a run, unless the process has chosen:
-    mimalloc, Arrow's default, keeps about 100 MiB more of what was given back (docs/compaction.md).
-    Meanwhile jemalloc keeps nothing.
+    """Has Arrow take memory from jemalloc for the time of a run, unless the process has chosen a
+    pool. mimalloc, which is Arrow's default, keeps about 100 MiB more of what was given back
+    (docs/compaction.md). jemalloc keeps nothing during the run.
     """
-    before, there = pa.default_memory_pool(), "jemalloc" in pa.supported_memory_backends()
-    if there:
+    pool_before = pa.default_memory_pool()
+    has_jemalloc = "jemalloc" in pa.supported_memory_backends()
+    if has_jemalloc:
         pa.jemalloc_set_decay_ms(0)
-        if before.backend_name == "mimalloc" and _POOL not in os.environ:
+        if pool_before.backend_name == "mimalloc" and _POOL not in os.environ:
             pa.set_memory_pool(pa.jemalloc_memory_pool())
     try:
         yield
     finally:
-        pa.set_memory_pool(before)
-        if there:
+        pa.set_memory_pool(pool_before)
+        if has_jemalloc:
             pa.jemalloc_set_decay_ms(_DECAY_MILLIS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompactionPlan:
-    """What one look at the table asks for. `stale` are units with files of a schema that is newer
-    than the table that was loaded: their rows would lose what is new in it. With `distributes`,
-    rows that wait get their buckets, which are then planned.
+    """What one look at the table asks for.
+
+    Attributes:
+        scan: the live files.
+        limits: what decides which files are rewritten.
+        units: what is rewritten.
+        stale: units that are not rewritten now. They have files of a schema that is newer than the
+            loaded one, and their rows would lose what is new in it.
+        distributes: whether rows that wait get their buckets. These buckets are planned after that.
     """
 
     scan: Scan
@@ -130,60 +158,68 @@ class _CompactionPlan:
     distributes: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _CompactionCall:
-    """One call: what it has done so far."""
+    """One call of `compact`.
+
+    Attributes:
+        load: see `compact`.
+        full: see `compact`.
+        partitions: see `compact`.
+        runtime: the clock and the ids.
+        progress: see `compact`.
+        elsewhere: see `compact`.
+        snapshot: the last snapshot that it has published.
+        conflicts: how often others had changed a unit.
+        done: what was published.
+        failed: the errors of damaged files, in the order in which they were found.
+        counted: what was published, by bucket.
+        user: the commit user. Empty before the first plan with units.
+        distributed: whether rows that wait need no more buckets.
+    """
 
     load: Callable[[], Table]
     full: bool
     partitions: Sequence[Mapping[str, Any]] | None
     runtime: Runtime
     progress: Progress
-    elsewhere: Elsewhere | None = None
-    location: str = ""
-    layout: Layout | None = None
+    elsewhere: Elsewhere | None
     snapshot: Snapshot | None = None
     conflicts: int = 0
     done: list[Rewritten] = field(default_factory=list)
     failed: list[errors.PaimonStreamError] = field(default_factory=list)
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
-    target: int = 1
     distributed: bool = False
 
     def plan(self, only: Collection[Bucket] | None) -> _CompactionPlan:
-        """Plans on the newest snapshot and schema; with `only`, just these buckets."""
+        """Plans on the newest snapshot and schema. `only` are the buckets that are planned, None for
+        all.
+        """
         table = self.load()
         check_compactable(table)
-        self.location, self.layout = table.location, table.layout
-        specs = (
-            None
-            if self.partitions is None
-            else [static_spec(table, one) for one in self.partitions]
-        )
+        specs = None
+        if self.partitions is not None:
+            specs = [static_spec(table, spec) for spec in self.partitions]
         scan = plan_scan(table, specs=specs, hidden=True)
-        how = {"full": self.full, "waiting": not self.distributed}
-        limits, found = plan_units(scan, self.runtime, self._wrong, only=only, **how)
-        units = [one for one in found if one.newest_schema <= scan.schema.id]
-        stale = [one for one in found if one.newest_schema > scan.schema.id]
-        self.target = limits.target
-        waits = any(isinstance(one, WaitingUnit) for one in found)
+
+        def fail_at_end(error: errors.PaimonStreamError, file: ManifestEntry) -> None:
+            self.failed.append(_naming_bucket(error, table, file))
+
+        limits, planned = plan_units(
+            scan,
+            self.runtime,
+            fail_at_end,
+            full=self.full,
+            only=only,
+            waiting=not self.distributed,
+        )
+        units = [unit for unit in planned if unit.newest_schema <= scan.schema.id]
+        stale = [unit for unit in planned if unit.newest_schema > scan.schema.id]
+        waits = any(isinstance(unit, WaitingUnit) for unit in planned)
         return _CompactionPlan(
             scan=scan, limits=limits, units=units, stale=stale, distributes=waits
         )
-
-    def _wrong(self, why: errors.PaimonStreamError, file: ManifestEntry) -> None:
-        """Makes the run fail at its end."""
-        self.failed.append(self.named(why, file))
-
-    def named(self, why: errors.PaimonStreamError, file: ManifestEntry) -> errors.PaimonStreamError:
-        """The error, with the file's bucket if it names no file."""
-        if "path" in why.context:
-            return why
-        assert self.layout is not None
-        folder = self.layout.bucket_folder(file.partition, file.bucket)
-        text = f"{self.location}/{folder} was not compacted: {why.message}"
-        return type(why)(text, **{**why.context, "path": folder})
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""
@@ -191,99 +227,122 @@ class _CompactionCall:
         if plan.units:
             table = plan.scan.table
             self.user = self.user or batch_user(table.options, self.runtime.ids)
-            part = _UnitsOfPlan(self, plan)
-            changed = changed + part.carry_out(*self._rewriter(plan))
-            self.done += part.landed
-            self.counted += _counted(table.layout, [one.unit for one in part.landed], self.target)
+            units_of_plan = _UnitsOfPlan(self, plan)
+            rewriter, most_threads = self._rewriter(plan)
+            changed = changed + units_of_plan.carry_out(rewriter, most_threads)
+            self.done += units_of_plan.landed
+            landed_units = [result.unit for result in units_of_plan.landed]
+            self.counted += _counted(table.layout, landed_units, plan.limits.target)
         self.conflicts += len(changed)
-        self.distributed |= not changed
+        if not changed:
+            self.distributed = True
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _CompactionPlan) -> tuple[Rewriter, int]:
-        there = (
-            0 if self.elsewhere is None or plan.distributes else self.elsewhere.at_once(plan.units)
-        )
-        if self.elsewhere is None or not there:
-            own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
-            return own, min(_MOST_THREADS, os.cpu_count() or 1)
+        """What rewrites the units, and how many of them at the same time."""
+        units_at_once = 0
+        if self.elsewhere is not None and not plan.distributes:
+            units_at_once = self.elsewhere.at_once(plan.units)
+        if self.elsewhere is None or not units_at_once:
+            rewriter = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
+            return rewriter, min(_MOST_THREADS, os.cpu_count() or 1)
         table = plan.scan.table
         spec = WriteSpec(
             storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime
         )
         task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
-        return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
+        remote = RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere)
+        return remote, units_at_once
 
     def expected(self, plan: _CompactionPlan) -> CompactReport:
         """What a run would do with these units. New files are about as large as the target. Raises
-        the first error of the plan, and what keeps the new files from being written.
+        the first error of the plan, and a `ConfigError` if the new files could not be written.
         """
         if self.failed:
             raise self.failed[0]
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
-        report = self._counts_before(units, dry_run=True)
-        vectors = (plan.scan.vectors.get(one.file.file_name) for one in _rewritten(units))
-        deleted = sum(one[1].cardinality or 0 for one in vectors if one is not None)
+        table = plan.scan.table
+        target = plan.limits.target
+        report = _counts_before(table, units, dry_run=True)
+        vectors = (plan.scan.vectors.get(entry.file.file_name) for entry in _rewritten(units))
+        deleted = sum(vector[1].cardinality or 0 for vector in vectors if vector is not None)
         return replace(
             report,
-            files_after=sum(one.files_after(plan.limits.target) for one in units),
+            files_after=sum(unit.files_after(target) for unit in units),
             rows_after=report.rows_before - deleted,
             bytes_after=report.bytes_before,
-            buckets=tuple(_counted(plan.scan.table.layout, units, self.target)),
+            buckets=tuple(_counted(table.layout, units, target)),
         )
 
-    def report(self, given_up: Sequence[Unit]) -> CompactReport:
-        """What was done. The units in `given_up` were not compacted."""
-        assert self.layout is not None
-        left = _counted(self.layout, given_up, self.target, _CHANGED)
-        after = [file for one in self.done for file in one.written]
+    def report(self, plan: _CompactionPlan, given_up: Sequence[Unit]) -> CompactReport:
+        """What was done. `plan` is the last one, and the units in `given_up` were not compacted."""
+        table = plan.scan.table
+        skipped = _counted(table.layout, given_up, plan.limits.target, _SKIPPED)
+        new_files = [file for result in self.done for file in result.written]
         return replace(
-            self._counts_before([one.unit for one in self.done], dry_run=False),
+            _counts_before(table, [result.unit for result in self.done], dry_run=False),
             snapshot_id=None if self.snapshot is None else self.snapshot.id,
-            files_after=len(after),
-            rows_after=sum(file.row_count for file in after),
-            bytes_after=sum(file.file_size for file in after),
-            changelog_rows=sum(file.row_count for one in self.done for file in one.changelog),
+            files_after=len(new_files),
+            rows_after=sum(file.row_count for file in new_files),
+            bytes_after=sum(file.file_size for file in new_files),
+            changelog_rows=sum(file.row_count for result in self.done for file in result.changelog),
             conflicts=self.conflicts,
-            buckets=(*self.counted, *left),
+            buckets=(*self.counted, *skipped),
         )
 
-    def _counts_before(self, units: Sequence[Unit], *, dry_run: bool) -> CompactReport:
-        before = _rewritten(units)
-        return CompactReport(
-            table=self.location,
-            dry_run=dry_run,
-            files_before=len(before),
-            files_upgraded=sum(len(one.upgrades) for one in units),
-            rows_before=sum(one.file.row_count for one in before),
-            bytes_before=size_of(before),
-        )
+
+def _naming_bucket(
+    error: errors.PaimonStreamError, table: Table, file: ManifestEntry
+) -> errors.PaimonStreamError:
+    """The error, with the bucket of the file if it names no file."""
+    if "path" in error.context:
+        return error
+    folder = table.layout.bucket_folder(file.partition, file.bucket)
+    return type(error)(
+        f"{table.location}/{folder} was not compacted: {error.message}",
+        **{**error.context, "path": folder},
+    )
+
+
+def _counts_before(table: Table, units: Sequence[Unit], *, dry_run: bool) -> CompactReport:
+    """A report of the files that the units replace, without the new files."""
+    replaced = _rewritten(units)
+    return CompactReport(
+        table=table.location,
+        dry_run=dry_run,
+        files_before=len(replaced),
+        files_upgraded=sum(len(unit.upgrades) for unit in units),
+        rows_before=sum(entry.file.row_count for entry in replaced),
+        bytes_before=size_of(replaced),
+    )
 
 
 def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
-    """The files of the units that do not just change their level."""
-    kept = {file.identity for one in units for file in one.upgrades}
-    return [file for one in units for file in one.files if file.identity not in kept]
+    """The files of the units that are rewritten. The others only change their level."""
+    upgraded = {file.identity for unit in units for file in unit.upgrades}
+    return [file for unit in units for file in unit.files if file.identity not in upgraded]
 
 
 def _counted(
     layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None
 ) -> list[CompactedBucket]:
-    found: dict[Bucket, list[Unit]] = {}
-    for one in units:
-        found.setdefault(one.bucket, []).append(one)
+    """The units, by bucket. `target` is the bytes of a new file."""
+    by_bucket: dict[Bucket, list[Unit]] = {}
+    for unit in units:
+        by_bucket.setdefault(unit.bucket, []).append(unit)
     return [
         CompactedBucket(
             partition=partition_by_column(layout, partition),
             bucket=bucket,
-            files=sum(len(one.files) for one in some),
-            rows=sum(one.rows for one in some),
-            bytes=sum(one.size for one in some),
-            reads_before=sum(one.reads(target)[0] for one in some),
-            reads_after=sum(one.reads(target)[1] for one in some),
+            files=sum(len(unit.files) for unit in units_of_bucket),
+            rows=sum(unit.rows for unit in units_of_bucket),
+            bytes=sum(unit.size for unit in units_of_bucket),
+            reads_before=sum(unit.reads(target)[0] for unit in units_of_bucket),
+            reads_after=sum(unit.reads(target)[1] for unit in units_of_bucket),
             skipped=skipped,
         )
-        for (partition, bucket, _), some in found.items()
+        for (partition, bucket, _), units_of_bucket in by_bucket.items()
     ]
 
 
@@ -302,11 +361,14 @@ class _UnitsOfPlan:
         self._live: tuple[int, set[FileIdentity]] | None = None
 
     def carry_out(self, rewriter: Rewriter, at_once: int) -> list[Unit]:
-        """Returns the units that others have changed. Files that are not published are removed,
-        except after a `CommitUnknown` and after what is no error of ours, because a snapshot may
-        name them then.
+        """Rewrites the units, `at_once` of them at the same time, and publishes them. Returns the
+        units that others have changed.
+
+        Files that are not published are removed. They stay after a `CommitUnknown`, and after an
+        exception that is no `PaimonStreamError`, because a snapshot may name them then.
         """
-        units, clock = self._plan.units, self._run.runtime.clock
+        units = self._plan.units
+        clock = self._run.runtime.clock
         running: dict[Future[Rewritten], int] = {}
         with ThreadPoolExecutor(
             min(at_once, len(units)), thread_name_prefix="paimon-stream-compact"
@@ -316,8 +378,8 @@ class _UnitsOfPlan:
                     running[pool.submit(rewriter.rewrite, unit)] = number
                 begun = clock.monotonic()
                 while running:
-                    left = max(0.0, _PART_SECONDS - (clock.monotonic() - begun))
-                    for future in wait(running, left, FIRST_COMPLETED).done:
+                    seconds_left = max(0.0, _PART_SECONDS - (clock.monotonic() - begun))
+                    for future in wait(running, seconds_left, FIRST_COMPLETED).done:
                         self._take(future, running[future])
                         del running[future]
                     if clock.monotonic() - begun >= _PART_SECONDS:
@@ -327,8 +389,12 @@ class _UnitsOfPlan:
             finally:
                 rewriter.stop()
                 pool.shutdown(cancel_futures=True)
-                ended = [one for one in running if not one.cancelled() and one.exception() is None]
-                rewriter.remove([*(one.result() for one in ended), *self._waiting.values()])
+                untaken = [
+                    future.result()
+                    for future in running
+                    if not future.cancelled() and future.exception() is None
+                ]
+                rewriter.remove([*untaken, *self._waiting.values()])
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
@@ -338,11 +404,11 @@ class _UnitsOfPlan:
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
-        except (errors.NotFound, *_DAMAGED) as why:
-            if isinstance(why, errors.NotFound) and not self._is_live(unit):
+        except (errors.NotFound, *_DAMAGED) as error:
+            if isinstance(error, errors.NotFound) and not self._is_live(unit):
                 self._changed.append(unit)
             else:
-                self._run.failed.append(self._run.named(why, unit.files[0]))
+                self._run.failed.append(_naming_bucket(error, self._plan.scan.table, unit.files[0]))
 
     def _is_live(self, unit: Unit) -> bool:
         """Whether all files of the unit are in the newest snapshot. If not, an expiry may have
@@ -353,43 +419,45 @@ class _UnitsOfPlan:
         if latest is None:
             return False
         if self._live is None or self._live[0] != latest.id:
-            self._live = latest.id, {one.identity for one in snapshot_files(table, latest)}
-        return all(one.identity in self._live[1] for one in unit.files)
+            self._live = latest.id, {entry.identity for entry in snapshot_files(table, latest)}
+        return all(entry.identity in self._live[1] for entry in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:
         """Publishes what waits, in the order of the plan. The new files of units that were left out
         are removed.
         """
-        made = [self._waiting[number] for number in sorted(self._waiting)]
+        rewritten = [self._waiting[number] for number in sorted(self._waiting)]
         self._waiting.clear()
-        if not made:
+        if not rewritten:
             return
-        run, before = self._run, ""
+        run = self._run
+        table = self._plan.scan.table
+        earlier = ""
         if run.snapshot is not None:
-            before = (
+            earlier = (
                 f" What was compacted before stays, in snapshot {run.snapshot.id} and earlier ones."
             )
         try:
-            source = CompactionSource(
-                self._plan.scan.table, self._planned, made, run.runtime.ids.uuid()
-            )
+            source = CompactionSource(table, self._planned, rewritten, run.runtime.ids.uuid())
             snapshot, landed = source.publish(self._committer, self._planned, run.user)
-        except errors.CommitUnknown as why:
+        except errors.CommitUnknown as error:
             raise errors.CommitUnknown(
-                f"{run.location}: whether a compaction of {len(made)} groups of files was published is not "
-                f"known, and no file was removed. No row has changed.{before} Compact again.",
-                **why.context,
-            ) from why
-        except errors.TableRolledBack as why:
-            rewriter.remove(made)
-            cure = "The new files that were not published were removed. Compact again."
-            text = f"{run.location} was rolled back while it was compacted. {cure}"
-            raise errors.TableRolledBack(text, **why.context) from why
+                f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "
+                f"known, and no file was removed. No row has changed.{earlier} Compact again.",
+                **error.context,
+            ) from error
+        except errors.TableRolledBack as error:
+            rewriter.remove(rewritten)
+            raise errors.TableRolledBack(
+                f"{table.location} was rolled back while it was compacted. "
+                "The new files that were not published were removed. Compact again.",
+                **error.context,
+            ) from error
         except errors.PaimonStreamError:
-            rewriter.remove(made)
+            rewriter.remove(rewritten)
             raise
         run.snapshot = snapshot or run.snapshot
-        left_out = [one for number, one in enumerate(made) if number not in landed]
-        self.landed += [one for number, one in enumerate(made) if number in landed]
+        left_out = [result for number, result in enumerate(rewritten) if number not in landed]
+        self.landed += [result for number, result in enumerate(rewritten) if number in landed]
         rewriter.remove(left_out)
-        self._changed += [one.unit for one in left_out]
+        self._changed += [result.unit for result in left_out]

@@ -1,7 +1,8 @@
 """Which files of a bucket with a primary key are merged, and onto which level (compaction.md §4,
-§5.1), by sizes, levels and key ranges only; no storage is touched. The files form sorted *runs*,
-the newest data first: each file of level 0, then each level from 1 on. A unit takes the first runs,
-never some in the middle, and all of level 0.
+§5.1). Sizes, levels and key ranges decide it, and no storage is touched.
+
+The files form sorted *runs*, the newest data first: each file of level 0, then each level from 1
+on. A unit takes the first runs and no gap between them, and it takes all of level 0.
 """
 
 from collections import defaultdict
@@ -28,7 +29,13 @@ _EXACT: Final = ("key", "of_group", "sum", "last_value")
 
 @dataclass(frozen=True, slots=True)
 class SortedRun:
-    """A sorted run: files with disjoint keys, in the order of their keys. `size` is bytes."""
+    """Files of one level with disjoint keys.
+
+    Attributes:
+        level: where the files are.
+        size: the bytes of the files.
+        files: in the order of their keys.
+    """
 
     level: int
     size: int
@@ -45,10 +52,26 @@ class Pick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedThresholds:
-    """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the
-    highest level. With `always_full`, every pick of several runs takes all. With `force`, level 0
-    is always emptied. With `as_whole`, no part of a bucket is merged alone. `older` says what is
-    done with older rows, `expiry` drops old rows.
+    """What decides which runs are merged.
+
+    Attributes:
+        target: the bytes of a new file.
+        small: a file of fewer bytes is small, and is merged with its neighbours.
+        top: the highest level.
+        trigger: from so many runs on, a bucket is compacted.
+        amplification: all runs are merged if the newer runs are larger than this percentage of the
+            last run.
+        ratio: a pick takes the next run, too, if that is larger by at most so many per cent.
+        always_full: whether every pick of several runs takes all.
+        total: all runs are merged if they have fewer bytes. None for no such rule.
+        incremental: all runs are merged if the runs below the highest level have more bytes. None
+            for no such rule.
+        force: whether level 0 is always emptied.
+        rewrite_all: whether files are rewritten even if they only have to change their level, or
+            nothing.
+        older: what is done with older rows.
+        as_whole: whether a bucket is merged as a whole, and never a part of it.
+        expiry: drops old rows. None if rows do not expire.
     """
 
     target: int
@@ -77,12 +100,23 @@ class KeyedThresholds:
         as_whole: bool = False,
         expiry: RecordExpiry | None = None,
     ) -> "KeyedThresholds":
-        """The thresholds at this hour of the local day, for a table with these columns. Raises
-        `InvalidOption`.
+        """The thresholds of a table.
+
+        Args:
+            spec: how its rows are merged.
+            options: its options.
+            hour: the hour of the local day, from 0 to 23.
+            columns: the names of its columns.
+            as_whole: whether a bucket is merged as a whole, and never a part of it.
+            expiry: drops old rows. None if rows do not expire.
+
+        Raises:
+            InvalidOption: an option cannot be used.
         """
         target = target_bytes(options, keyed=True)
         off_peak = options.value(opt.COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
-        total, more = opt.COMPACTION_TOTAL_SIZE, opt.COMPACTION_INCREMENTAL_SIZE
+        total = opt.COMPACTION_TOTAL_SIZE
+        incremental = opt.COMPACTION_INCREMENTAL_SIZE
         top = max(1, top_level(options))
         older = OlderRows.of(spec, options, columns, top)
         return cls(
@@ -94,7 +128,7 @@ class KeyedThresholds:
             ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak,
             always_full=options.is_set(opt.COMPACTION_INTERVAL),
             total=options.value(total) if options.is_set(total) else None,
-            incremental=options.value(more) if options.is_set(more) else None,
+            incremental=options.value(incremental) if options.is_set(incremental) else None,
             force=options.value(opt.COMPACTION_FORCE_UP) or older.looks_up,
             rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             older=older,
@@ -110,13 +144,13 @@ class KeyedThresholds:
 
 
 def _is_off_peak(options: opt.Options, hour: int) -> bool:
-    start, end = (
-        options.value(opt.COMPACTION_OFFPEAK_START),
-        options.value(opt.COMPACTION_OFFPEAK_END),
-    )
+    start = options.value(opt.COMPACTION_OFFPEAK_START)
+    end = options.value(opt.COMPACTION_OFFPEAK_END)
     if start < 0 or end < 0:
         return False
-    return start <= hour < end if start <= end else hour >= start or hour < end
+    if start <= end:
+        return start <= hour < end
+    return hour >= start or hour < end
 
 
 def next_unit(
@@ -128,47 +162,75 @@ def next_unit(
     full: bool,
     vectors: Collection[str] = (),
 ) -> KeyedUnit | None:
-    """What is to be done next in one bucket; None if nothing is. `files` are all of its files, in
-    the order of commits, and `types` are the types of the key. `vectors` are the names of the files
-    with deletion vectors. Raises `FormatError` for keys that cannot be decoded and for a level
-    whose files overlap.
+    """What is to be done next in one bucket. None if nothing is.
+
+    Args:
+        files: all files of the bucket, in the order of commits.
+        spec: how rows of one key are merged.
+        types: the types of the key.
+        limits: what decides which runs are merged.
+        full: whether this is a full compaction.
+        vectors: the names of the files with deletion vectors.
+
+    Raises:
+        FormatError: a key cannot be decoded, or files of one level overlap.
+        InvalidOption: the bucket has files above the highest level, and a changelog would not have
+            their rows.
     """
     runs = runs_of(files, types)
-    highest = max([limits.top, *(one.level for one in runs)])
-    if highest > limits.top and limits.older.full:
-        cure = f"Its changelog would lack their rows. Set num-levels to {highest + 1} or more."
-        text = f"has files on level {highest}, but its highest level is {limits.top}. {cure}"
-        raise InvalidOption(text, option=opt.NUM_LEVELS.key).of_table(spec.table, subject=True)
-    limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
+    limits = _with_highest_level(limits, runs, spec)
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:
         return None
-    if (
-        chosen.runs < len(runs)
-        and not limits.older.looks_up
-        and (limits.as_whole or _loses(spec, runs, chosen.runs))
-    ):
+    is_part = chosen.runs < len(runs) and not limits.older.looks_up
+    if is_part and (limits.as_whole or _loses(spec, runs, chosen.runs)):
         chosen = Pick(len(runs), limits.top)
-    taken = {one.identity for run in runs[: chosen.runs] for one in run.files}
-    inside = [one for one in files if one.identity in taken]
-    if not full and len(inside) == 1 and inside[0].file.level == chosen.level:
+    picked = {entry.identity for run in runs[: chosen.runs] for entry in run.files}
+    picked_files = [entry for entry in files if entry.identity in picked]
+    if not full and len(picked_files) == 1 and picked_files[0].file.level == chosen.level:
         return None
-    alone = len(runs) == 1 and runs[0].level == chosen.level
-    keep = chosen.level < max(one.file.level for one in files) and not limits.older.marks
-    merges, upgrades = _split(
-        sections(inside, types), chosen, limits, vectors if alone else None, keep=keep
+    is_in_place = len(runs) == 1 and runs[0].level == chosen.level
+    has_older = chosen.level < max(entry.file.level for entry in files)
+    merges, upgrades = _merges_and_upgrades(
+        sections(picked_files, types),
+        chosen.level,
+        limits,
+        vectors if is_in_place else None,
+        keep_deletes=has_older and not limits.older.marks,
     )
-    replaced = [*(file for one in merges if one.writes for file in one.files), *upgrades]
+    replaced = [entry for merge in merges if merge.writes for entry in merge.files]
+    replaced += upgrades
     if not replaced:
         return None
-    above = [one for one in files if one.file.level > chosen.level]
-    looking = tuple(_looking_up(one, above, types) for one in merges)
+    above = [entry for entry in files if entry.file.level > chosen.level]
+    merges_with_older = tuple(_with_older(merge, above, types) for merge in merges)
     return KeyedUnit(
-        tuple(replaced), tuple(upgrades), level=chosen.level, merges=looking, in_bucket=tuple(files)
+        tuple(replaced),
+        tuple(upgrades),
+        level=chosen.level,
+        merges=merges_with_older,
+        in_bucket=tuple(files),
     )
 
 
-def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
+def _with_highest_level(
+    limits: KeyedThresholds, runs: Iterable[SortedRun], spec: MergeSpec
+) -> KeyedThresholds:
+    """The thresholds for a bucket that may have files above the highest level of the table. Raises
+    `InvalidOption` if a changelog would not have their rows.
+    """
+    highest = max([limits.top, *(run.level for run in runs)])
+    if highest > limits.top and limits.older.full:
+        raise InvalidOption(
+            f"has files on level {highest}, but its highest level is {limits.top}. "
+            f"Its changelog would lack their rows. Set num-levels to {highest + 1} or more.",
+            option=opt.NUM_LEVELS.key,
+        ).of_table(spec.table, subject=True)
+    return replace(limits, top=highest, older=replace(limits.older, top=highest))
+
+
+def _with_older(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
+    """The merge, with the files above its level that it has to look up."""
     if merge.comparison is None or not merge.comparison.looks_up or not above:
         return merge
     return replace(merge, sections=tuple(with_older(merge.sections, above, types)))
@@ -178,36 +240,40 @@ def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
 # -------------------------------------------------------------------------------------------
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[SortedRun]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
-    runs, order = _runs(files), row_order(types)
-    for i, run in enumerate(runs):
-        found = (
-            sorted(run.files, key=lambda one: order(one.file.min_key)) if run.level else run.files
-        )
-        for lower, upper in pairwise(found):
+    runs = _runs(files)
+    order = row_order(types)
+    for position, run in enumerate(runs):
+        ordered = list(run.files)
+        if run.level:
+            ordered.sort(key=lambda entry: order(entry.file.min_key))
+        for lower, upper in pairwise(ordered):
             if order(lower.file.max_key) >= order(upper.file.min_key):
                 raise FormatError(
                     f"The keys of {lower.file.file_name} and {upper.file.file_name} overlap, but both are on "
                     f"level {run.level}, where no two files may have the same keys. Two compactions ran at the "
                     "same time. Roll the table back to before them, and let only one job compact it."
                 )
-        runs[i] = replace(run, files=tuple(found))
+        runs[position] = replace(run, files=tuple(ordered))
     return runs
 
 
 def _runs(files: Iterable[ManifestEntry]) -> list[SortedRun]:
-    """The same, without a look at the keys: the files of a run come in any order."""
+    """The same, without a look at the keys. The files of a run are in no order."""
     levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
-    for one in files:
-        levels[one.file.level].append(one)
+    for entry in files:
+        levels[entry.file.level].append(entry)
     newest = [
-        SortedRun(0, one.file.file_size, (one,)) for one in sorted(levels.pop(0, ()), key=_age)
+        SortedRun(0, entry.file.file_size, (entry,))
+        for entry in sorted(levels.pop(0, ()), key=_age)
     ]
     return newest + [
-        SortedRun(level, size_of(found), tuple(found)) for level, found in sorted(levels.items())
+        SortedRun(level, size_of(entries), tuple(entries))
+        for level, entries in sorted(levels.items())
     ]
 
 
 def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
+    """Sorts files of level 0, the newest first."""
     file = entry.file
     return (
         -file.max_sequence_number,
@@ -227,46 +293,53 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
 # -- picks
 # ------------------------------------------------------------------------------------------
 def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
-    """The runs of a minor compaction (§4.2), in Java's order of rules. None if there is nothing to
-    do.
+    """The runs of a minor compaction (§4.2). The rules come in Java's order. None if there is nothing
+    to do.
     """
-    count, trigger = len(runs), limits.trigger
+    count = len(runs)
+    trigger = limits.trigger
     if not count:
         return None
-    before_last = sum(one.size for one in runs[:-1])
+    before_last = sum(run.size for run in runs[:-1])
     is_large = count >= trigger and 100 * before_last > limits.amplification * runs[-1].size
     if is_large or (count > 1 and _is_early(runs, limits)):
         return Pick(count, limits.top)
-    if count >= trigger and (taken := _grown(runs, 1, limits)) > 1:
-        return _onto(runs, taken, limits)
-    if count > trigger and (taken := _grown(runs, count - trigger + 1, limits)) > 1:
-        return _onto(runs, taken, limits)
-    newest = sum(one.level == 0 for one in runs)
-    return _onto(runs, _grown(runs, newest, limits), limits) if limits.force and newest else None
+    if count >= trigger:
+        taken = _count_with_similar(runs, 1, limits)
+        if taken > 1:
+            return _pick_of(runs, taken, limits)
+    if count > trigger:
+        taken = _count_with_similar(runs, count - trigger + 1, limits)
+        if taken > 1:
+            return _pick_of(runs, taken, limits)
+    newest = sum(run.level == 0 for run in runs)
+    if limits.force and newest:
+        return _pick_of(runs, _count_with_similar(runs, newest, limits), limits)
+    return None
 
 
 def pick_full(
     runs: Sequence[SortedRun], limits: KeyedThresholds, vectors: Collection[str] = ()
 ) -> Pick | None:
-    """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old or
-    deleted rows are.
+    """The runs of a full compaction (§4.3): all of them. None if all files are on the highest level
+    and have no old or deleted rows.
     """
     if not runs:
         return None
     done = len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all
     if done and not any(
-        one.file.file_name in vectors or limits.drops_rows_of(one) for one in runs[0].files
+        entry.file.file_name in vectors or limits.drops_rows_of(entry) for entry in runs[0].files
     ):
         return None
     return Pick(len(runs), limits.top)
 
 
 def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
-    """Whether all runs are merged before they are many. When the last full compaction was is not
-    known, so an interval between these has always passed (RC4.1).
+    """Whether all runs are merged before they are many. The time of the last full compaction is not
+    known, so an interval between full compactions has always passed (RC4.1).
     """
-    size = sum(one.size for one in runs)
-    below = sum(one.size for one in runs if one.level != limits.top)
+    size = sum(run.size for run in runs)
+    below = sum(run.size for run in runs if run.level != limits.top)
     return (
         limits.always_full
         or (limits.total is not None and size < limits.total)
@@ -274,110 +347,127 @@ def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
     )
 
 
-def _grown(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> int:
-    """How many runs are taken if at least `taken` are: more as long as the next is not much
-    larger.
+def _count_with_similar(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> int:
+    """How many runs are taken if at least `taken` are. The next run is taken, too, as long as it is
+    not much larger than those before.
     """
-    size = sum(one.size for one in runs[:taken])
-    for one in runs[taken:]:
-        if size * (100.0 + limits.ratio) / 100.0 < one.size:
+    size = sum(run.size for run in runs[:taken])
+    for run in runs[taken:]:
+        if size * (100.0 + limits.ratio) / 100.0 < run.size:
             break
-        size += one.size
+        size += run.size
         taken += 1
     return taken
 
 
-def _onto(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> Pick:
-    """The level is below that of the first run that stays. Level 0 is taken as a whole."""
+def _pick_of(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> Pick:
+    """A pick of at least `taken` runs. Its level is below that of the first run that stays. Level 0
+    is taken as a whole.
+    """
     level = limits.top if taken == len(runs) else max(0, runs[taken].level - 1)
     while level == 0 and taken < len(runs):
         level = runs[taken].level
         taken += 1
-    return Pick(taken, limits.top if taken == len(runs) else level)
+    if taken == len(runs):
+        level = limits.top
+    return Pick(taken, level)
 
 
 def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
     """Whether rows could change if the first `count` runs are merged without the older ones
-    (RC5.6). A merged row of these engines cannot say what a delete took away, nor between which
-    older rows its parts belong. Products are rounded, and a long delimiter can be found across two
-    values.
+    (RC5.6).
+
+    A merged row of these engines does not say what a delete took away, and not between which older
+    rows its parts belong. Products are rounded. A long delimiter can be found across two values.
     """
     if spec.engine not in (PARTIAL_UPDATE, AGGREGATION):
         return False
     rules = spec.rules.values()
-    grouped = any(one.group is not None and one.function not in _EXACT for one in rules)
-    split = any(
-        one.function == "listagg" and one.distinct and len(one.delimiter) > 1 for one in rules
+    has_groups = any(rule.group is not None and rule.function not in _EXACT for rule in rules)
+    has_long_delimiter = any(
+        rule.function == "listagg" and rule.distinct and len(rule.delimiter) > 1 for rule in rules
     )
-    if spec.sequence_fields or grouped or split or any(one.function == "product" for one in rules):
+    has_product = any(rule.function == "product" for rule in rules)
+    if spec.sequence_fields or has_groups or has_long_delimiter or has_product:
         return True
-    taken = [one.file for run in runs[:count] for one in run.files]
-    left = [one.file for run in runs[count:] for one in run.files]
-    if min(one.min_sequence_number for one in taken) <= max(
-        one.max_sequence_number for one in left
-    ):
+    newer = [entry.file for run in runs[:count] for entry in run.files]
+    older = [entry.file for run in runs[count:] for entry in run.files]
+    lowest_of_newer = min(file.min_sequence_number for file in newer)
+    highest_of_older = max(file.max_sequence_number for file in older)
+    if lowest_of_newer <= highest_of_older:
         return True  # two writers took the same numbers
-    exact = spec.engine == AGGREGATION and not spec.remove_on_delete
-    exact = exact and all(one.function in _EXACT for one in rules)
-    exact = exact and not any(one.function == "last_value" and one.ignore_retract for one in rules)
-    return not exact and any(one.delete_row_count != 0 for one in taken)
+    is_exact = (
+        spec.engine == AGGREGATION
+        and not spec.remove_on_delete
+        and all(rule.function in _EXACT for rule in rules)
+        and not any(rule.function == "last_value" and rule.ignore_retract for rule in rules)
+    )
+    return not is_exact and any(file.delete_row_count != 0 for file in newer)
 
 
 # -- sections
 # ---------------------------------------------------------------------------------------
-def _split(
-    found: Iterable[Section],
-    chosen: Pick,
+def _merges_and_upgrades(
+    picked_sections: Iterable[Section],
+    level: int,
     limits: KeyedThresholds,
     alone: Collection[str] | None,
     *,
-    keep: bool,
+    keep_deletes: bool,
 ) -> tuple[list[Merge], list[ManifestEntry]]:
-    """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file
-    is rewritten on its own, and so are these files in any case. `keep`: deletes stay.
+    """What is rewritten together, and what only changes its level (§5.1).
+
+    Args:
+        picked_sections: all that is placed on the level.
+        level: where it is placed.
+        limits: what decides which files are rewritten.
+        alone: the names of files that are rewritten in any case. Small files are not merged with
+            their neighbours then. None if they are.
+        keep_deletes: whether rows that delete stay in what is merged.
     """
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
-    level = chosen.level
-    for group in _neighbours(found, limits.small if alone is None else 0):
+    for group in _neighbours(picked_sections, limits.small if alone is None else 0):
         entry = group[0].single if len(group) == 1 else None
         if (
             entry is None
             or limits.rewrite_all
             or (level == limits.top and entry.file.delete_row_count != 0)
             or limits.drops_rows_of(entry)
-            # A row that is too old on arrival goes, whatever the statistics say: its key was not
-            # looked up.
+            # A row that is too old on arrival is dropped, whatever the statistics say, because its
+            # key was not looked up.
             or (entry.file.level == 0 and limits.older.marks and limits.expiry is not None)
             or (alone is not None and entry.file.file_name in alone)
         ):
-            files = [one for section in group for one in section.files]
+            files = [entry for section in group for entry in section.files]
             comparison = limits.older.merging(level, files)
-            merges.append(Merge(sections=tuple(group), keep_deletes=keep, comparison=comparison))
+            merges.append(
+                Merge(sections=tuple(group), keep_deletes=keep_deletes, comparison=comparison)
+            )
         elif entry.file.level != level:
             comparison, writes = limits.older.upgrading(level, entry)
             if comparison is not None:
-                # As in Java, deletes stay in what takes the place of an upgrade, without deletion
-                # vectors (§7.3).
-                stay = not limits.older.marks
+                # As in Java, deletes stay in a file that is rewritten instead of upgraded, unless the
+                # table has deletion vectors (§7.3).
                 merges.append(
                     Merge(
                         sections=tuple(group),
-                        keep_deletes=stay,
+                        keep_deletes=not limits.older.marks,
                         comparison=comparison,
                         writes=writes,
                     )
                 )
-            upgrades += [] if writes else [entry]
+            if not writes:
+                upgrades.append(entry)
     return merges, upgrades
 
 
-def _neighbours(found: Iterable[Section], small: int) -> Iterator[list[Section]]:
-    """Neighbours that are small files or share keys, together. Each large file between them,
-    alone.
+def _neighbours(picked_sections: Iterable[Section], small: int) -> Iterator[list[Section]]:
+    """The sections in groups. Neighbours that are small files, or that have files with common keys,
+    are one group. A large file is a group of its own. A file below `small` bytes is small.
     """
     waiting: list[Section] = []
-    for section in found:
+    for section in picked_sections:
         entry = section.single
         if entry is None or entry.file.file_size < small:
             waiting.append(section)

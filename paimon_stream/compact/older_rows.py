@@ -26,11 +26,20 @@ _LEAST_MILLIS: Final = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderRows:
-    """The rules of one table. `looks_up`: a row takes in what higher levels have of its key, as
-    soon as it leaves level
-    0. With `marks`, that is marked as deleted there. `full`: what reaches the highest level, `top`,
-       is compared with
-    what was there, for the changelog. `logs`: what leaves level 0 is, instead.
+    """The rules of one table.
+
+    Attributes:
+        spec: how rows of one key are merged.
+        top: the highest level.
+        looks_up: whether a row that leaves level 0 takes in what higher levels have of its key.
+        marks: whether the older rows that were looked up are marked as deleted in their files.
+        full: whether rows that reach the highest level are compared with the rows there, for the
+            changelog.
+        logs: whether rows that leave level 0 are compared with older rows instead, for the
+            changelog.
+        compared: the columns whose changes are in the changelog. None if every change is.
+        formats: the file format of some levels.
+        format: the file format of the other levels.
     """
 
     spec: MergeSpec
@@ -50,55 +59,70 @@ class OlderRows:
         """The rules of a table with these columns and the highest level `top`. Raises
         `InvalidOption`.
         """
-        producer, ignored = (
-            options.value(opt.CHANGELOG_PRODUCER),
-            options.value(opt.CHANGELOG_IGNORED_COLUMNS),
-        )
+        producer = options.value(opt.CHANGELOG_PRODUCER)
+        ignored = options.value(opt.CHANGELOG_IGNORED_COLUMNS)
+        compared = None
+        if options.value(opt.CHANGELOG_ROW_DEDUPLICATE):
+            compared = tuple(set(columns) - ignored)
         return cls(
             spec=spec,
             top=top,
             looks_up=spec.engine == FIRST_ROW or looks_up(options),
-            marks=options.value(opt.DELETION_VECTORS)
-            and spec.engine != FIRST_ROW,  # its older row is the one that stays
+            # With first-row, the older row is the one that stays.
+            marks=options.value(opt.DELETION_VECTORS) and spec.engine != FIRST_ROW,
             full=producer == "full-compaction",
             logs=producer == "lookup",
-            compared=tuple(set(columns) - ignored)
-            if options.value(opt.CHANGELOG_ROW_DEDUPLICATE)
-            else None,
+            compared=compared,
             formats=options.value(opt.FILE_FORMAT_PER_LEVEL),
             format=options.value(opt.FILE_FORMAT),
         )
 
     def merging(self, level: int, files: Iterable[ManifestEntry]) -> Comparison | None:
-        """How these files are merged onto the level, if that takes more than merging."""
-        looks_up = self.looks_up and any(one.file.level == 0 for one in files)
+        """How older rows are looked up and a changelog is written when these files are merged onto
+        the level. None if neither is done.
+        """
+        looks_up = self.looks_up and any(entry.file.level == 0 for entry in files)
         logs = (self.full and level == self.top) or (self.logs and looks_up)
         if not logs and not looks_up:
             return None
-        known = self.top if self.full else 1
-        how = {"looks_up": looks_up, "logs": logs, "marks": self.marks and looks_up}
-        return Comparison(spec=self.spec, level=level, known=known, compared=self.compared, **how)
+        return Comparison(
+            spec=self.spec,
+            level=level,
+            known=self.top if self.full else 1,
+            compared=self.compared,
+            looks_up=looks_up,
+            logs=logs,
+            marks=self.marks and looks_up,
+        )
 
     def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
         """The same for a file that needs no merging, and whether it is rewritten instead of
-        upgraded: if rows of higher levels may change its rows, or if its format is not that of the
-        level (§7.3). With deletion vectors, also if it has deletes, which no level but 0 has then.
+        upgraded.
+
+        It is rewritten if rows of higher levels may change its rows, or if its format is not that
+        of the level (§7.3). With deletion vectors, no level but 0 has deletes, so a file that has
+        deletes is rewritten, too.
         """
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
             return comparison, False
-        own = self.formats.get(0, self.format) != self.formats.get(level, self.format)
-        own = own or (self.marks and entry.file.delete_row_count != 0)
-        whole = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
-        rewrites = own or (level < self.top and not whole)
+        other_format = self.formats.get(0, self.format) != self.formats.get(level, self.format)
+        drops_deletes = self.marks and entry.file.delete_row_count != 0
+        newest_row_stays = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
+        older_rows_change_it = level < self.top and not newest_row_stays
+        rewrites = other_format or drops_deletes or older_rows_change_it
         reads = rewrites or comparison.logs or (self.marks and level < self.top)
         return comparison if reads else None, rewrites
 
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """Rows whose `field` is before `since`, in epoch seconds, are dropped. NULL stays. `schema`
-    gives that of an id.
+    """Drops rows that are too old.
+
+    Attributes:
+        field: the column with the time of a row. A row with NULL stays.
+        since: rows before this time are dropped. In seconds since 1970.
+        schema: gives the schema of an id.
     """
 
     field: DataField
@@ -119,31 +143,35 @@ class RecordExpiry:
         return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that stay. This comes before merging, as in Java, so an older version that is
-        fresh counts if the newest one is too old (RC10.1).
+        """The rows that stay. As in Java, rows are dropped before merging. So if the newest version
+        of a row is too old, an older version that is fresh counts (RC10.1).
         """
         column = batch.column(self.field.name)
         if pa.types.is_timestamp(column.type):
-            old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])
+            is_old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])
         else:
             millis = pc.greater_equal(column, pa.scalar(_LEAST_MILLIS, pa.int64()))
-            old = pc.less(column, pc.if_else(millis, self.since * 1000, self.since))
-        return batch.filter(pc.invert(pc.fill_null(old, False)))
+            is_old = pc.less(column, pc.if_else(millis, self.since * 1000, self.since))
+        return batch.filter(pc.invert(pc.fill_null(is_old, False)))
 
     def is_due(self, entry: ManifestEntry) -> bool:
-        """Whether the file has rows that are dropped, according to its statistics. Without
-        statistics, it counts as having none, as in Java. Raises `CorruptMetadata`, `StorageError`.
+        """Whether the statistics of the file say that it has rows to drop. As in Java, a file
+        without statistics counts as having none. Raises `CorruptMetadata`, `StorageError`.
         """
         file = entry.file
         written = self.schema(file.schema_id)
-        name = next((one.name for one in written.fields if one.id == self.field.id), None)
+        name = next((field.name for field in written.fields if field.id == self.field.id), None)
         try:
-            known = decode_stats(written.fields, file.value_stats, file.value_stats_cols)
+            stats = decode_stats(written.fields, file.value_stats, file.value_stats_cols)
         except FormatError:
             return False  # verify reports them
-        least = known[name].min if name in known else None
+        least = stats[name].min if name in stats else None
         if name is None or least is None:
             return False
         if written.field(name).type.is_timestamp:
-            return bool(least < self.since * 10**9)
-        return bool(least < (self.since if least < _LEAST_MILLIS else self.since * 1000))
+            since = self.since * 10**9
+        elif least < _LEAST_MILLIS:
+            since = self.since
+        else:
+            since = self.since * 1000
+        return bool(least < since)

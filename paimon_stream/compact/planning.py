@@ -1,7 +1,9 @@
 """Says which tables this release compacts (compaction.md RC12.3), plans a compaction of a table's
-live files, and finds what carries the units out. Without buckets, the small files of a partition
-are packed into units (compaction.md §2.1). In a fixed bucket the order of rows counts, so a unit
-has neighbours (§3.1). Plans depend on their input only.
+live files, and chooses the rewriter that carries the units out.
+
+Without buckets, the small files of a partition are packed into units (compaction.md §2.1). In a
+fixed bucket the order of rows counts, so the files of a unit are neighbours (§3.1). A plan depends
+on its input only.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,19 +37,23 @@ _REFUSED: Final[tuple[tuple[Option[bool], bool, str], ...]] = (
     (opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
     (opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
 )
-"""Options of tables that are not compacted, and whether they matter only with a primary key."""
+"""Options of tables that are not compacted, whether each matters only with a primary key, and what
+a compaction of such a table has to do, for the message.
+"""
 
 
 def check_compactable(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table that this release does not compact, and what
     `check_table_kind` raises. Nothing is read."""
-    for option, only_keyed, why in _REFUSED:
+    for option, only_keyed, duty in _REFUSED:
         if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
-            key, value = option.key, table.options[option.key]
-            text = f"has {key} = {value}, {why}. This release does not. Compact it with Flink or Spark on the JVM."
-            raise UnsupportedFeature(text, option=key, value=value).of_table(
-                table.location, subject=True
-            )
+            key = option.key
+            value = table.options[key]
+            raise UnsupportedFeature(
+                f"has {key} = {value}, {duty}. This release does not. Compact it with Flink or Spark on the JVM.",
+                option=key,
+                value=value,
+            ).of_table(table.location, subject=True)
     check_table_kind(table)
 
 
@@ -55,8 +61,8 @@ def refusal(table: Table) -> UnsupportedFeature | None:
     """Why this release does not compact the table. None if it does."""
     try:
         check_compactable(table)
-    except UnsupportedFeature as why:
-        return why
+    except UnsupportedFeature as error:
+        return error
     return None
 
 
@@ -66,26 +72,36 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
     """
     if snapshot is None or snapshot.index_manifest is None:
         return
-    for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
-        if one.file.index_type not in (VECTORS_INDEX, HASH):
-            text = (
-                f"Snapshot {snapshot.id} of {table.location} has an index of type {one.file.index_type} "
-                f"({one.file.file_name}), which this release does not know. After a compaction it would name files "
-                "that are gone. Compact the table with the engine that made the index, or drop the index there."
-            )
+    for entry in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
+        if entry.file.index_type not in (VECTORS_INDEX, HASH):
             raise UnsupportedFeature(
-                text, table=table.location, snapshot=snapshot.id, index=one.file.index_type
+                f"Snapshot {snapshot.id} of {table.location} has an index of type {entry.file.index_type} "
+                f"({entry.file.file_name}), which this release does not know. After a compaction it would name files "
+                "that are gone. Compact the table with the engine that made the index, or drop the index there.",
+                table=table.location,
+                snapshot=snapshot.id,
+                index=entry.file.index_type,
             )
 
 
 _MILLIS_OF_HOUR: Final = 3_600_000
 _FULL_LEAST: Final = 3
+"""A full compaction of a fixed bucket rewrites at least so many files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What decides which files are rewritten. Sizes are bytes. Files below `small` are small.
-    Without buckets, so are files of whose rows more than `deleted_share` is deleted.
+    """What decides which files of an append table are rewritten.
+
+    Attributes:
+        target: the bytes of a new file.
+        small: a file of fewer bytes is small.
+        least_files: a unit has at least so many files.
+        most_files: at most so many files without buckets are rewritten at once.
+        open_cost: the bytes that opening a file counts for when files are packed.
+        rewrite_all: whether large files of a fixed bucket are rewritten, too.
+        deleted_share: without buckets, a file is also rewritten if a larger share of its rows is
+            deleted.
     """
 
     target: int
@@ -118,66 +134,75 @@ def plan_append(
     *,
     full: bool,
 ) -> list[Unit]:
-    """The units of one call, at most one for each fixed bucket. `files` are live files in the order
-    of the manifests, `vectors` their deletion vectors by name. `full` matters for fixed buckets
-    only.
+    """The units of one call, at most one for each fixed bucket.
+
+    Args:
+        files: the live files, in the order of the manifests.
+        limits: what decides which files are rewritten.
+        vectors: the deletion vectors of the files, by the name of the file.
+        full: whether a fixed bucket is compacted as a whole. Without buckets it has no effect.
     """
     vectors = vectors or {}
-    found: dict[Bucket, list[ManifestEntry]] = {}
+    by_bucket: dict[Bucket, list[ManifestEntry]] = {}
     candidates = 0
     for entry in files:
         if entry.total_buckets <= 0:
             if not _is_candidate(entry, vectors, limits) or candidates == limits.most_files:
                 continue
             candidates += 1
-        found.setdefault(bucket_of(entry), []).append(entry)
+        by_bucket.setdefault(bucket_of(entry), []).append(entry)
     units: list[Unit] = []
-    for (_, _, total), entries in found.items():
-        if total <= 0:
-            units += _packed([one for one in entries if one.file.file_name not in vectors], limits)
-            units += _with_vectors(
-                [one for one in entries if one.file.file_name in vectors], vectors, limits
-            )
+    for (_, _, bucket_count), entries in by_bucket.items():
+        if bucket_count <= 0:
+            without_vector = [entry for entry in entries if entry.file.file_name not in vectors]
+            with_vector = [entry for entry in entries if entry.file.file_name in vectors]
+            units += _packed(without_vector, limits)
+            units += _packed_with_vectors(with_vector, vectors, limits)
         else:
             chosen = _full(entries, limits, vectors) if full else _minor(entries, limits)
-            units += [Unit(tuple(chosen))] if chosen else []
+            if chosen:
+                units.append(Unit(tuple(chosen)))
     return units
 
 
 def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: Thresholds) -> bool:
-    if entry.file.file_size < limits.small or entry.file.file_name not in vectors:
-        return entry.file.file_size < limits.small
+    """Whether a file without buckets may be rewritten."""
+    if entry.file.file_size < limits.small:
+        return True
+    if entry.file.file_name not in vectors:
+        return False
     deleted = vectors[entry.file.file_name][1].cardinality
     return deleted is None or deleted > entry.file.row_count * limits.deleted_share
 
 
 def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
-    """Packs files, the smallest first. Within a unit they are read in the order in which they were
-    written (RC2.1).
+    """Packs files into units, the smallest files first. A unit reads its files in the order in
+    which they were written (RC2.1).
     """
     ascending = sorted(
-        files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one))
+        files,
+        key=lambda entry: (entry.file.file_size, entry.file.min_sequence_number, *_age(entry)),
     )
-    *bins, last = _bins([[one] for one in ascending], limits)
-    return [
-        Unit(tuple(sorted(one, key=_age)))
-        for one in (*bins, *([last] if len(last) >= limits.least_files else []))
-    ]
+    bins = _bins([[entry] for entry in ascending], limits)
+    if len(bins[-1]) < limits.least_files:
+        bins.pop()
+    return [Unit(tuple(sorted(entries, key=_age))) for entries in bins]
 
 
-def _with_vectors(
+def _packed_with_vectors(
     files: Iterable[ManifestEntry], vectors: Mapping[str, Vector], limits: Thresholds
 ) -> list[Unit]:
-    """Packs files with deletion vectors. Files that share an index file stay together, and even one
-    file is enough.
+    """Packs files with deletion vectors into units. Files that share an index file stay together,
+    and one file is enough for a unit.
     """
     groups: dict[str, list[ManifestEntry]] = {}
-    for one in files:
-        groups.setdefault(vectors[one.file.file_name][0].file.file_name, []).append(one)
+    for entry in files:
+        groups.setdefault(vectors[entry.file.file_name][0].file.file_name, []).append(entry)
     bins = _bins(
-        sorted(groups.values(), key=lambda some: (size_of(some), min(map(_age, some)))), limits
+        sorted(groups.values(), key=lambda entries: (size_of(entries), min(map(_age, entries)))),
+        limits,
     )
-    return [Unit(tuple(sorted(one, key=_age))) for one in bins if one]
+    return [Unit(tuple(sorted(entries, key=_age))) for entries in bins if entries]
 
 
 def _bins(
@@ -196,16 +221,16 @@ def _bins(
 
 
 def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
-    """The first neighbours that are enough files. The oldest leave the window if it becomes too
-    large.
+    """The first neighbours that are enough files. If they become too large before, the search goes
+    on without the oldest of them.
     """
     window: list[list[ManifestEntry]] = []
     for block in _blocks(files):
         window.append(block)
-        flat = list(chain.from_iterable(window))
-        if len(flat) >= limits.least_files:
-            return flat
-        if size_of(flat) >= 2 * limits.target:
+        neighbours = list(chain.from_iterable(window))
+        if len(neighbours) >= limits.least_files:
+            return neighbours
+        if size_of(neighbours) >= 2 * limits.target:
             window.pop(0)
     return []
 
@@ -213,36 +238,38 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
 def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
-    """All files behind the leading large ones, if most of these are small or any has a deletion
-    vector.
+    """All files after the leading large ones, if most of them are small or any has a deletion
+    vector. Else none.
     """
     blocks = _blocks(files)
     if limits.rewrite_all:
         return list(chain.from_iterable(blocks))
 
-    def marked(some: Iterable[ManifestEntry]) -> bool:
-        return any(one.file.file_name in vectors for one in some)
+    def have_vector(entries: Iterable[ManifestEntry]) -> bool:
+        return any(entry.file.file_name in vectors for entry in entries)
 
     while (
         blocks
-        and not marked(blocks[0])
-        and all(one.file.file_size >= limits.small for one in blocks[0])
+        and not have_vector(blocks[0])
+        and all(entry.file.file_size >= limits.small for entry in blocks[0])
     ):
         blocks.pop(0)
-    left = list(chain.from_iterable(blocks))
-    small = sum(one.file.file_size < limits.small for one in left)
-    return left if marked(left) or (len(left) >= _FULL_LEAST and small > len(left) - small) else []
+    behind = list(chain.from_iterable(blocks))
+    small = sum(entry.file.file_size < limits.small for entry in behind)
+    most_are_small = len(behind) >= _FULL_LEAST and small > len(behind) - small
+    return behind if most_are_small or have_vector(behind) else []
 
 
 def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
     """The files in the order of their sequence numbers. Files whose numbers overlap are one block,
-    which is taken as a whole: an earlier compaction of Java may have left such files (RC3.3).
-    Rewritten, a block needs as many numbers as it has rows, so it also takes the files that begin
-    within these.
+    and a block is taken as a whole. An earlier compaction of Java may have left such files (RC3.3).
+    A block that is rewritten needs as many numbers as it has rows. So the files that begin within
+    these numbers belong to the block, too.
     """
     blocks: list[list[ManifestEntry]] = []
-    highest = needed = -1
-    for entry in sorted(files, key=lambda one: one.file.min_sequence_number):
+    highest = -1
+    needed = -1
+    for entry in sorted(files, key=lambda entry: entry.file.min_sequence_number):
         file = entry.file
         if blocks and file.min_sequence_number <= max(highest, needed):
             blocks[-1].append(entry)
@@ -268,86 +295,110 @@ def plan_units(
     only: Collection[Bucket] | None = None,
     waiting: bool = False,
 ) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
-    """The units of the scan's files; with `only`, just those of these buckets. Without `early`,
-    `compaction.optimization-interval` has not passed. With `waiting`, rows that wait for their
-    buckets come first: if there are any, there are no other units. Where keys or levels are wrong,
-    or waiting rows may be older than those in buckets, there is none, and `wrong` is called with
-    the error and a file of the bucket. Raises as `check_indexes`.
+    """The thresholds of the table, and the units of the scan's files.
+
+    Args:
+        scan: the live files.
+        runtime: the clock.
+        wrong: is called with the error and a file of the bucket if there is no unit because keys or
+            levels are wrong, or because waiting rows may be older than those in buckets.
+        full: whether this is a full compaction.
+        early: whether `compaction.optimization-interval` has passed.
+        only: the buckets that are planned. None for all.
+        waiting: whether rows that wait for their buckets are planned. They come first: if there are
+            any, there are no other units.
+
+    Raises:
+        UnsupportedFeature, StorageError, FormatError: see `check_indexes`.
+        InvalidOption: an option of the table cannot be used.
     """
     check_indexes(scan.table, scan.snapshot)
-    options, spec = scan.table.options, scan.merge
+    spec = scan.merge
     if spec is None:
-        limits = Thresholds.of(options)
+        limits = Thresholds.of(scan.table.options)
         units = plan_append(scan.files, limits, scan.vectors, full=full)
-        return limits, [one for one in units if only is None or one.bucket in only]
-    thresholds, types = (
-        keyed_limits(scan, runtime, early=early),
-        [scan.schema.field(name).type for name in spec.keys],
-    )
-    found: list[Unit] = []
-    if waiting and (units := _waiting(scan, only, wrong)):
-        return thresholds, units
+        return limits, [unit for unit in units if only is None or unit.bucket in only]
+    thresholds = keyed_limits(scan, runtime, early=early)
+    types = [scan.schema.field(name).type for name in spec.keys]
+    waiting_units = _waiting_units(scan, only, wrong) if waiting else []
+    if waiting_units:
+        return thresholds, waiting_units
+    keyed_units: list[Unit] = []
     for files in buckets(
-        one for one in scan.files if one.bucket >= 0 and (only is None or bucket_of(one) in only)
+        entry
+        for entry in scan.files
+        if entry.bucket >= 0 and (only is None or bucket_of(entry) in only)
     ):
         try:
             unit = next_unit(files, spec, types, thresholds, full=full, vectors=scan.vectors)
-        except FormatError as why:
-            wrong(why, files[0])
+        except FormatError as error:
+            wrong(error, files[0])
             continue
-        found += [] if unit is None else [unit]
-    return thresholds, found
+        if unit is not None:
+            keyed_units.append(unit)
+    return thresholds, keyed_units
 
 
-def _waiting(
+def _waiting_units(
     scan: Scan,
     only: Collection[Bucket] | None,
     wrong: Callable[[PaimonStreamError, ManifestEntry], object],
 ) -> list[Unit]:
     """A unit for the files that wait in each partition, in the order of their times (table-kinds.md
-    §4.3). In a table that is not postponed any more, writers have put rows into buckets meanwhile,
-    which these rows must not replace.
+    §4.3). If the table is not postponed any more, writers have put rows into buckets meanwhile. The
+    waiting rows must not replace those.
     """
     units: list[Unit] = []
     default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(
         opt.POSTPONE_BUCKETS
     )
     for files in buckets(
-        one for one in scan.files if one.bucket < 0 and (only is None or bucket_of(one) in only)
+        entry
+        for entry in scan.files
+        if entry.bucket < 0 and (only is None or bucket_of(entry) in only)
     ):
-        real = [
-            one for one in scan.files if one.bucket >= 0 and one.partition == files[0].partition
+        in_buckets = [
+            entry
+            for entry in scan.files
+            if entry.bucket >= 0 and entry.partition == files[0].partition
         ]
         if (
-            real
+            in_buckets
             and not scan.table.is_postponed
-            and max(map(_age, real))[0] >= min(map(_age, files))[0]
+            and max(map(_age, in_buckets))[0] >= min(map(_age, files))[0]
         ):
-            text = "The rows that wait in it may be older than rows in buckets of its partition, and would replace them"
-            cure = "If they are newer, set bucket = -2, compact, and set it back. Else overwrite the partition."
-            wrong(UnsupportedFeature(f"{text}. {cure}"), files[0])
+            error = UnsupportedFeature(
+                "The rows that wait in it may be older than rows in buckets of its partition, and would replace them. "
+                "If they are newer, set bucket = -2, compact, and set it back. Else overwrite the partition."
+            )
+            wrong(error, files[0])
             continue
-        count = max((one.total_buckets for one in real), default=default)
-        first = max((one.file.max_sequence_number for one in real), default=-1) + 1
+        count = max((entry.total_buckets for entry in in_buckets), default=default)
+        first = max((entry.file.max_sequence_number for entry in in_buckets), default=-1) + 1
         units.append(WaitingUnit(tuple(sorted(files, key=_age)), buckets=count, first=first))
     return units
 
 
 def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedThresholds:
-    """The thresholds of a table with a primary key, now. See `plan_units`. Raises
+    """The thresholds of a table with a primary key, now. See `plan_units` for `early`. Raises
     `InvalidOption`.
     """
-    options, spec = scan.table.options, scan.merge
+    options = scan.table.options
+    spec = scan.merge
     assert spec is not None
     hour = runtime.clock.local_millis() // _MILLIS_OF_HOUR % 24
     sums = [name for name, rule in spec.rules.items() if rule.function == "sum"]
-    # The sum of a part may be too large for the type although that of all is not.
-    decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
-    schemas, now = SchemaStore(scan.table.storage), runtime.clock.now_millis()
-    expiry = RecordExpiry.of(scan.schema, options, schemas, now)
-    names = scan.schema.field_names
+    # The sum of a part may be too large for the type although the sum of all is not.
+    sums_decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
+    schemas = SchemaStore(scan.table.storage)
+    expiry = RecordExpiry.of(scan.schema, options, schemas, runtime.clock.now_millis())
     limits = KeyedThresholds.of(
-        spec, options, hour, columns=names, as_whole=decimals, expiry=expiry
+        spec,
+        options,
+        hour,
+        columns=scan.schema.field_names,
+        as_whole=sums_decimals,
+        expiry=expiry,
     )
     return limits if early else replace(limits, always_full=False)
 
@@ -359,10 +410,10 @@ def rewriter_of(
     runtime: Runtime,
     progress: Progress,
 ) -> Rewriter:
-    """What carries out these units. Raises `ConfigError`s."""
+    """The rewriter that carries out these units. Raises `ConfigError`s."""
     if isinstance(limits, Thresholds):
         return Rewriter(scan, runtime, progress, units)
-    if any(isinstance(one, WaitingUnit) for one in units):
+    if any(isinstance(unit, WaitingUnit) for unit in units):
         return Distributor(scan, runtime, progress, units)
-    keyed = [one for one in units if isinstance(one, KeyedUnit)]
+    keyed = [unit for unit in units if isinstance(unit, KeyedUnit)]
     return KeyedRewriter(scan, runtime, progress, keyed, limits)

@@ -32,25 +32,30 @@ Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
 class CompactionSource:
     """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its
-    files is not live any more, because then its rows are elsewhere or gone.
+    files is not live any more: its rows are in other files then, or gone.
     """
 
     def __init__(
         self,
         table: Table,
         planned: Snapshot | None,
-        made: Sequence[Rewritten],
+        rewritten: Sequence[Rewritten],
         uuid: str,
         watch: Watch | None = None,
     ) -> None:
-        """The units were planned on the snapshot `planned`, or on several. `uuid` is for the names
-        of index files. `watch` gives the live files of some partitions at a base; without it they
-        are read.
+        """Takes the results of a rewriter.
+
+        Args:
+            table: where they will be published.
+            planned: the snapshot on which the units were planned. None if there are several.
+            rewritten: the units and their new files.
+            uuid: is for the names of index files.
+            watch: gives the live files of some partitions at a base. Without it they are read.
         """
         self._table = table
         self._manifests = ManifestStore(table.storage)
         self._planned = planned
-        self._made = made
+        self._results = rewritten
         self._uuid = uuid
         self._watch = watch
         self.vectors = VectorChanges(table, uuid)
@@ -59,37 +64,52 @@ class CompactionSource:
         """A DELETE for each file of the remaining units, then an ADD for each new file, and their
         changelog. Raises `CorruptMetadata`, `StorageError`.
         """
-        made, table = self._made, self._table
-        keyed, changed = bool(table.schema.primary_keys), base.snapshot != self._planned
+        rewritten = self._results
+        table = self._table
+        keyed = bool(table.schema.primary_keys)
+        changed = base.snapshot != self._planned
         if changed:
             live = self._live(base)
-            made = [one for one in made if _fits(one, live)]
+            rewritten = [result for result in rewritten if _fits(result, live)]
         index: tuple[IndexChange, ...] = ()
         if not keyed or (changed and table.options.value(DELETION_VECTORS)):
-            there = VectorIndex.of(table, base.snapshot)
+            index_now = VectorIndex.of(table, base.snapshot)
             if changed:
-                now = there.vectors(
-                    {file.file.file_name for one in made for file in one.unit.known}
+                vectors_now = index_now.vectors(
+                    {entry.file.file_name for result in rewritten for entry in result.unit.known}
                 )
-                made = [one for one in made if self._is_as_read(one, now)]
-            if not keyed and any(one.vectors for one in made):
-                files = [file for one in made for file in one.unit.files]
-                names = {(file.partition, file.bucket, file.file.file_name) for file in files}
-                index = self.vectors.at(there.entries, names)
-        gone = [entry for one in made for entry in one.deleted()]
-        entries = (*gone, *(entry for one in made for entry in one.placed(one.files)))
-        changelog = tuple(entry for one in made for entry in one.placed(one.changelog))
-        index += tuple(change for one in made for change in one.index_changes())
-        return Changes(entries=entries, changelog=changelog, index=index)
+                rewritten = [
+                    result for result in rewritten if self._is_as_read(result, vectors_now)
+                ]
+            if not keyed and any(result.vectors for result in rewritten):
+                replaced = [entry for result in rewritten for entry in result.unit.files]
+                gone = {(entry.partition, entry.bucket, entry.file.file_name) for entry in replaced}
+                index = self.vectors.at(index_now.entries, gone)
+        deletes = [entry for result in rewritten for entry in result.deleted()]
+        adds = [entry for result in rewritten for entry in result.placed(result.files)]
+        changelog = tuple(
+            entry for result in rewritten for entry in result.placed(result.changelog)
+        )
+        index += tuple(change for result in rewritten for change in result.index_changes())
+        return Changes(entries=(*deletes, *adds), changelog=changelog, index=index)
 
     def publish(
         self, committer: Committer, planned: Snapshot, user: str
     ) -> tuple[Snapshot | None, set[int]]:
-        """Publishes the changes as a snapshot of its own. `planned` is the snapshot whose files
-        were rewritten. Nobody else may have the `user`: it must not count as a commit of a stream
-        (RC11.1). Returns the new snapshot, None if there is none, and the positions of the units in
-        it. Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything be
-        published.
+        """Publishes the changes as one COMPACT snapshot.
+
+        Args:
+            committer: publishes it.
+            planned: the snapshot whose files were rewritten.
+            user: the commit user. Nobody else may have it, because the snapshot must not count as a
+                commit of a stream (RC11.1).
+
+        Returns:
+            The new snapshot, None if there is none, and the positions of the units in it.
+
+        Raises:
+            PaimonStreamError: see `Committer.commit`. Only after a `CommitUnknown` may anything be
+                published.
         """
         request = CommitRequest(
             user=user,
@@ -104,20 +124,20 @@ class CompactionSource:
             outcome = committer.commit(request)
         if not isinstance(outcome, Published):
             return None, set()
-        return outcome.snapshot, landed(outcome, self._made)
+        return outcome.snapshot, landed(outcome, self._results)
 
-    def _is_as_read(self, made: Rewritten, now: Mapping[str, Vector]) -> bool:
-        """Whether the deletion vectors of the files from which the unit was planned are those that
-        were read. They may be in another index file meanwhile. With a primary key, others may so
-        have marked rows of any file (RC9.2).
+    def _is_as_read(self, result: Rewritten, vectors_now: Mapping[str, Vector]) -> bool:
+        """Whether the files from which the unit was planned still have the deletion vectors that
+        were read. A vector may be in another index file meanwhile. With a primary key, others may
+        have marked rows of any of these files meanwhile (RC9.2).
         """
-        names = {one.file.file_name for one in made.unit.known}
-        there = {name: now[name] for name in names & now.keys()}
-        if there.keys() != made.vectors.keys():
+        names = {entry.file.file_name for entry in result.unit.known}
+        found_vectors = {name: vectors_now[name] for name in names & vectors_now.keys()}
+        if found_vectors.keys() != result.vectors.keys():
             return False
-        moved = {name for name, one in there.items() if one != made.vectors[name]}
+        moved = {name for name, vector in found_vectors.items() if vector != result.vectors[name]}
         try:
-            return self._records(there, moved) == self._records(made.vectors, moved)
+            return self._records(found_vectors, moved) == self._records(result.vectors, moved)
         except NotFound:
             return False  # the index file that was read has expired
 
@@ -125,70 +145,89 @@ class CompactionSource:
         """The bytes of these vectors. Each index file is read once."""
         files = IndexFiles(self._table)
         chosen = sorted(names, key=lambda name: vectors[name][0].file.file_name)
-        found = ((name, *vectors[name]) for name in chosen)
+        places = ((name, *vectors[name]) for name in chosen)
         return {
             name: record_of(files.read(entry), place, files.path(entry))
-            for name, entry, place in found
+            for name, entry, place in places
         }
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
-        """The live files by bucket."""
-        types, partitions = self._table.partition_types, {one.unit.bucket[0] for one in self._made}
-        found: dict[Bucket, dict[FileIdentity, DataFileMeta]] = {}
+        """The live files of the units' partitions or buckets, by bucket."""
+        types = self._table.partition_types
+        partitions = {result.unit.bucket[0] for result in self._results}
+        by_bucket: dict[Bucket, dict[FileIdentity, DataFileMeta]] = {}
         if self._watch is not None:
-            watched, where = (
-                self._watch(base, partitions),
-                {one.unit.bucket[:2] for one in self._made},
+            watched = self._watch(base, partitions)
+            buckets = {result.unit.bucket[:2] for result in self._results}
+            live: Iterable[ManifestEntry] = (
+                entry for bucket in buckets for entry in watched.of(*bucket)
             )
-            live: Iterable[ManifestEntry] = (one for bucket in where for one in watched.of(*bucket))
         else:
             live = live_files(
                 self._manifests, base.metas, types, PartitionFilter(types, rows=partitions)
             )
-        for one in live:
-            found.setdefault(bucket_of(one), {})[one.identity] = one.file
-        return found
+        for entry in live:
+            by_bucket.setdefault(bucket_of(entry), {})[entry.identity] = entry.file
+        return by_bucket
 
 
-def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFileMeta]]) -> bool:
-    """Whether the unit's files are live, and no other file is where the new ones are to be."""
-    there = live.get(made.unit.bucket, {})
-    old = {one.identity for one in made.unit.files}
-    if not old <= there.keys():
+def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFileMeta]]) -> bool:
+    """Whether the unit's files are live, and no other file takes the place of the new ones."""
+    in_bucket = live.get(result.unit.bucket, {})
+    replaced = {entry.identity for entry in result.unit.files}
+    if not replaced <= in_bucket.keys():
         return False
-    if isinstance(made.unit, KeyedUnit):
-        return _is_alone(made.unit, there)
-    if isinstance(made.unit, WaitingUnit):
-        return not any(map(made.unit.is_behind, live.keys(), live.values()))
-    if made.unit.bucket[2] <= 0 or not made.files:
+    if isinstance(result.unit, KeyedUnit):
+        return _is_alone(result.unit, in_bucket)
+    if isinstance(result.unit, WaitingUnit):
+        return not any(map(result.unit.is_behind, live.keys(), live.values()))
+    if result.unit.bucket[2] <= 0 or not result.files:
         return True
-    # The rows of a file that begins within the new numbers would come after some of the unit's.
-    first, last = made.files[0].min_sequence_number, made.files[-1].max_sequence_number
-    others = (file.min_sequence_number for identity, file in there.items() if identity not in old)
-    return not any(first < number <= last for number in others)
+    # If another file begins within the new numbers, its rows would come after some rows of the unit.
+    first = result.files[0].min_sequence_number
+    last = result.files[-1].max_sequence_number
+    other_numbers = (
+        file.min_sequence_number for identity, file in in_bucket.items() if identity not in replaced
+    )
+    return not any(first < number <= last for number in other_numbers)
 
 
-def _is_alone(unit: KeyedUnit, there: Iterable[FileIdentity]) -> bool:
+def _is_alone(unit: KeyedUnit, live: Iterable[FileIdentity]) -> bool:
     """Whether nobody else has compacted the bucket. A new file from level 1 on could have keys of
-    the unit's, on its level or on an older one. What was looked up must still be there, too.
+    the unit, on its level or on an older one. The files that were looked up must still be there,
+    too.
     """
-    known = {one.identity for one in unit.in_bucket if one.file.level > 0}
-    now = {one for one in there if one.level > 0}
-    return known == now if unit.looks_up else now <= known
+    planned = {entry.identity for entry in unit.in_bucket if entry.file.level > 0}
+    live_above = {identity for identity in live if identity.level > 0}
+    return planned == live_above if unit.looks_up else live_above <= planned
 
 
-def landed(outcome: Published, made: Sequence[Rewritten]) -> set[int]:
+def landed(outcome: Published, rewritten: Sequence[Rewritten]) -> set[int]:
     """The positions of the units that are in the published snapshot."""
-    gone = {one.identity for one in outcome.compact_changes.entries if one.kind is FileKind.DELETE}
-    return {number for number, one in enumerate(made) if one.unit.files[0].identity in gone}
+    deleted = {
+        entry.identity for entry in outcome.compact_changes.entries if entry.kind is FileKind.DELETE
+    }
+    return {
+        number
+        for number, result in enumerate(rewritten)
+        if result.unit.files[0].identity in deleted
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedBucket(Report):
-    """The files of one bucket that a compaction takes: their partition, number, rows and bytes.
-    *Reads* count the files that a reader opens in place of these before and after, or with a
-    primary key the sorted runs that it merges in the bucket. `skipped` says why the files were left
-    as they are, if they were.
+    """The files of one bucket that a compaction takes.
+
+    Attributes:
+        partition: the values of the partition by column.
+        bucket: the number of the bucket.
+        files: how many files are replaced.
+        rows: the rows of these files.
+        bytes: the bytes of these files.
+        reads_before: the files that a reader opens before the compaction. With a primary key, the
+            sorted runs that it merges in the bucket.
+        reads_after: the same after the compaction.
+        skipped: why the files were left as they are. None if they were not.
     """
 
     partition: Mapping[str, Any] = field(hash=False)
@@ -203,14 +242,27 @@ class CompactedBucket(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The numbers of one compaction. `snapshot_id` is that of its last snapshot, None if there was
-    nothing to do, and in a dry run. *Before* and *after* count the files that were replaced and the
-    new ones; in a dry run, *after* is what is to be expected, without the rows that merging leaves
-    out. `files_upgraded` counts the files of tables with a primary key that only changed their
-    level; they are not counted elsewhere but in the buckets. `changelog_rows` counts the rows of
-    changelog files, which the changelog producers lookup and full-compaction have compactions
-    write; it is 0 in a dry run. `conflicts` counts how often files could not be replaced because
-    others had just changed them.
+    """The numbers of one compaction. *Before* counts the files that were replaced, and *after* the
+    new files. In a dry run, *after* is what is to be expected. Merging may leave out rows, which a
+    dry run does not know.
+
+    Attributes:
+        table: the location of the table.
+        dry_run: whether nothing was written.
+        snapshot_id: the id of the last snapshot of the compaction. None if there was nothing to do,
+            and in a dry run.
+        files_before: how many files were replaced.
+        files_after: how many files replace them.
+        files_upgraded: how many files of a table with a primary key only changed their level. They
+            are not counted elsewhere but in the buckets.
+        rows_before: the rows of the files that were replaced.
+        rows_after: the rows of the new files.
+        changelog_rows: the rows of changelog files, which compactions write for the changelog
+            producers lookup and full-compaction. 0 in a dry run.
+        bytes_before: the bytes of the files that were replaced.
+        bytes_after: the bytes of the new files.
+        conflicts: how often files could not be replaced because others had just changed them.
+        buckets: what was compacted or skipped, by bucket.
     """
 
     table: str
@@ -231,11 +283,9 @@ class CompactReport(Report):
 
     @property
     def read_amplification(self) -> float:
-        """How many files or sorted runs a reader goes through in these buckets for one that it
-        needs, before the compaction. 1 where nothing is compacted.
+        """How many files or sorted runs a reader goes through in these buckets before the
+        compaction, for each that it needs. 1 if nothing is compacted.
         """
-        before, after = (
-            sum(one.reads_before for one in self.buckets),
-            sum(one.reads_after for one in self.buckets),
-        )
-        return round(before / after, 2) if after else 1.0
+        reads_before = sum(bucket.reads_before for bucket in self.buckets)
+        reads_after = sum(bucket.reads_after for bucket in self.buckets)
+        return round(reads_before / reads_after, 2) if reads_after else 1.0

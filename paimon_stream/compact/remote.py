@@ -1,10 +1,10 @@
-"""Rewrites units in other processes, which have the table's storage and no more (compaction.md
-RC12.1).
+"""Rewrites units in other processes, which share nothing but the table's storage with this one
+(compaction.md RC12.1).
 
-A unit travels as Java's commit message, with the files of its bucket as those before a compaction.
-The other process plans the bucket again, and finds the same unit, because a plan depends on files
-and thresholds only. Its answer is a message, too. Files of an answer that does not arrive, or comes
-a second time, are orphans.
+A unit travels as a commit message of Java, in which the files of its bucket are those before a
+compaction. The other process plans the bucket again. It finds the same unit, because a plan depends
+on files and thresholds only. The answer is a message, too. If an answer does not arrive, or arrives
+a second time, its files are orphans.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +29,15 @@ from paimon_stream.write.task import WriteSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTask:
-    """Rewrites one unit, which is in `message`, in any process. Can be pickled: the expiry of the
-    `limits` stays behind, and `since` says which rows expire, in seconds since 1970.
+    """Rewrites one unit in any process. It can be pickled.
+
+    Attributes:
+        spec: how files are written.
+        limits: what decides which files are rewritten. The expiry of keyed thresholds is left out,
+            because it cannot be pickled.
+        full: whether this is a full compaction.
+        since: rows before this time expire, in seconds since 1970. None if no row does.
+        message: the unit, as a serialized `CommitMessage`.
     """
 
     spec: WriteSpec
@@ -41,15 +48,14 @@ class UnitTask:
 
     def taking(self, unit: Unit, vectors: Mapping[str, Vector]) -> "UnitTask":
         """The same for this unit, whose files have these deletion vectors."""
-        where, bucket, total = unit.bucket
-        old = tuple(one.file for one in unit.known)
-        index = tuple({entry.file.file_name: entry.file for entry, _ in vectors.values()}.values())
+        partition, bucket, total_buckets = unit.bucket
+        index_files = {entry.file.file_name: entry.file for entry, _ in vectors.values()}
         message = CommitMessage(
-            partition=where,
+            partition=partition,
             bucket=bucket,
-            total_buckets=total,
-            compact_before=old,
-            compact_deleted_index_files=index,
+            total_buckets=total_buckets,
+            compact_before=tuple(entry.file for entry in unit.known),
+            compact_deleted_index_files=tuple(index_files.values()),
         )
         return replace(self, message=message.serialize())
 
@@ -57,58 +63,81 @@ class UnitTask:
         """The files that were replaced, and those that replace them. Raises what `Rewriter.rewrite`
         raises.
         """
-        spec, asked = self.spec, CommitMessage.deserialize(self.message)
-        schema, options = spec.schema, spec.options
+        spec = self.spec
+        schema = spec.schema
+        options = spec.options
+        message = CommitMessage.deserialize(self.message)
         layout = layout_of(spec.storage, schema, options)
         table = Table(storage=spec.storage, schema=schema, options=options, layout=layout)
-        where, bucket, total = asked.partition, asked.bucket, asked.total_buckets
-        assert total is not None
-        files = tuple(
-            ManifestEntry(
-                kind=FileKind.ADD, partition=where, bucket=bucket, total_buckets=total, file=one
-            )
-            for one in asked.compact_before
-        )
-        names = {one.file_name for one in asked.compact_before}
-        vectors = {
-            one.data_file: (IndexManifestEntry(partition=where, bucket=bucket, file=index), one)
-            for index in asked.compact_deleted_index_files
-            for one in index.deletions or ()
-            if one.data_file in names
-        }
         scan = Scan(
             table=table,
             schema=schema,
             columns=schema.fields,
             snapshot=None,
-            files=files,
-            vectors=vectors,
+            files=_files_of(message),
+            vectors=_vectors_of(message),
         )
-        keyed = bool(schema.primary_keys)
-        made = (
-            self._keyed(scan)
-            if keyed
-            else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
+        if schema.primary_keys:
+            rewritten = self._rewritten_keyed(scan)
+        else:
+            rewriter = Rewriter(scan, spec.runtime, silent, ())
+            rewritten = rewriter.rewrite(Unit(scan.files))
+        return replace(
+            message,
+            compact_before=tuple(entry.file for entry in rewritten.unit.files),
+            compact_after=rewritten.files,
+            compact_changelog_files=rewritten.changelog,
+            compact_new_index_files=rewritten.index,
+            compact_deleted_index_files=(),
         )
-        gone, new, log = tuple(one.file for one in made.unit.files), made.files, made.changelog
-        answer = replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
-        return replace(answer, compact_new_index_files=made.index, compact_deleted_index_files=())
 
-    def _keyed(self, scan: Scan) -> Rewritten:
-        limits, table, schema = self.limits, scan.table, scan.schema
+    def _rewritten_keyed(self, scan: Scan) -> Rewritten:
+        """The same for a table with a primary key."""
+        limits = self.limits
+        table = scan.table
+        schema = scan.schema
         assert isinstance(limits, KeyedThresholds)
         if self.since is not None:
             expiry = RecordExpiry.of(schema, table.options, SchemaStore(table.storage), 0)
             limits = replace(limits, expiry=expiry and replace(expiry, since=self.since))
         spec = MergeSpec.of(schema, table.options, table=table.location)
-        types = [schema.field(one).type for one in spec.keys]
+        types = [schema.field(column).type for column in spec.keys]
         unit = next_unit(scan.files, spec, types, limits, full=self.full, vectors=scan.vectors)
         assert unit is not None, (
             "the executors have another release of paimon-stream than the driver"
         )
-        return KeyedRewriter(
-            replace(scan, merge=spec), self.spec.runtime, silent, [unit], limits
-        ).rewrite(unit)
+        keyed_scan = replace(scan, merge=spec)
+        rewriter = KeyedRewriter(keyed_scan, self.spec.runtime, silent, [unit], limits)
+        return rewriter.rewrite(unit)
+
+
+def _files_of(message: CommitMessage) -> tuple[ManifestEntry, ...]:
+    """The files of the bucket that the message is about."""
+    assert message.total_buckets is not None
+    return tuple(
+        ManifestEntry(
+            kind=FileKind.ADD,
+            partition=message.partition,
+            bucket=message.bucket,
+            total_buckets=message.total_buckets,
+            file=file,
+        )
+        for file in message.compact_before
+    )
+
+
+def _vectors_of(message: CommitMessage) -> dict[str, Vector]:
+    """The deletion vectors of these files, by the name of the file."""
+    names = {file.file_name for file in message.compact_before}
+    vectors: dict[str, Vector] = {}
+    for index_file in message.compact_deleted_index_files:
+        entry = IndexManifestEntry(
+            partition=message.partition, bucket=message.bucket, file=index_file
+        )
+        for record in index_file.deletions or ():
+            if record.data_file in names:
+                vectors[record.data_file] = (entry, record)
+    return vectors
 
 
 class Elsewhere(Protocol):
@@ -118,16 +147,16 @@ class Elsewhere(Protocol):
         """How many of these units are rewritten at the same time; 0 if this process shall do it."""
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """The answer of the task. Raises what the task raises, and any error if it was
-        cancelled.
+        """The answer of the task. Raises what the task raises. A task that was cancelled raises any
+        error.
         """
 
     def cancel(self) -> None:
-        """Gives up all that runs now."""
+        """Gives up all tasks that run now."""
 
 
 class RemoteRewriter(Rewriter):
-    """Has units rewritten elsewhere. `task` is what they have in common."""
+    """Has units rewritten in other processes."""
 
     def __init__(
         self,
@@ -135,14 +164,15 @@ class RemoteRewriter(Rewriter):
         task: UnitTask,
         progress: Progress,
         units: Iterable[Unit],
-        there: Elsewhere,
+        elsewhere: Elsewhere,
     ) -> None:
-        """Raises `ConfigError`s."""
+        """See `Rewriter`. `task` is what the units have in common."""
         super().__init__(scan, task.spec.runtime, progress, units)
         limits = task.limits
         if isinstance(limits, KeyedThresholds) and limits.expiry is not None:
             task = replace(task, limits=replace(limits, expiry=None), since=limits.expiry.since)
-        self._task, self._elsewhere = task, there
+        self._task = task
+        self._elsewhere = elsewhere
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """See `Rewriter.rewrite`."""
@@ -151,15 +181,18 @@ class RemoteRewriter(Rewriter):
         applied = self._applied(unit)
         answer = self._elsewhere.run(self._task.taking(unit, applied))
         self._report(unit.size)
-        before, after = (
-            {one.file_name for one in some}
-            for some in (answer.compact_before, answer.compact_after)
-        )
-        replaced = tuple(one for one in unit.known if one.file.file_name in before)
-        upgrades = tuple(one for one in replaced if one.file.file_name in after)
+        names_before = {file.file_name for file in answer.compact_before}
+        names_after = {file.file_name for file in answer.compact_after}
+        replaced = tuple(entry for entry in unit.known if entry.file.file_name in names_before)
+        upgrades = tuple(entry for entry in replaced if entry.file.file_name in names_after)
         unit = replace(unit, files=replaced, upgrades=upgrades)
-        log, index = answer.compact_changelog_files, answer.compact_new_index_files
-        return Rewritten(unit, answer.compact_after, log, applied, index)
+        return Rewritten(
+            unit,
+            answer.compact_after,
+            changelog=answer.compact_changelog_files,
+            vectors=applied,
+            index=answer.compact_new_index_files,
+        )
 
     def stop(self) -> None:
         """Ends the rewriting everywhere."""

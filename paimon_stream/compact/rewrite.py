@@ -1,7 +1,9 @@
-"""Rewrites the files of one unit in threads (compaction.md §2.2, §3.2), so that no file of a unit
-that is given up stays. Files of tables with a primary key are merged (§5, RC5.7). One call may
-carry out two picks, the second planned on what the first has made; what it merges again is removed,
-and is in no snapshot.
+"""Rewrites the files of units in threads (compaction.md §2.2, §3.2). If a unit is given up, its new
+files are removed.
+
+Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks: the
+second is planned on the result of the first. A new file that the second pick merges again is
+removed, and no snapshot names it.
 """
 
 import logging
@@ -12,7 +14,6 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.task import WriteSpec
 
 _LOG: Final = logging.getLogger(__name__)
-_NULL_CURE: Final = "They are older than the constraint, or deletes took their values. Make the column nullable, then compact again."
+_NULL_ADVICE: Final = "They are older than the constraint, or deletes took their values. Make the column nullable, then compact again."
 _WAITING_BYTES: Final = 64 * 2**20
 """The rows that a thread holds while it distributes them to their buckets."""
 
@@ -57,11 +58,16 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A unit and the files that replace its files, in reading order. A file that only changes its
-    level is in both. `changelog` are the files that tell what has changed. `vectors` are the
-    deletion vectors of the files from which the unit was planned, by the name of the data file.
-    With a primary key, `index` is the bucket's new index file if these have changed. `homes` are
-    the buckets of files with rows that have waited.
+    """A unit and the files that replace its files.
+
+    Attributes:
+        unit: the files that are replaced. A file that only changes its level is also in `files`.
+        files: what replaces them, in reading order.
+        changelog: the files that tell what has changed.
+        vectors: the deletion vectors of the files from which the unit was planned, by the name of
+            the data file.
+        index: the bucket's new index file if the vectors have changed. Empty without a primary key.
+        homes: the bucket of each new file, by its name, if its rows have waited for a bucket.
     """
 
     unit: Unit
@@ -73,13 +79,13 @@ class Rewritten:
 
     @property
     def written(self) -> list[DataFileMeta]:
-        """The files that are new, but for the changelog."""
-        old = {one.file.file_name for one in self.unit.files}
-        return [one for one in self.files if one.file_name not in old]
+        """The new data files."""
+        replaced_names = {entry.file.file_name for entry in self.unit.files}
+        return [file for file in self.files if file.file_name not in replaced_names]
 
     def deleted(self) -> list[ManifestEntry]:
         """The unit's files as DELETEs."""
-        return [replace(one, kind=FileKind.DELETE) for one in self.unit.files]
+        return [replace(entry, kind=FileKind.DELETE) for entry in self.unit.files]
 
     def index_changes(self) -> Iterator[IndexChange]:
         """The new index file as an ADD."""
@@ -98,28 +104,38 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewrites these units of one scan, several at a time if it is called in several threads.
-    `scan` has all columns of the schema with which the new files are written. This class is for
+    """Rewrites units of one scan: several at a time if several threads call it. This class is for
     append tables.
     """
 
     def __init__(
         self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]
     ) -> None:
-        """Raises `ConfigError`s."""
-        self._progress, self._size, self._done = progress, sum(one.size for one in units), 0.0
+        """Prepares the rewriting. Nothing is read.
+
+        Args:
+            scan: has all columns of the schema with which the new files are written.
+            runtime: the clock and the ids.
+            progress: is told how many bytes of the units are done.
+            units: those that will be rewritten.
+
+        Raises:
+            ConfigError: the options of the table do not allow to write its files.
+        """
+        self._progress = progress
+        self._size = sum(unit.size for unit in units)
+        self._done = 0.0
         self._lock = threading.Lock()
         self._scan = scan
         self._storage = scan.table.storage
         self._runtime = runtime
         self._layout = scan.table.layout
-        schema, self._write_columns = scan.schema, None
+        schema = scan.schema
+        self._write_columns: tuple[str, ...] | None = None
         if scan.table.options.value(ROW_TRACKING):
             schema = tracked(scan.schema)
-            self._scan, self._write_columns = (
-                replace(scan, columns=schema.fields),
-                schema.field_names,
-            )
+            self._scan = replace(scan, columns=schema.fields)
+            self._write_columns = schema.field_names
         self._settings = DataFileSettings.of(schema, scan.table.options, scan.table.location)
         self._stopped = threading.Event()
 
@@ -136,49 +152,54 @@ class Rewriter:
             for batch in self._watched(batches, unit.size, unit.rows):
                 writer.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._settings.arrow))
             files = writer.close()
-        except BaseException as why:
-            self._remove(writer.abort(why))
+        except BaseException as error:
+            self._remove(writer.abort(error))
             raise
-        made = _numbered(files, unit.files[0].file.min_sequence_number, self._write_columns)
-        return Rewritten(unit, made, vectors=self._applied(unit))
+        numbered = _numbered(files, unit.files[0].file.min_sequence_number, self._write_columns)
+        return Rewritten(unit, numbered, vectors=self._applied(unit))
 
     def _applied(self, unit: Unit) -> dict[str, Vector]:
         """The deletion vectors of the files from which the unit was planned."""
-        names = (one.file.file_name for one in unit.known)
+        names = (entry.file.file_name for entry in unit.known)
         return {name: self._scan.vectors[name] for name in names if name in self._scan.vectors}
 
     def stop(self) -> None:
         """Ends the rewriting in all threads."""
         self._stopped.set()
 
-    def remove(self, made: Iterable[Rewritten]) -> None:
-        """Removes the new files, which will not be published, and no others (RC11.4)."""
-        for one in made:
-            new = one.placed((*one.written, *one.changelog))
-            self._remove(map(self._layout.file_of, new))
-            self._remove(self._layout.index_file(*one.unit.bucket[:2], file) for file in one.index)
+    def remove(self, results: Iterable[Rewritten]) -> None:
+        """Removes the new files of these results, and no others (RC11.4). They will not be
+        published.
+        """
+        for result in results:
+            entries = result.placed((*result.written, *result.changelog))
+            self._remove(map(self._layout.file_of, entries))
+            self._remove(
+                self._layout.index_file(*result.unit.bucket[:2], file) for file in result.index
+            )
 
     def _watched(
         self, batches: Iterable[pa.RecordBatch], size: int, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`,
-        `NullInNotNull`.
+        """The batches, checked and counted. All together they have `rows` rows, and their files
+        have `size` bytes. Raises `Stopped`, `NullInNotNull`.
         """
-        told = 0.0
+        reported = 0.0
         for batch in batches:
             if self._stopped.is_set():
                 raise Stopped
             self._check_nulls(batch)
             yield batch
-            told += size * batch.num_rows / rows
-            self._report(size * batch.num_rows / rows)
-        self._report(size - told)
+            share = size * batch.num_rows / rows
+            reported += share
+            self._report(share)
+        self._report(size - reported)
 
     def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Raises `NullInNotNull`. A column's default is for new rows only."""
         for column in self._scan.schema.fields:
             place = Place(table=self._scan.table.location, column=column.name)
-            check_nulls(rows.column(column.name), column.type, place, _NULL_CURE)
+            check_nulls(rows.column(column.name), column.type, place, _NULL_ADVICE)
 
     def _report(self, size: float) -> None:
         with self._lock:
@@ -186,24 +207,45 @@ class Rewriter:
             self._progress("bytes", round(self._done), self._size)
 
     def _remove(self, paths: Iterable[str]) -> None:
-        for path, why in self._storage.delete_all(list(paths)).items():
-            _LOG.warning("%s of a compaction that was given up stays as an orphan: %s", path, why)
+        for path, error in self._storage.delete_all(list(paths)).items():
+            _LOG.warning("%s of a compaction that was given up stays as an orphan: %s", path, error)
 
 
 def _numbered(
     files: Iterable[DataFileMeta], first: int, columns: tuple[str, ...] | None
 ) -> tuple[DataFileMeta, ...]:
-    """The files with sequence numbers that run on over all of them from the first input's (RC3.2).
-    `columns` are their written columns, if these are not the table's.
+    """The files with consecutive sequence numbers (RC3.2).
+
+    Args:
+        files: in reading order.
+        first: the first number, which is that of the first file that was rewritten.
+        columns: the written columns of the files. None if these are the table's.
     """
-    made = []
+    numbered = []
     for file in files:
         last = first + file.row_count - 1
-        made.append(
+        numbered.append(
             replace(file.numbered(first, last), file_source=FileSource.COMPACT, write_cols=columns)
         )
         first = last + 1
-    return tuple(made)
+    return tuple(numbered)
+
+
+@dataclass(slots=True, kw_only=True)
+class _BucketWork:
+    """What the picks of one call have done in a bucket with a primary key.
+
+    Attributes:
+        scan: where rows are read. Merging adds the rows that it marks as deleted.
+        live: the files of the bucket after the picks, by identity.
+        written: the paths of all new files.
+        changelog: the new changelog files.
+    """
+
+    scan: Scan
+    live: dict[FileIdentity, ManifestEntry]
+    written: list[str] = field(default_factory=list)
+    changelog: list[DataFileMeta] = field(default_factory=list)
 
 
 class KeyedRewriter(Rewriter):
@@ -217,171 +259,185 @@ class KeyedRewriter(Rewriter):
         units: Sequence[KeyedUnit],
         limits: KeyedThresholds,
     ) -> None:
-        """Raises `ConfigError`s."""
+        """See `Rewriter`. `limits` decide what is due after a unit."""
         super().__init__(scan, runtime, progress, units)
         assert scan.merge is not None
-        self._spec, self._limits = scan.merge, limits
+        self._spec = scan.merge
+        self._limits = limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
-        self._settings_of = cache(self._of_level)  # two threads may make equal ones
-        self._fewer, self._open_runs = threading.Condition(), 0
-        for one in units:
-            self._settings_of(one.level)
+        self._settings_of = cache(self._settings_of_level)  # two threads may make equal ones
+        self._runs_end = threading.Condition()
+        self._open_runs = 0
+        for unit in units:
+            self._settings_of(unit.level)
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """Carries out the unit, then what is due in its bucket after that. See
         `Rewriter.rewrite`.
         """
         assert isinstance(unit, KeyedUnit)
-        live = {one.identity: one for one in unit.in_bucket}
-        written: list[str] = []
-        changelog: list[DataFileMeta] = []
-        scan = replace(self._scan, marked={})
+        work = _BucketWork(
+            scan=replace(self._scan, marked={}),
+            live={entry.identity: entry for entry in unit.in_bucket},
+        )
         try:
-            self._carry_out(unit, scan, live, written, changelog, share=1)
+            self._carry_out(unit, work, share=1)
             second = next_unit(
-                list(live.values()), self._spec, self._types, self._limits, full=False
+                list(work.live.values()), self._spec, self._types, self._limits, full=False
             )
             if second is not None:
-                self._carry_out(second, scan, live, written, changelog, share=0)
-            index = self._index(unit, scan, live.values())
+                self._carry_out(second, work, share=0)
+            index = self._index(unit, work)
         except BaseException:
-            self._remove(written)
+            self._remove(work.written)
             raise
-        old = {one.identity for one in unit.in_bucket}
-        files = tuple(one.file for identity, one in live.items() if identity not in old)
-        replaced = tuple(one for one in unit.in_bucket if one.identity not in live)
-        kept = {one.file_name for one in (*files, *changelog)}
-        self._remove(path for path in written if path.rpartition("/")[2] not in kept)
-        upgrades = tuple(one for one in replaced if one.file.file_name in kept)
+        before = {entry.identity for entry in unit.in_bucket}
+        files = tuple(entry.file for identity, entry in work.live.items() if identity not in before)
+        replaced = tuple(entry for entry in unit.in_bucket if entry.identity not in work.live)
+        kept_names = {file.file_name for file in (*files, *work.changelog)}
+        self._remove(path for path in work.written if path.rpartition("/")[2] not in kept_names)
+        upgrades = tuple(entry for entry in replaced if entry.file.file_name in kept_names)
         unit = replace(unit, files=replaced, upgrades=upgrades)
-        return Rewritten(unit, files, tuple(changelog), self._applied(unit), index)
+        return Rewritten(unit, files, tuple(work.changelog), self._applied(unit), index)
 
-    def _index(
-        self, unit: KeyedUnit, scan: Scan, live: Iterable[ManifestEntry]
-    ) -> tuple[IndexFileMeta, ...]:
-        """The bucket's new index file, durable, if its `live` files have other deletion vectors
-        than before, or if it names other files (RC9.1). A rewritten file has none any more, and one
-        that only changes its level keeps its.
+    def _index(self, unit: KeyedUnit, work: _BucketWork) -> tuple[IndexFileMeta, ...]:
+        """The bucket's new index file, which is durable on return. It is written if the live
+        files have other deletion vectors than before, or if the old index file names files that
+        are gone (RC9.1). A rewritten file has no vector any more. A file that only changes its
+        level keeps its vector.
         """
-        where, names = unit.bucket[:2], {one.file.file_name for one in live}
+        place = unit.bucket[:2]
+        marked = work.scan.marked
+        names = {entry.file.file_name for entry in work.live.values()}
         entries = {entry.file.file_name: entry for entry, _ in self._applied(unit).values()}
-        if not (entries or scan.marked):
+        if not (entries or marked):
             return ()
-        known = {one.data_file for entry in entries.values() for one in entry.file.deletions or ()}
-        gone = {(*where, one) for one in known - names}
+        marked_names = {
+            vector.data_file for entry in entries.values() for vector in entry.file.deletions or ()
+        }
+        gone = {(*place, name) for name in marked_names - names}
         changes = VectorChanges(self._scan.table, self._runtime.ids.uuid())
         with changes.owned():
-            new = {(*where, one): scan.marked[one] for one in sorted(names & scan.marked.keys())}
-            made = changes.at(entries.values(), gone, new)
-        return tuple(one.entry.file for one in made)
+            new_vectors = {(*place, name): marked[name] for name in sorted(names & marked.keys())}
+            changed = changes.at(entries.values(), gone, new_vectors)
+        return tuple(change.entry.file for change in changed)
 
-    def _carry_out(
-        self,
-        unit: KeyedUnit,
-        scan: Scan,
-        live: dict[FileIdentity, ManifestEntry],
-        written: list[str],
-        changelog: list[DataFileMeta],
-        *,
-        share: int,
-    ) -> None:
-        """Carries out one pick, which changes the live files and the rows that are marked in the
-        scan. Adds the paths of new files to `written`, and the changelog. With `share` 0, the
-        progress does not count its bytes.
+    def _carry_out(self, unit: KeyedUnit, work: _BucketWork, *, share: int) -> None:
+        """Carries out one pick. The progress counts its bytes if `share` is 1, and not if it is
+        0.
         """
-        made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
+        placed = [
+            replace(entry, file=replace(entry.file, level=unit.level)) for entry in unit.upgrades
+        ]
         self._report(share * size_of(unit.upgrades))
         for merge in unit.merges:
-            new, log = self._merged(unit, merge, scan, written, share)
+            new_files, new_changelog = self._merged(unit.level, merge, work, share)
             first = merge.files[0]
-            made += (
-                replace(first, file=replace(one, file_source=FileSource.COMPACT)) for one in new
+            placed += (
+                replace(first, file=replace(file, file_source=FileSource.COMPACT))
+                for file in new_files
             )
-            changelog += log
-        for one in unit.files:
-            del live[one.identity]
-        live.update((one.identity, one) for one in made)
+            work.changelog += new_changelog
+        for entry in unit.files:
+            del work.live[entry.identity]
+        work.live.update((entry.identity, entry) for entry in placed)
 
-    def _of_level(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
-        """Those for data files and for changelog files."""
-        schema, table, older = self._scan.schema, self._scan.table, self._limits.older
+    def _settings_of_level(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
+        """The settings for data files and for changelog files of a level."""
+        schema = self._scan.schema
+        table = self._scan.table
+        older = self._limits.older
         data = KeyValueSettings.of(schema, table.options, table.location, level=level)
         if not (older.logs or older.full):
             return data, data
-        return data, KeyValueSettings.of(
+        changelog = KeyValueSettings.of(
             schema, table.options, table.location, level=level, changelog=True
         )
+        return data, changelog
 
     def _merged(
-        self, unit: KeyedUnit, merge: Merge, scan: Scan, written: list[str], share: int
+        self, level: int, merge: Merge, work: _BucketWork, share: int
     ) -> list[list[DataFileMeta]]:
+        """The new data files on this level, and the changelog files. See `_carry_out` for
+        `share`.
+        """
         files = merge.files
-        first, rows = files[0], sum(one.file.row_count for one in files)
+        first = files[0]
+        rows = sum(entry.file.row_count for entry in files)
         folder = self._layout.bucket_folder(first.partition, first.bucket)
-        settings = self._settings_of(unit.level)
-        data, log = (KeyValueWriter(one, self._storage, self._runtime, folder) for one in settings)
+        settings = self._settings_of(level)
+        data, changelog = (
+            KeyValueWriter(setting, self._storage, self._runtime, folder) for setting in settings
+        )
         size = share * size_of(files) if merge.writes else 0
-        runs = max((len(one.runs) + len(one.looked_up) for one in merge.sections), default=0)
+        run_counts = [len(section.runs) + len(section.looked_up) for section in merge.sections]
+        batches = self._batches(merge, work.scan, changelog.add_rows)
         try:
-            with self._few_runs(runs):
-                for batch in self._watched(self._batches(merge, scan, log.add_rows), size, rows):
+            with self._few_runs(max(run_counts, default=0)):
+                for batch in self._watched(batches, size, rows):
                     if merge.writes:
                         data.add_rows(batch)
-            made = [
-                [replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)
+            written_files = [
+                [replace(file, level=level) for file in writer.close()]
+                for writer in (data, changelog)
             ]
-        except BaseException as why:
-            self._remove([*data.abort(why), *log.abort(why)])
+        except BaseException as error:
+            self._remove([*data.abort(error), *changelog.abort(error)])
             raise
-        written += (*data.paths, *log.paths)
-        return made
+        work.written += (*data.paths, *changelog.paths)
+        return written_files
 
     @contextmanager
     def _few_runs(self, runs: int) -> Iterator[None]:
-        """Waits until another thread merges no runs, or so few that these may be merged beside
-        them. Memory grows with the runs of all threads.
+        """Waits until other threads merge so few runs that `runs` more are not too many, or none.
+        The memory grows with the runs of all threads.
         """
-        with self._fewer:
-            self._fewer.wait_for(lambda: not self._open_runs or self._open_runs + runs <= MOST_RUNS)
+        with self._runs_end:
+            self._runs_end.wait_for(
+                lambda: not self._open_runs or self._open_runs + runs <= MOST_RUNS
+            )
             self._open_runs += runs
         try:
             yield
         finally:
-            with self._fewer:
+            with self._runs_end:
                 self._open_runs -= runs
-                self._fewer.notify_all()
+                self._runs_end.notify_all()
 
     def _batches(
-        self, merge: Merge, scan: Scan, log: Callable[[pa.Table], None]
+        self, merge: Merge, scan: Scan, take_changes: Callable[[pa.Table], None]
     ) -> Iterator[pa.RecordBatch]:
-        """The merged rows. The rows of the changelog are passed to `log`."""
-        kept = None if self._limits.expiry is None else self._limits.expiry.fresh
+        """The merged rows. The rows of the changelog are passed to `take_changes`."""
+        fresh_rows = None if self._limits.expiry is None else self._limits.expiry.fresh
         if merge.comparison is None:
             yield from section_batches(
-                scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept
+                scan, merge.sections, keep_deletes=merge.keep_deletes, kept=fresh_rows
             )
             return
         for rows, changes in section_changes(
-            scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=kept
+            scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=fresh_rows
         ):
             if changes is not None:
                 self._check_nulls(changes)
-                log(changes)
+                take_changes(changes)
             yield from rows.to_batches()
 
 
 class Distributor(Rewriter):
-    """Gives rows that wait their buckets: writes them as any other rows are written (table-kinds.md
-    §4.3).
+    """Gives buckets to rows that wait for one. They are written as any other rows are
+    (table-kinds.md §4.3).
     """
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """See `Rewriter.rewrite`."""
         assert isinstance(unit, WaitingUnit)
-        table, schema = self._scan.table, self._scan.schema
+        table = self._scan.table
+        schema = self._scan.schema
         fields = tuple(
-            replace(one, default_value=None) for one in schema.fields
-        )  # a default is for new rows only
+            # A default is for new rows only.
+            replace(field, default_value=None)
+            for field in schema.fields
+        )
         spec = WriteSpec(
             storage=self._storage,
             schema=replace(schema, fields=fields),
@@ -394,18 +450,17 @@ class Distributor(Rewriter):
         )
         batches = self._watched(read_batches(waiting), unit.size, unit.rows)
         messages = write_keyed_task(spec, batches, first_sequence=unit.first).messages
-        files, logs = (
-            [getattr(one, name) for one in messages] for name in ("new_files", "changelog_files")
-        )
-        homes = {name: one.bucket for one in messages for name in one.file_names()}
         return Rewritten(
-            unit, tuple(chain.from_iterable(files)), tuple(chain.from_iterable(logs)), homes=homes
+            unit,
+            tuple(file for message in messages for file in message.new_files),
+            tuple(file for message in messages for file in message.changelog_files),
+            homes={name: message.bucket for message in messages for name in message.file_names()},
         )
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end
-    with the process, and there is none while nothing is to be done.
+    """Runs at most `most` calls at a time. Its threads are not those of a `ThreadPoolExecutor`: they
+    end with the process, and there is no thread while there is nothing to do.
     """
 
     def __init__(self, most: int) -> None:
@@ -419,9 +474,10 @@ class DaemonThreads(Executor):
         future: Future[Any] = Future()
         with self._lock:
             self._calls.append((future, lambda: fn(*args, **kwargs)))
-            begins = self._threads < self._most
-            self._threads += begins
-        if begins:
+            needs_thread = self._threads < self._most
+            if needs_thread:
+                self._threads += 1
+        if needs_thread:
             try:
                 threading.Thread(
                     target=self._work, name="paimon-stream-compact", daemon=True
@@ -444,7 +500,7 @@ class DaemonThreads(Executor):
                 continue
             try:
                 result = call()
-            except BaseException as why:  # noqa: BLE001  whoever asks for the result judges it
-                future.set_exception(why)
+            except BaseException as error:  # noqa: BLE001  the caller of `result` judges it
+                future.set_exception(error)
             else:
                 future.set_result(result)

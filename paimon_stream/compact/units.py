@@ -14,8 +14,11 @@ Bucket = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Files of one bucket that are replaced together, in reading order. Of these, the `upgrades`
-    are not rewritten and only change their level.
+    """Files of one bucket that are replaced together.
+
+    Attributes:
+        files: all of them, in reading order.
+        upgrades: those of `files` that are not rewritten. Only their level changes.
     """
 
     files: tuple[ManifestEntry, ...]
@@ -39,29 +42,33 @@ class Unit:
     @property
     def rows(self) -> int:
         """Rows of the files."""
-        return sum(one.file.row_count for one in self.files)
+        return sum(entry.file.row_count for entry in self.files)
 
     @property
     def newest_schema(self) -> int:
         """The newest schema of the files that may be rewritten in the end."""
-        return max(one.file.schema_id for one in self.known)
+        return max(entry.file.schema_id for entry in self.known)
 
     def files_after(self, target: int) -> int:
-        """About how many files replace those that are rewritten."""
+        """About how many files of `target` bytes replace those that are rewritten."""
         return math.ceil(self.size / target)
 
     def reads(self, target: int) -> tuple[int, int]:
-        """What a reader goes through, before and after: files, or with a primary key sorted
-        runs.
+        """What a reader goes through, before and after. These are files, or sorted runs if the
+        table has a primary key. `target` is the bytes of a new file.
         """
         return len(self.files), self.files_after(target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Neighbouring sections that are merged into new files. Without `keep_deletes`, rows that
-    delete are not written. With a `comparison`, older values are looked up, or a changelog is
-    written. Without `writes`, nothing else is: the file only changes its level.
+    """Neighbouring sections that are merged into new files.
+
+    Attributes:
+        sections: what is merged.
+        keep_deletes: whether rows that delete are written, too.
+        comparison: how older values are looked up, or a changelog is written. None if neither is.
+        writes: whether the merged rows are written. If not, the file only changes its level.
     """
 
     sections: tuple[Section, ...]
@@ -72,13 +79,17 @@ class Merge:
     @property
     def files(self) -> list[ManifestEntry]:
         """The files that are merged."""
-        return [one for section in self.sections for one in section.files]
+        return [entry for section in self.sections for entry in section.files]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedUnit(Unit):
-    """Files of a bucket with a primary key that are placed on `level`. `in_bucket` are all files of
-    the bucket, in the order of commits.
+    """Files of a bucket with a primary key that are placed on one level.
+
+    Attributes:
+        level: where the new files and the upgraded files are placed.
+        merges: what is rewritten.
+        in_bucket: all files of the bucket, in the order of commits.
     """
 
     level: int
@@ -92,24 +103,29 @@ class KeyedUnit(Unit):
 
     @property
     def looks_up(self) -> bool:
-        """Whether older files of the bucket are read along, or a changelog tells what they had."""
-        return any(one.comparison is not None for one in self.merges)
+        """Whether older files of the bucket are read, too, or a changelog tells what they had."""
+        return any(merge.comparison is not None for merge in self.merges)
 
     def files_after(self, target: int) -> int:
         """See `Unit`."""
-        return sum(math.ceil(size_of(one.files) / target) for one in self.merges if one.writes)
+        return sum(
+            math.ceil(size_of(merge.files) / target) for merge in self.merges if merge.writes
+        )
 
     def reads(self, target: int) -> tuple[int, int]:
         """See `Unit`."""
-        gone = {one.identity for one in self.files}
-        left = {one.file.level for one in self.in_bucket if one.identity not in gone}
-        return depth(self.in_bucket), len({*left, self.level})
+        replaced = {entry.identity for entry in self.files}
+        levels = {entry.file.level for entry in self.in_bucket if entry.identity not in replaced}
+        return depth(self.in_bucket), len({*levels, self.level})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingUnit(Unit):
-    """The files of a partition that wait in bucket -2. Their rows go to `buckets` buckets, and get
-    sequence numbers from `first` on.
+    """The files of a partition that wait in bucket -2.
+
+    Attributes:
+        buckets: to how many buckets their rows go.
+        first: the first sequence number of their rows.
     """
 
     buckets: int
@@ -120,8 +136,12 @@ class WaitingUnit(Unit):
         return 0, self.buckets
 
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
-        """Whether the bucket of its partition has newer rows than the plan knew, or is one of
-        another number.
+        """Whether a bucket of this partition is not as the plan knew it: it has newer rows, or
+        another bucket count.
+
+        Args:
+            bucket: where the files are.
+            files: the live files of that bucket.
         """
         newest = max(file.max_sequence_number for file in files.values())
         return (
@@ -138,10 +158,10 @@ def bucket_of(entry: ManifestEntry) -> Bucket:
 
 def depth(files: Iterable[ManifestEntry]) -> int:
     """The number of sorted runs of a bucket."""
-    levels = [one.file.level for one in files]
+    levels = [entry.file.level for entry in files]
     return levels.count(0) + len({*levels} - {0})
 
 
 def size_of(files: Iterable[ManifestEntry]) -> int:
     """Bytes of the files."""
-    return sum(one.file.file_size for one in files)
+    return sum(entry.file.file_size for entry in files)

@@ -37,7 +37,7 @@ def units_are_not_looked_at_again(patch: Patch) -> None:
 )
 def new_files_are_added_in_any_case(patch: Patch) -> None:
     def at(self: publish.CompactionSource, base: Any) -> Any:
-        made, live = self._made, self._live(base)
+        made, live = self._results, self._live(base)
         gone = [one for unit in made for one in unit.deleted() if one.identity in live[bucket(one)]]
         return publish.Changes(
             entries=(*gone, *(one for unit in made for one in unit.placed(unit.files)))
@@ -152,7 +152,7 @@ def new_files_go_in_doubt(patch: Patch) -> None:
 def old_files_go_at_once(patch: Patch) -> None:
     def publish_units(self: publish.CompactionSource, *given: Any) -> Any:
         snapshot, landed = real(self, *given)
-        for entry in (entry for number in landed for entry in self._made[number].unit.files):
+        for entry in (entry for number in landed for entry in self._results[number].unit.files):
             layout = self._table.layout
             self._table.storage.delete(
                 layout.data_file(entry.partition, entry.bucket, entry.file.file_name)

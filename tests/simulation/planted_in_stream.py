@@ -104,7 +104,7 @@ def an_unknown_compaction_by_a_stream_is_done(patch: Patch) -> None:
         try:
             return real(self, source)
         except CommitUnknown:
-            entries = tuple(entry for one in source._made for entry in one.deleted())
+            entries = tuple(entry for one in source._results for entry in one.deleted())
             done = Changes(entries=entries)
             newest = self.standing.newest
             assert newest is not None

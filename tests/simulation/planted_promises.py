@@ -84,7 +84,7 @@ def an_unknown_compaction_is_done(patch: Patch) -> None:
         try:
             return real(self, committer, planned, user)
         except CommitUnknown:
-            return planned, set(range(len(self._made)))
+            return planned, set(range(len(self._results)))
 
     real = CompactionSource.publish
     patch.setattr(CompactionSource, "publish", publish)
