@@ -43,7 +43,7 @@ from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.replay_errors import ReplayErrors, gap_in_words
+from paimon_stream.stream.replay_errors import StreamRefusals, gap_in_words
 from paimon_stream.stream.reuse import judge
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
@@ -122,7 +122,7 @@ def examine(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NotingReplayErrors(ReplayErrors):
+class _NotingReplayErrors(StreamRefusals):
     """Refuses as the sink does. What the operator's options allow is noted instead of logged.
 
     Attributes:
@@ -152,7 +152,7 @@ class _NotingReplayErrors(ReplayErrors):
                 f"{kind.__name__} is passed over, because {option.key} = continue: {cause}."
             )
             return
-        ReplayErrors.decide(self, option, kind, cause, advice, **facts)
+        StreamRefusals.decide(self, option, kind, cause, advice, **facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,7 +436,7 @@ class _Doctor:
             )
         return ""
 
-    def _judge(self, restart: _Restart, others: frozenset[str], refusals: ReplayErrors) -> Verdict:
+    def _judge(self, restart: _Restart, others: frozenset[str], refusals: StreamRefusals) -> Verdict:
         """What the sink would decide on the batch, if `others` were sinks of the same run. Raises
         what the sink would raise.
         """

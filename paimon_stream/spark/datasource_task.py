@@ -45,26 +45,6 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Answer(WriterCommitMessage):  # type: ignore[misc]
-    """What a task sends to the driver.
-
-    Attributes:
-        result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
-            so that no file was written.
-        basis: that of the plan.
-        query_id: in a stream, Spark's id of the query.
-        run_id: in a stream, Spark's id of this run of the query.
-        checkpoints: in a stream, the session's folder of checkpoints, if it has one.
-    """
-
-    result: bytes | None
-    basis: bytes
-    query_id: str = ""
-    run_id: str = ""
-    checkpoints: str | None = None
-
-
-@dataclass(frozen=True)
 class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     """What a task sends to the driver.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class RunFence:
     """
 
     claims: Claims
-    refuse: ReplayErrors
+    refuse: StreamRefusals
     seen: SnapshotRef | None
     attempted: bool
     live: Callable[[], int]

@@ -8,14 +8,14 @@ from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from paimon_stream.stream.judgement import NextStep, Outcome, Row, Step, decide
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 
 Value = TypeVar("Value", bound=Enum)
-Say: TypeAlias = Callable[[ReplayErrors], object]
+Say: TypeAlias = Callable[[StreamRefusals], object]
 """Raises a refusal, or logs it if an operator has decided; or says a remark."""
 
 
-def _say_nothing(_: ReplayErrors) -> None:
+def _say_nothing(_: StreamRefusals) -> None:
     pass
 
 
@@ -47,7 +47,7 @@ class Findings:
         return cast("Finding[Value]", self._found[fact])
 
 
-def walk(findings: Findings, rows: tuple[Row, ...], refuse: ReplayErrors) -> Outcome:
+def walk(findings: Findings, rows: tuple[Row, ...], refuse: StreamRefusals) -> Outcome:
     """The verdict of the rows. Raises the error of the first row that refuses, unless an operator
     lets the batch continue: then what follows that row is walked.
     """

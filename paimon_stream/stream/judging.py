@@ -18,7 +18,7 @@ from paimon_stream.stream.admission import given_up, journal_since, passed_over
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.memory import Memory, judge_next, require_absent
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.reuse import judge
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Outlook, Standing, Target
@@ -61,7 +61,7 @@ class _Case:
     run: StreamRun
     batch: Batch
     target: Target
-    refuse: ReplayErrors
+    refuse: StreamRefusals
 
     @classmethod
     def of(cls, run: StreamRun, batch: Batch, target: Target) -> "_Case":

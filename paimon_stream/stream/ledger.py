@@ -12,12 +12,12 @@ from paimon_stream.stream.facts import OwnStands, WindowWhole
 from paimon_stream.stream.finding import walk
 from paimon_stream.stream.judgement import ROWS, Outcome
 from paimon_stream.stream.known_facts import Facts
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 
-def judge_evidence(evidence: Evidence, refuse: ReplayErrors) -> Verdict:
+def judge_evidence(evidence: Evidence, refuse: StreamRefusals) -> Verdict:
     """Judges a batch from everything that storage holds: the first one of a run, or a later one
     that the run's memory does not decide. Raises the `ReplayError` that says what cannot be proven,
     and which option lets an operator decide.

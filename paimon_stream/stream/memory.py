@@ -24,7 +24,7 @@ from paimon_stream.stream.finding import Finding, Findings, Say, walk
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.judgement import NEXT_ROWS, Outcome
 from paimon_stream.stream.own_history import refuse_duplicate
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import Fresh
 from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.journal import PreviousBatch
@@ -56,7 +56,7 @@ class Memory:
 def judge_next(
     snapshots: SnapshotStore,
     memory: Memory,
-    refuse: ReplayErrors,
+    refuse: StreamRefusals,
     *,
     latest: Snapshot | None,
     follows: bool = False,
@@ -102,7 +102,7 @@ class _NextFacts(Findings):
         self,
         snapshots: SnapshotStore,
         memory: Memory,
-        refuse: ReplayErrors,
+        refuse: StreamRefusals,
         latest: Snapshot | None,
         *,
         follows: bool,
@@ -226,14 +226,14 @@ def _gone_from_top(lost: PreviousBatch, newest_id: int) -> str:
 
 
 def _refuse_shared(snapshot: Snapshot) -> Say:
-    def say(refuse: ReplayErrors) -> None:
+    def say(refuse: StreamRefusals) -> None:
         raise refuse.shared_checkpoint(snapshot)
 
     return say
 
 
 def require_absent(
-    snapshots: SnapshotStore, identity: WriterIdentity, refuse: ReplayErrors
+    snapshots: SnapshotStore, identity: WriterIdentity, refuse: StreamRefusals
 ) -> None:
     """Raises `SharedCheckpoint` if a run of this stream has the batch or a later one in the table's
     lineage.
@@ -247,7 +247,7 @@ def require_absent(
 
 
 def superseded(
-    snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors
+    snapshot: Snapshot, identity: WriterIdentity, refuse: StreamRefusals
 ) -> PaimonStreamError:
     """The error for a batch that somebody else published as this snapshot after it was judged."""
     run_id = Marks.of(own_properties(snapshot)).run_id

@@ -14,7 +14,7 @@ from paimon_stream.stream.given_up import given_up_as, is_given_up
 from paimon_stream.stream.last_batch import newest_known, noted_fate, which_last
 from paimon_stream.stream.missing_batches import which_elsewhere, which_noted
 from paimon_stream.stream.own_history import OwnHistory
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.table.fate import Fate, is_before
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.layout import escape_user
@@ -192,7 +192,7 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
 
 
 def _all_of(sayings: list[Say]) -> Say:
-    def say_all(refuse: ReplayErrors) -> None:
+    def say_all(refuse: StreamRefusals) -> None:
         for say in sayings:
             say(refuse)
 

@@ -12,7 +12,7 @@ from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import OwnStands
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import WriterIdentity, is_of_query, is_own
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import in_lineage
@@ -155,7 +155,7 @@ def which_own(evidence: Evidence, own: Snapshot | None) -> Finding[OwnStands]:
     return Finding(OwnStands.THIS_BATCH)
 
 
-def refuse_duplicate(refuse: ReplayErrors) -> None:
+def refuse_duplicate(refuse: StreamRefusals) -> None:
     """Raises the error for a batch that another sink of this run has."""
     raise duplicate_writer(refuse.location, refuse.user)
 

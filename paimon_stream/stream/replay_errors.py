@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 _SHOWN: Final = 5
 
 
-class ReplayErrors(CommitRefusals):
+class StreamRefusals(CommitRefusals):
     """The refusals for one batch of one stream, as the options say."""
 
     __slots__ = ()

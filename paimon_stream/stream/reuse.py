@@ -12,7 +12,7 @@ from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.ledger import judge_evidence
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.sequence_conflicts import as_decided
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
@@ -28,7 +28,7 @@ published.
 
 
 def judge(
-    table: Table, evidence: Evidence, refuse: ReplayErrors, runtime: Runtime, *, overwrites: bool
+    table: Table, evidence: Evidence, refuse: StreamRefusals, runtime: Runtime, *, overwrites: bool
 ) -> Verdict:
     """Judges the batch, and decides whether files that an earlier run prepared can be committed
     unchanged.

@@ -8,7 +8,7 @@ from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.schema import SchemaStore
@@ -44,11 +44,11 @@ class StreamRun:
     claims: Claims
     journal: Journal
 
-    def refusals(self, batch: Batch, table: Table) -> ReplayErrors:
+    def refusals(self, batch: Batch, table: Table) -> StreamRefusals:
         """The errors by which this batch may be refused. The table's options say what an operator
         has decided.
         """
-        return ReplayErrors(
+        return StreamRefusals(
             location=self.storage.location,
             user=self.identity.user,
             batch_id=batch.batch_id,

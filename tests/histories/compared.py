@@ -18,7 +18,7 @@ from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.judgement import Outcome, Row
 from paimon_stream.stream.known_facts import Facts
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.histories import model_facts
 from tests.histories.events import in_words
@@ -114,7 +114,7 @@ def _asked() -> Iterator[list[Enum]]:
     """All facts of the later batch that is judged meanwhile."""
     asked: list[Enum] = []
 
-    def walk(findings: Findings, rows: tuple[Row, ...], refuse: ReplayErrors) -> Outcome:
+    def walk(findings: Findings, rows: tuple[Row, ...], refuse: StreamRefusals) -> Outcome:
         asked.extend(findings.ask(fact) for fact in LATER_BATCH)
         return finding.walk(findings, rows, refuse)
 

@@ -31,7 +31,7 @@ from paimon_stream.stream import (
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.fence import RunFence
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.steps import PublishedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh
 from paimon_stream.table import lineage, message_files
@@ -195,7 +195,7 @@ def a_lost_commit_is_followed(patch: Patch) -> None:
     why="The run goes on after its last batch was taken away.",
 )
 def a_rollback_is_taken_for_an_expiry(patch: Patch) -> None:
-    patch.setattr(ReplayErrors, "table_rolled_back", lambda *given: None)
+    patch.setattr(StreamRefusals, "table_rolled_back", lambda *given: None)
 
 
 @bug(
@@ -207,7 +207,7 @@ def a_rollback_is_taken_for_an_expiry(patch: Patch) -> None:
 )
 def any_table_is_the_same(patch: Patch) -> None:
     patch.setattr(SchemaStore, "first_digest", lambda self: "always the same")
-    patch.setattr(ReplayErrors, "table_replaced", lambda *given: None)
+    patch.setattr(StreamRefusals, "table_replaced", lambda *given: None)
 
 
 @bug(
@@ -327,7 +327,7 @@ def later_entries_are_overlooked(patch: Patch) -> None:
     why="It begins with batch 0, which the table has.",
 )
 def a_wiped_checkpoint_is_let_in(patch: Patch) -> None:
-    patch.setattr(ReplayErrors, "checkpoint_reset", lambda *given: None)
+    patch.setattr(StreamRefusals, "checkpoint_reset", lambda *given: None)
 
 
 @bug(
@@ -337,7 +337,7 @@ def a_wiped_checkpoint_is_let_in(patch: Patch) -> None:
     why="It asks for batches that the table has, with other rows.",
 )
 def a_rewound_checkpoint_is_let_in(patch: Patch) -> None:
-    patch.setattr(ReplayErrors, "checkpoint_rewound", lambda *given: None)
+    patch.setattr(StreamRefusals, "checkpoint_rewound", lambda *given: None)
 
 
 @bug(

@@ -26,7 +26,7 @@ from paimon_stream.stream import (
     own_history,
     recommit,
 )
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.table import fate, table
 from paimon_stream.table.removals import RemovalNotes, Removals, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
@@ -127,7 +127,7 @@ def what_came_with_a_branch_is_written_again(patch: Patch) -> None:
 )
 def a_branch_has_no_identity(patch: Patch) -> None:
     patch.setattr(gather, "made_millis", lambda *given: 0)
-    patch.setattr(ReplayErrors, "table_replaced", lambda *given: None)
+    patch.setattr(StreamRefusals, "table_replaced", lambda *given: None)
 
 
 @bug(
@@ -140,7 +140,7 @@ def a_branch_has_no_identity(patch: Patch) -> None:
     why="The branch lacks the batches between.",
 )
 def a_checkpoint_ahead_of_a_branch_is_accepted(patch: Patch) -> None:
-    patch.setattr(ReplayErrors, "checkpoint_ahead", lambda *given: None)
+    patch.setattr(StreamRefusals, "checkpoint_ahead", lambda *given: None)
 
 
 @bug(

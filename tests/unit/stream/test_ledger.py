@@ -39,7 +39,7 @@ from paimon_stream.stream.evidence import Evidence, JournalledBatches
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next
-from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 from paimon_stream.table.register import RegisteredWriter
@@ -169,8 +169,8 @@ class World:
         for id_ in ids:
             self.storage.delete(f"snapshot/snapshot-{id_}")
 
-    def refusals(self, batch_id: int) -> ReplayErrors:
-        return ReplayErrors(
+    def refusals(self, batch_id: int) -> StreamRefusals:
+        return StreamRefusals(
             location="memory:t",
             user=self.identity.user,
             batch_id=batch_id,
