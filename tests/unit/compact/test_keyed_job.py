@@ -4,6 +4,7 @@ fails.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -213,12 +214,19 @@ def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with
 ) -> None:
     table = PaimonTable.create(
         str(tmp_path / "t"),
-        [("k", "INT NOT NULL"), ("v", "INT NOT NULL")],
+        [("k", "INT NOT NULL"), ("v", "INT")],
         primary_keys=["k"],
         options={"bucket": "1", "write-only": "true", "merge-engine": "aggregation"},
     )
     for number, kind in enumerate(("+I", "+I", "-D")):
         commit_changes(table, [(kind, {"k": 1, "v": 5})], number, user="writer")
+    # Another engine makes the column NOT NULL.
+    schemas = tmp_path / "t" / "schema"
+    schema = json.loads((schemas / "schema-0").read_text())
+    schema["id"] = 1
+    schema["fields"][1]["type"] = "INT NOT NULL"
+    (schemas / "schema-1").write_text(json.dumps(schema))
+    table = PaimonTable.load(table.location)
     with pytest.raises(
         NullInNotNull, match="Make the column nullable, then compact again"
     ) as caught:
