@@ -436,7 +436,9 @@ class _Doctor:
             )
         return ""
 
-    def _judge(self, restart: _Restart, others: frozenset[str], refusals: StreamRefusals) -> Verdict:
+    def _judge(
+        self, restart: _Restart, others: frozenset[str], refusals: StreamRefusals
+    ) -> Verdict:
         """What the sink would decide on the batch, if `others` were sinks of the same run. Raises
         what the sink would raise.
         """
