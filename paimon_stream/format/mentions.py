@@ -13,20 +13,21 @@ MAX_PREFIXES: Final = 16
 
 
 class Mentions:
-    """Finds names that begin like one of `names` in the bytes of a manifest, without decoding its
-    records.
+    """Finds the names in the bytes of a manifest that begin like a wanted name. It does not decode
+    the records.
 
     Avro stores a string as its length and its plain bytes, so a manifest's blocks have every name
-    in full. Looking for the wanted beginnings is many times faster than decoding 25 fields of every
-    record. Invariant: every name with one of the prefixes is found, in any field. Bytes that merely
-    look like a name may be found, too: callers ask which files are still in use, so that does no
-    harm.
+    in full. Looking for the beginnings of the wanted names is many times faster than decoding 25
+    fields of every record. Invariant: every name with one of these beginnings is found, in any
+    field. Bytes that merely look like a name may be found, too. Callers ask which files are still
+    in use, so that does no harm.
 
     >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
     True
     """
 
     def __init__(self, names: Iterable[bytes]) -> None:
+        """`names` are the wanted names."""
         prefixes = {name[:PREFIX_BYTES] for name in names}
         if len(prefixes) > MAX_PREFIXES:
             prefixes = {prefix[:1] for prefix in prefixes}
@@ -36,28 +37,30 @@ class Mentions:
         """The hashes of the names in a decompressed block, and perhaps of bytes that are not
         names.
         """
-        found: list[int] = []
+        hashes: list[int] = []
         for prefix in self._prefixes:
             start = block.find(prefix, 1)
-            while (
-                start > 0
-            ):  # step by one byte, because bytes that look like a name may overlap a name
-                _note(block, start, found)
+            while start > 0:
+                _add_hashes(block, start, hashes)
+                # The next byte is looked at, because bytes that look like a name may overlap one.
                 start = block.find(prefix, start + 1)
-        return found
+        return hashes
 
 
-def _note(block: bytes, start: int, found: list[int]) -> None:
-    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag,
-    seven bits per byte). Two bytes of length are enough for every file name.
+def _add_hashes(block: bytes, start: int, hashes: list[int]) -> None:
+    """Adds the hash of the string that starts at `start`, if the bytes before it can be its length
+    (zig-zag, seven bits per byte). Two bytes of length are enough for every file name. If both one
+    and two bytes can be the length, the hashes of both strings are added.
     """
-    last = block[start - 1]
-    if last > 0x7F:
+    last_byte = block[start - 1]
+    if last_byte > 0x7F:
         return
-    found.append(hash(block[start : start + (last >> 1)]))
-    if start > 1 and (first := block[start - 2]) > 0x7F:
-        size = (last << 7 | first & 0x7F) >> 1
-        if (
-            size <= LONGEST_NAME
-        ):  # in crafted bytes, longer strings could overlap at every byte: hashing takes minutes
-            found.append(hash(block[start : start + size]))
+    hashes.append(hash(block[start : start + (last_byte >> 1)]))
+    if start == 1:
+        return
+    first_byte = block[start - 2]
+    if first_byte > 0x7F:
+        size = (last_byte << 7 | first_byte & 0x7F) >> 1
+        # In crafted bytes, longer strings could overlap at every byte. Hashing would take minutes.
+        if size <= LONGEST_NAME:
+            hashes.append(hash(block[start : start + size]))

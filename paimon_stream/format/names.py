@@ -1,7 +1,7 @@
-"""The one rule for the names of files and folders in a table (format.md §1). Others may have
-written metadata, messages and journals, so whatever turns a name into a path to read or delete asks
-here. Names of buckets and partitions are fixed (format.md §1.1, §1.4). Those of data files are
-open: options give prefixes, and tables from Hive keep theirs.
+"""The only rule for the names of files and folders in a table (format.md §1). Others may have
+written metadata, messages and journals. So whatever turns a name into a path to read or delete
+checks it here. Names of buckets and partitions are fixed (format.md §1.1, §1.4). Those of data
+files are open: options give prefixes, and tables from Hive keep their names.
 """
 
 import re
@@ -18,12 +18,13 @@ POSTPONE_BUCKET: Final = -2
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}")
 _BUCKET_FOLDER: Final = re.compile(r"bucket-(?:0|[1-9][0-9]{0,9}|postpone)")
 _LARGEST_BUCKET: Final = 2**31 - 1
-_SHOWN: Final = 80
+_MOST_SHOWN: Final = 80
+"""How many characters of a name a message shows."""
 
 
 def wrong_with(name: str) -> str | None:
-    """Why no file or folder of a table can have this name, as the end of a sentence; None if one
-    can.
+    """Why no file or folder of a table can have this name, as the end of a sentence. None if the
+    name is allowed.
     """
     if _PLAIN.fullmatch(name):
         return None
@@ -37,34 +38,53 @@ def wrong_with(name: str) -> str | None:
         size = len(name.encode())
     except UnicodeEncodeError:
         return "it cannot be written in UTF-8"
-    return f"it has {size} bytes, and {LONGEST_NAME} are allowed" if size > LONGEST_NAME else None
+    if size > LONGEST_NAME:
+        return f"it has {size} bytes, and {LONGEST_NAME} are allowed"
+    return None
 
 
 def checked_name(name: str, path: str, source: str | None = None) -> str:
-    """Returns the name if a file or folder of a table can have it. `path` is the file or folder
-    that names it; `source` says the same in words for the message. Raises `CorruptMetadata`.
+    """Returns the name if a file or folder of a table can have it.
+
+    Args:
+        name: the name.
+        path: the file or folder that names it.
+        source: says the same in words, as the beginning of the message. None for `path`.
+
+    Raises:
+        CorruptMetadata: no file or folder of a table can have this name.
     """
-    wrong = wrong_with(name)
-    if wrong is not None:
-        cure = f"{wrong}. No such file was read or deleted. Run verify, which lists such entries."
-        text = f"{source or path} names {shown_name(name)}, which cannot be the name of a file in a table: {cure}"
-        raise CorruptMetadata(text, path=path, file=name[:_SHOWN])
+    problem = wrong_with(name)
+    if problem is not None:
+        raise CorruptMetadata(
+            f"{source or path} names {shown_name(name)}, which cannot be the name of a file "
+            f"in a table: {problem}. No such file was read or deleted. "
+            "Run verify, which lists such entries.",
+            path=path,
+            file=name[:_MOST_SHOWN],
+        )
     return name
 
 
 def shown_name(name: str) -> str:
     """The name in quotes, with special characters escaped; the end of a long one is left out."""
-    return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}…"
+    if len(name) <= _MOST_SHOWN:
+        return repr(name)
+    return f"{name[:_MOST_SHOWN]!r}…"
 
 
 def is_bucket(bucket: int, total_buckets: int | None = None) -> bool:
-    """Whether a table can have this bucket: below the number of buckets if that is fixed, or
-    `POSTPONE_BUCKET`.
+    """Whether a table can have this bucket.
+
+    Args:
+        bucket: the number of the bucket.
+        total_buckets: how many buckets there are. None or a number below 1 if that is not fixed.
     """
     if bucket == POSTPONE_BUCKET:
         return True
-    most = total_buckets if total_buckets is not None and total_buckets > 0 else _LARGEST_BUCKET
-    return 0 <= bucket < most
+    if total_buckets is not None and total_buckets > 0:
+        return 0 <= bucket < total_buckets
+    return 0 <= bucket < _LARGEST_BUCKET
 
 
 def is_bucket_folder(name: str) -> bool:

@@ -1,5 +1,5 @@
-"""The folder of a partition, `dt=19782/region=x` (format.md §1.4). Other engines find the files of a
-partition by this text alone, so it must equal theirs, even Java's text for a float.
+"""The folder of a partition, `dt=19782/region=x` (format.md §1.4). Other engines find the files of
+a partition by this text alone. So it must equal theirs, even Java's text for a float.
 """
 
 import math
@@ -45,8 +45,8 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """The text before `escape` changed it."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    """The text from which `escape` made this one."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def partition_path(
@@ -56,11 +56,19 @@ def partition_path(
     default: str = _NULL,
     legacy: bool = True,
 ) -> str:
-    """The folder of a partition, relative to the table, without a slash at its end; empty without
-    keys. `values` are in the internal form of `format/binary_row.py`; NULL, empty and blank ones
-    become `default`. `legacy` is `partition.legacy-name`. Raises `UnsupportedFeature` for nested
-    types, BINARY, and without `legacy` for TIMESTAMP WITH LOCAL TIME ZONE, which Java writes in the
-    zone of its machine.
+    """The folder of a partition, relative to the table, without a slash at its end. It is empty
+    without keys.
+
+    Args:
+        keys: the names of the partition columns.
+        types: the type of each column.
+        values: the value of each column, in the internal form of `format/binary_row.py`.
+        default: stands for values that are NULL, empty or blank: `partition.default-name`.
+        legacy: `partition.legacy-name`.
+
+    Raises:
+        UnsupportedFeature: a type is nested or BINARY. Without `legacy`, it may not be TIMESTAMP
+            WITH LOCAL TIME ZONE either, which Java writes in the zone of its machine.
     """
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
@@ -78,22 +86,44 @@ def is_blank(text: str) -> bool:
 
 
 def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
-    """Raises `UnsupportedFeature` for a type whose folder other engines would not find; see
-    `partition_path`.
+    """Refuses a type whose folder other engines would not find.
+
+    Args:
+        key: the name of the partition column.
+        type_: its type.
+        legacy: `partition.legacy-name`.
+        table: the location of the table; empty if it is not known.
+
+    Raises:
+        UnsupportedFeature: see `partition_path`.
     """
+    table_name = table or "the table"
     if type_.is_nested or type_.is_binary:
-        why = "Paimon has no folder name for it"
-    elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
-        why = "with partition.legacy-name = false its folder name depends on the time zone of each machine"
-    else:
-        return
-    text = f"Partition key {key!r} of {table or 'the table'} is {type_}: {why}. Partition by a column of another type."
-    raise UnsupportedFeature(text, table=table, column=key, type=str(type_))
+        raise UnsupportedFeature(
+            f"Partition key {key!r} of {table_name} is {type_}: Paimon has no folder name for it. "
+            "Partition by a column of another type.",
+            table=table,
+            column=key,
+            type=str(type_),
+        )
+    if type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
+        raise UnsupportedFeature(
+            f"Partition key {key!r} of {table_name} is {type_}: with partition.legacy-name = false "
+            "its folder name depends on the time zone of each machine. "
+            "Partition by a column of another type.",
+            table=table,
+            column=key,
+            type=str(type_),
+        )
 
 
 def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
-    """The text of a partition value in internal form. With `legacy` it is the one of Java's
-    `toString`.
+    """The text of a partition value.
+
+    Args:
+        type_: the type of the column.
+        value: in the internal form of `format/binary_row.py`, not NULL.
+        legacy: `partition.legacy-name`. With it, the text is that of Java's `toString`.
     """
     match type_.root:
         case TypeRoot.BOOLEAN:
@@ -110,17 +140,18 @@ def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
             if type_.precision == 0:
                 return _clock(seconds)
             # Trailing zeros are cut, but at least one digit is kept.
-            return f"{_clock(seconds)}.{f'{millis:03d}'.rstrip('0')[: type_.precision] or '0'}"
+            fraction = f"{millis:03d}".rstrip("0")[: type_.precision] or "0"
+            return f"{_clock(seconds)}.{fraction}"
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
         case _:
             return str(value)
 
 
-def _java_float(value: float, single: bool) -> str:
+def _java_float(value: float, *, single: bool) -> str:
     """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the
     same number, with at least one digit after the point. Below 0.001 and from ten million on, the
-    text has an exponent.
+    text has an exponent. `single` says that the number is a FLOAT.
     """
     if math.isnan(value):
         return "NaN"
@@ -136,22 +167,28 @@ def _java_float(value: float, single: bool) -> str:
     if len(digits) == 1:
         # Java takes the closest number with two digits; among the smallest numbers that differs.
         digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")
-    digits, exponent = digits.replace(".", "").rstrip("0") or "0", int(exponent_text)
+    digits = digits.replace(".", "").rstrip("0") or "0"
+    exponent = int(exponent_text)
     if not -3 <= exponent < 7:
         return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
     if exponent < 0:
         return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
-    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
-    return f"{sign}{whole}.{fraction or '0'}"
+    before_point = digits[: exponent + 1].ljust(exponent + 1, "0")
+    after_point = digits[exponent + 1 :] or "0"
+    return f"{sign}{before_point}.{after_point}"
 
 
 def _date(days: int) -> str:
     """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000
     on.
     """
-    text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
-    year = int(text)
-    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    year_text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    year = int(year_text)
+    sign = ""
+    if year < 0:
+        sign = "-"
+    elif year > 9999:
+        sign = "+"
     return f"{sign}{abs(year):04d}-{month}-{day}"
 
 
@@ -167,8 +204,8 @@ def _split_timestamp(nanos: int) -> tuple[str, str, str]:
 
 
 def _local_date_time(nanos: int) -> str:
-    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits
-    of fraction.
+    """The text of `LocalDateTime.toString`. The fraction has 0, 3, 6 or 9 digits. Without a
+    fraction, seconds that are zero are left out.
     """
     date, clock, fraction = _split_timestamp(nanos)
     while fraction.endswith("000"):
@@ -179,6 +216,9 @@ def _local_date_time(nanos: int) -> str:
 
 
 def _sql_timestamp(nanos: int, precision: int) -> str:
+    """The date and the time as SQL writes them, with at least `precision` digits of fraction."""
     date, clock, fraction = _split_timestamp(nanos)
     digits = fraction.rstrip("0").ljust(precision, "0")
-    return f"{date} {clock}" + (f".{digits}" if digits else "")
+    if digits:
+        return f"{date} {clock}.{digits}"
+    return f"{date} {clock}"

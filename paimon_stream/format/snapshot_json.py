@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 from paimon_stream.errors import UnknownVersion
 from paimon_stream.format.json_text import parse_json, understanding
@@ -32,9 +32,33 @@ class CommitKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One snapshot; the fields are in Java's order. Names of lists and manifests are file names in
-    `manifest/`. Sizes are bytes, None if the writer left them out. `time_millis` and `watermark`
-    are epoch milliseconds.
+    """One snapshot. The fields are in Java's order.
+
+    Attributes:
+        version: the version of the format.
+        uuid: a random id of the snapshot, of newer engines.
+        id: the number in the name of its file.
+        schema_id: the newest schema at the time of the commit.
+        base_manifest_list: the list of the manifests of the snapshot before, a name in `manifest/`.
+        base_manifest_list_size: bytes of that file; None if the writer left them out.
+        delta_manifest_list: the list of the manifests of what the snapshot changed, likewise.
+        delta_manifest_list_size: bytes of that file; None if the writer left them out.
+        changelog_manifest_list: the list of the manifests of changelog files, likewise; None if the
+            snapshot has none.
+        changelog_manifest_list_size: bytes of that file; None if the writer left them out.
+        index_manifest: the file in `manifest/` with all live index files; None without any.
+        commit_user: who committed: for a stream, the same in all its snapshots.
+        commit_identifier: the id of the batch, or `BATCH_IDENTIFIER`.
+        commit_kind: what the snapshot did.
+        time_millis: when it was committed, in epoch milliseconds.
+        total_record_count: the rows of all live files. Rows of one key are not merged.
+        delta_record_count: the added rows without the removed ones. It may be negative.
+        changelog_record_count: the rows of the changelog files; None without any.
+        watermark: epoch milliseconds.
+        statistics: the name of a file in `statistics/`.
+        properties: what the writer noted.
+        next_row_id: the first free row id, of tables with row tracking.
+        operation: the statement that made the snapshot, of newer engines.
     """
 
     version: int = VERSION
@@ -86,7 +110,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRef:
-    """A snapshot by id and nonce: ids are reused after a rollback, nonces never."""
+    """A snapshot by id and nonce. Ids are used again after a rollback, nonces never.
+
+    Attributes:
+        id: the number in the name of its file.
+        nonce: see `Snapshot.nonce`.
+    """
 
     id: int
     nonce: str
@@ -99,15 +128,33 @@ class SnapshotRef:
 
 def json_key(name: str) -> str:
     """The key in JSON of an attribute, such as `schemaId` of `schema_id`."""
-    return re.sub("_(.)", lambda found: found[1].upper(), name)
+    return re.sub("_(.)", lambda match: match[1].upper(), name)
 
 
-def _form(one: Field[Any]) -> tuple[str, str, type, bool]:
-    """The attribute, the JSON key and the JSON type of a field; True if the key is always
-    present.
+class _JsonField(NamedTuple):
+    """How a field of a snapshot is written in JSON.
+
+    Attributes:
+        attribute: the name of the field.
+        key: the key in JSON.
+        json_type: the type of the JSON value.
+        is_required: whether the key is always present.
     """
-    required = one.name == "version" or (one.default is MISSING and one.default_factory is MISSING)
-    return one.name, json_key(one.name), _TYPES[one.type], required
+
+    attribute: str
+    key: str
+    json_type: type
+    is_required: bool
+
+
+def _json_field(declared: Field[Any]) -> _JsonField:
+    has_no_default = declared.default is MISSING and declared.default_factory is MISSING
+    return _JsonField(
+        attribute=declared.name,
+        key=json_key(declared.name),
+        json_type=_TYPES[declared.type],
+        is_required=declared.name == "version" or has_no_default,
+    )
 
 
 _TYPES: Final[dict[Any, type]] = {
@@ -115,8 +162,8 @@ _TYPES: Final[dict[Any, type]] = {
     **dict.fromkeys((str, str | None, CommitKind), str),
     Mapping[str, str]: dict,
 }
-_FIELDS: Final = tuple(_form(one) for one in fields(Snapshot))
-_NAMES: Final = (
+_FIELDS: Final = tuple(map(_json_field, fields(Snapshot)))
+_FILE_NAMES: Final = (
     "base_manifest_list",
     "delta_manifest_list",
     "changelog_manifest_list",
@@ -125,53 +172,64 @@ _NAMES: Final = (
 )
 _KINDS: Final = {kind.value for kind in CommitKind}
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
+"""The required keys that old snapshots may lack, and what stands for them."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
     node: dict[str, Any] = {}
-    for attribute, key, kind, always in _FIELDS:
+    for attribute, key, json_type, is_required in _FIELDS:
         value = getattr(snapshot, attribute)
         if isinstance(value, CommitKind):
             value = value.value
-        elif kind is dict:
+        elif json_type is dict:
             value = dict(value) or None
-        if always or value is not None:
+        if is_required or value is not None:
             node[key] = value
     return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
-_CURE: Final = "Restore the file, or roll the table back to an older snapshot."
+_ADVICE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
-def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
-    """Reads a snapshot file and ignores unknown keys. The message has `path` and the sentence
-    `cure`. Raises `CorruptMetadata` if the bytes are no whole snapshot or name an impossible file,
-    `UnknownVersion` above 3.
+def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
+    """Reads a snapshot file and ignores unknown keys.
+
+    Args:
+        data: the file's content.
+        path: the file, for messages.
+        advice: a sentence that says what to do about a file that cannot be read.
+
+    Raises:
+        CorruptMetadata: the bytes are not a complete snapshot, or they name an impossible file.
+        UnknownVersion: the version is above `VERSION`.
     """
     values: dict[str, Any] = {}
-    with understanding(path, len(data), "a snapshot", cure):
+    with understanding(path, len(data), "a snapshot", advice):
         node = parse_json(data)
-        for attribute, key, kind, always in _FIELDS:
+        for attribute, key, json_type, is_required in _FIELDS:
             value = node.get(key)
             if value is None:
-                if always:
+                if is_required:
                     values[attribute] = _OPTIONAL_ON_READ[key]
                 continue
-            fits = isinstance(value, kind) and not isinstance(value, bool)
-            if not fits or (kind is int and not -(2**63) <= value < 2**63):
-                raise ValueError(f"{key!r} is {value!r:.80}, not of type {kind.__name__}")
+            has_type = isinstance(value, json_type) and not isinstance(value, bool)
+            if not has_type or (json_type is int and not -(2**63) <= value < 2**63):
+                raise ValueError(f"{key!r} is {value!r:.80}, not of type {json_type.__name__}")
             values[attribute] = value
         if values["version"] > VERSION:
-            text = f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it."
-            raise UnknownVersion(text, path=path)
+            raise UnknownVersion(
+                f"{path} is of version {values['version']}; "
+                f"this release reads up to {VERSION}. Upgrade it.",
+                path=path,
+            )
         if values["commit_kind"] not in _KINDS:
             raise ValueError(f"the commit kind {values['commit_kind']!r:.80} is unknown")
     values["commit_kind"] = CommitKind(values["commit_kind"])
     for attribute, key, *_ in _FIELDS:
-        if attribute in _NAMES and attribute in values:
+        if attribute in _FILE_NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
     values["properties"] = MappingProxyType(
-        {str(k): str(v) for k, v in values.get("properties", {}).items()}
+        {str(name): str(value) for name, value in values.get("properties", {}).items()}
     )
     return Snapshot(**values)

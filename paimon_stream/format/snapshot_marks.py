@@ -1,5 +1,6 @@
-"""The marks of a stream: snapshot properties by which a later run recognizes its own snapshots, and
-those of another query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
+"""The marks of a stream. These are snapshot properties by which a later run recognizes its own
+snapshots, and those of another query that uses the same commit user (semantics.md R1.1, R1.5;
+exactly-once.md §1).
 """
 
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ have none.
 
 
 def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
-    """The properties for the snapshot of this nonce. What this package says in them is bound to the
-    snapshot, because other engines copy properties (semantics.md R1.5).
+    """The properties for the snapshot of this nonce. They name the nonce if this package has
+    written any of them, because other engines copy properties (semantics.md R1.5).
     """
     if any(key.startswith(MARK_PREFIX) for key in properties):
         return {**properties, NONCE_MARK: nonce}
@@ -34,7 +35,15 @@ def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """The marks found on a snapshot. All are None if another engine made it."""
+    """The marks on a snapshot. All are None if another engine made it.
+
+    Attributes:
+        query_id: the id of the streaming query, which its checkpoint keeps.
+        run_id: the id of the run of that query.
+        checkpoint: where the checkpoint of the query is.
+        query_name: the name of the query.
+        offsets_hash: a hash of the offsets of the batch.
+    """
 
     query_id: str | None
     run_id: str | None
@@ -45,20 +54,19 @@ class Marks:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "Marks":
         """The marks among the properties that a snapshot's own commit wrote (`own_properties`)."""
-        return cls(
-            **{
-                one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-"))
-                for one in fields(cls)
-            }
-        )
+        marks = {
+            field.name: properties.get(MARK_PREFIX + field.name.replace("_", "-"))
+            for field in fields(cls)
+        }
+        return cls(**marks)
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
     """The properties that a snapshot's own commit wrote. Java copies those of another snapshot when
     it merges all manifests, when it makes an older state the latest, and when it replaces manifest
-    lists. They describe another commit, and have the nonce of its snapshot (semantics.md R1.5).
-    Copies in tags and branches are the same snapshot. Without a nonce, only a merge is known for
-    what it is.
+    lists. The copied properties describe another commit, and have the nonce of its snapshot
+    (semantics.md R1.5). A copy of a snapshot in a tag or a branch is the same snapshot. Among
+    snapshots without a nonce, only a merge is known to have copied properties.
     """
     nonce = snapshot.properties.get(NONCE_MARK)
     if nonce is not None:
@@ -70,14 +78,16 @@ def is_ours(snapshot: Snapshot) -> bool:
     """Whether a property shows that this package made the snapshot, not another engine. This
     package does not copy the marks of a stream when it merges manifests.
     """
-    nonce, marks = snapshot.properties.get(NONCE_MARK), Marks.of(snapshot.properties)
+    nonce = snapshot.properties.get(NONCE_MARK)
     if nonce is not None:
         return nonce == snapshot.nonce
-    copied = _is_merge(snapshot) and marks.query_id is not None
-    return not copied and any(key.startswith(MARK_PREFIX) for key in snapshot.properties)
+    if _is_merge(snapshot) and Marks.of(snapshot.properties).query_id is not None:
+        return False
+    return any(key.startswith(MARK_PREFIX) for key in snapshot.properties)
 
 
 def _is_merge(snapshot: Snapshot) -> bool:
+    """Whether it is a COMPACT by a batch job, as Java's merge of all manifests is."""
     return (
         snapshot.commit_kind is CommitKind.COMPACT
         and snapshot.commit_identifier == BATCH_IDENTIFIER

@@ -6,11 +6,11 @@ RC12.4).
     batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
 
 Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published
-between batches only, in the stream's thread, with its user and the id of its last published batch.
-So the ids of a stream never go back, and a replayed batch finds itself published. Until a unit is
-in a commit, its new files belong to nobody, and they are removed if it is given up. A compaction
-changes no row, and the run goes on remembering the snapshot with the batch. So a compaction that is
-lost is no lost batch.
+between batches only, in the stream's thread. Its commit has the stream's user and the id of the
+stream's last published batch. So the ids of a stream never go back, and a replayed batch finds
+itself published. Until a unit is in a commit, its new files belong to nobody, and they are removed
+if the unit is given up. A compaction changes no row, and the run goes on remembering the snapshot
+with the batch. So a compaction that is lost is no lost batch.
 """
 
 import atexit
@@ -59,7 +59,9 @@ EXIT_SECONDS: Final = 10.0
 """How long a process that ends waits for threads that remove their unfinished files, in seconds."""
 _MOST_THREADS: Final = 8
 _LONGEST_REST: Final = 1024
+"""How many batches a bucket rests at most after a failure."""
 _AS_LONG_AS_IT_TAKES: Final = 1e6
+"""A wait that ends when all units are done, in seconds."""
 Count = Callable[[str, int], object]
 
 
@@ -95,8 +97,11 @@ class Settled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What became of the compaction behind a batch: how it was published, if it was, and the number
-    of units that lost to others.
+    """What became of the compaction behind a batch.
+
+    Attributes:
+        published: how it was published. None if it was not.
+        lost: the number of units that lost to others.
     """
 
     published: Published | None = None
@@ -112,21 +117,54 @@ def compacts(table: Table) -> bool:
 
 def _is_asked_for(table: Table) -> bool:
     mode = table.options.value(opt.STREAM_COMPACT)
-    wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
-    return wanted and not table.options.value(opt.WRITE_ONLY)
+    is_wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
+    return is_wanted and not table.options.value(opt.WRITE_ONLY)
 
 
 def shows_rows(table: Table) -> bool:
-    """Whether rows of the table, or its changelog, are to be seen only after a compaction."""
+    """Whether readers see rows of the table, or its changelog, only after a compaction."""
     options = table.options
-    hides = options.value(opt.MERGE_ENGINE) == FIRST_ROW or options.value(opt.DELETION_VECTORS)
-    return hides or options.value(opt.CHANGELOG_PRODUCER) in ("lookup", "full-compaction")
+    if options.value(opt.MERGE_ENGINE) == FIRST_ROW or options.value(opt.DELETION_VECTORS):
+        return True
+    return options.value(opt.CHANGELOG_PRODUCER) in ("lookup", "full-compaction")
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Whether the stream compacts a table.
+
+    Attributes:
+        table: the table as it was loaded. If it is loaded again, that is decided again.
+        compacts: whether the stream compacts it.
+    """
+
+    table: Table
+    compacts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """How a bucket is compacted.
+
+    Attributes:
+        full: whether it is a full compaction.
+        early: whether `compaction.optimization-interval` has passed.
+    """
+
+    full: bool
+    early: bool
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
-    """A unit that is being rewritten, or is done and waits to be published. `fresh` until a batch
-    has waited for it.
+class _Task:
+    """A unit that is being rewritten, or is done and waits to be published.
+
+    Attributes:
+        unit: the files that are replaced.
+        future: the result of the rewriting.
+        rewriter: carries out the unit, and removes its new files if it is given up.
+        full: whether it belongs to a full compaction.
+        fresh: whether no batch has waited for it yet.
     """
 
     unit: Unit
@@ -134,6 +172,71 @@ class _Pending:
     rewriter: Rewriter
     full: bool
     fresh: bool = True
+
+
+class _DueBuckets:
+    """The buckets that are to be compacted, and when. Time is counted in calls. There is one call
+    after each batch.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._full: dict[Bucket, bool] = {}  # the due buckets, and whether each is due in full
+        self._touched_since_turn: set[Bucket] = set()
+        self._failures: Counter[Bucket] = Counter()
+        self._rest_ends: dict[Bucket, int] = {}  # the first call for which a bucket is ready again
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no bucket is due."""
+        return not self._full
+
+    def ready(self, busy: Collection[Bucket]) -> list[Bucket]:
+        """The due buckets that are not busy and do not rest after a failure."""
+        return [
+            bucket
+            for bucket in self._full
+            if bucket not in busy and self._rest_ends.get(bucket, 0) <= self.calls
+        ]
+
+    def take(self, buckets: Iterable[Bucket]) -> dict[Bucket, bool]:
+        """Takes these buckets out. Returns whether each was due in full."""
+        return {bucket: self._full.pop(bucket) for bucket in buckets}
+
+    def add(self, bucket: Bucket, *, full: bool) -> None:
+        """The bucket is due, in full or not."""
+        self._full[bucket] = full
+
+    def add_touched(self, buckets: Iterable[Bucket], batches_between_full: int) -> None:
+        """These buckets are due, because they have new files. What is due in full stays so."""
+        touched = dict.fromkeys(buckets, False)
+        self._full = touched | self._full
+        if batches_between_full:
+            self._touched_since_turn |= touched.keys()
+
+    def add_turn(self, batch_id: int, batches_between_full: int) -> None:
+        """If it is the turn of this batch, what was touched since the last turn is due for a full
+        compaction.
+        """
+        if batches_between_full and (batch_id + 1) % batches_between_full == 0:
+            self._full.update(dict.fromkeys(self._touched_since_turn, True))
+            self._touched_since_turn.clear()
+
+    def rest(self, bucket: Bucket, *, full: bool) -> None:
+        """The bucket is due again after some batches, after more each time: an outage passes,
+        others end their compaction, and what is damaged stays damaged.
+        """
+        self._failures[bucket] += 1
+        self._rest_ends[bucket] = self.calls + min(_LONGEST_REST, 2 ** self._failures[bucket])
+        self._full[bucket] = full or self._full.get(bucket, False)
+
+    def forget_failures(self, bucket: Bucket) -> None:
+        """The next failure of the bucket counts as its first one."""
+        self._failures.pop(bucket, None)
+
+    def clear(self) -> None:
+        """No bucket is due any more."""
+        self._full.clear()
 
 
 class StreamCompaction:
@@ -145,166 +248,168 @@ class StreamCompaction:
         pool: Executor | None = None,
         count: Count = lambda *_: None,
     ) -> None:
-        """`pool` carries out the units. Without it, threads of the driver do. `count` is called
-        with the name of a metric and what is added to it.
+        """Prepares the compaction. Nothing is read.
+
+        Args:
+            runtime: the clock and the ids. None for those of the system.
+            pool: carries out the units. None for threads of the driver.
+            count: is called with the name of a metric and what is added to it.
         """
         self._count = count
         self._runtime = runtime or system()
         self._clock = self._runtime.clock
         self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
-        self._wanted: tuple[Table, bool] | None = None
-        self._due: dict[Bucket, bool] = {}  # whether in full
-        self._shallow: set[Bucket] = (
-            set()
-        )  # touched since the last batch whose turn for full compactions it was
-        self._pending: list[_Pending] = []
+        self._decision: _Decision | None = None
+        self._due = _DueBuckets()
+        self._pending: list[_Task] = []
         self._lock = threading.Lock()  # of `_pending`: another thread may close
-        self._failed: Counter[Bucket] = Counter()
-        self._rests: dict[Bucket, int] = {}  # until which call
-        self._optimized: dict[
-            Bucket, int
-        ] = {}  # when all runs were merged for compaction.optimization-interval
-        self._deep: set[Bucket] = set()
-        self._calls = 0
+        # When all runs of a bucket were merged for compaction.optimization-interval (epoch millis).
+        self._optimized_millis: dict[Bucket, int] = {}
+        self._deep: set[Bucket] = set()  # the buckets that a warning has named
         self._knows_earlier = False
-        self._ended = self._clock.monotonic()
+        self._last_end = self._clock.monotonic()
         _OPEN.add(self)
 
     def after_batch(self, settled: Settled) -> Compacted:
         """Does what the changes of a batch ask for, and publishes what is done. Never raises an
         `Exception`.
         """
-        interval = self._clock.monotonic() - self._ended
-        table, compacted = settled.table, Compacted()
+        interval = self._clock.monotonic() - self._last_end
+        table = settled.table
+        compacted = Compacted()
         try:
             if not self._is_wanted(table):
                 self.close()
                 return compacted
-            self._calls += 1
-            shows = shows_rows(table)
-            self._note(table, () if settled.changes is None else settled.changes.entries)
-            if (
-                shows and not self._knows_earlier and self._calls.bit_count() == 1
-            ):  # if it fails, ever less often
-                self._note_earlier(table)
-            self._note_turn(settled.batch_id, table)
-            if self._due and settled.has_published:
+            self._note_batch(settled)
+            if not self._due.is_empty and settled.has_published:
                 self._plan(settled)
             if self._pending:
-                self._wait(
-                    _AS_LONG_AS_IT_TAKES
-                    if shows
-                    else table.options.value(opt.STREAM_COMPACT_SHARE) * interval
-                )
+                self._wait(_longest_wait(table, interval))
                 compacted = self._publish(settled)
                 self._warn(settled)
-        except Exception as why:  # noqa: BLE001  whatever fails here, the batch stands
-            self._report(table, why)
+        except Exception as error:  # noqa: BLE001  whatever fails here, the batch stands
+            self._report(table, error)
         finally:
-            self._ended = self._clock.monotonic()
+            self._last_end = self._clock.monotonic()
         return compacted
 
     def follows(self, millis: int) -> None:
         """Another process has committed the batch before, at that time (epoch milliseconds)."""
-        self._ended -= max(0, self._clock.now_millis() - millis) / 1000
+        self._last_end -= max(0, self._clock.now_millis() - millis) / 1000
 
     def close(self) -> list[Future[Rewritten]]:
         """Gives up what is pending. New files are removed, here or by the threads that write them.
         Returns the units that had begun. Any thread may call it.
         """
         with self._lock:
-            pending, self._pending = self._pending, []
+            given_up = self._pending
+            self._pending = []
         self._due.clear()
-        begun = [one for one in pending if not one.future.cancel()]
-        for one in pending:
-            one.rewriter.stop()
-        for one in begun:
-            one.future.add_done_callback(partial(_remove, one.rewriter))
-        return [one.future for one in begun]
+        begun = [task for task in given_up if not task.future.cancel()]
+        for task in given_up:
+            task.rewriter.stop()
+        for task in begun:
+            task.future.add_done_callback(partial(_remove_files, task.rewriter))
+        return [task.future for task in begun]
 
     def _is_wanted(self, table: Table) -> bool:
         """Whether the stream compacts this table. Why it does not is logged once."""
-        if self._wanted is None or self._wanted[0] is not table:
-            self._wanted = table, compacts(table)
-            if _is_asked_for(table) and (why := refusal(table)) is not None:
-                _LOG.warning("The stream does not compact: %s", why.message)
-        return self._wanted[1]
+        if self._decision is not None and self._decision.table is table:
+            return self._decision.compacts
+        self._decision = _Decision(table, compacts(table))
+        if _is_asked_for(table):
+            reason = refusal(table)
+            if reason is not None:
+                _LOG.warning("The stream does not compact: %s", reason.message)
+        return self._decision.compacts
 
     # -- plan
     # -----------------------------------------------------------------------------------------
-    def _note(self, table: Table, entries: Iterable[ManifestEntry]) -> None:
-        """The buckets of these files are due."""
-        touched = dict.fromkeys(map(bucket_of, entries), False)
-        self._due = touched | self._due
-        if _batches_between_full(table):
-            self._shallow |= touched.keys()
-
-    def _note_turn(self, batch_id: int, table: Table) -> None:
-        """If it is the turn of this batch, what was touched since the last turn is due for a full
-        compaction.
+    def _note_batch(self, settled: Settled) -> None:
+        """The buckets that a batch has touched are due, and those whose turn it is. Raises the
+        errors of `_note_earlier`.
         """
-        every = _batches_between_full(table)
-        if every and (batch_id + 1) % every == 0:
-            self._due.update(dict.fromkeys(self._shallow, True))
-            self._shallow.clear()
+        table = settled.table
+        self._due.calls += 1
+        must_compact = shows_rows(table)
+        if settled.changes is None:
+            self._note_files(table, ())
+        else:
+            self._note_files(table, settled.changes.entries)
+        if must_compact and not self._knows_earlier:
+            # After a failure this is tried again at the calls 2, 4, 8 and so on: ever less often.
+            is_power_of_two = self._due.calls.bit_count() == 1
+            if is_power_of_two:
+                self._note_earlier(table)
+        self._due.add_turn(settled.batch_id, _batches_between_full(table))
+
+    def _note_files(self, table: Table, entries: Iterable[ManifestEntry]) -> None:
+        """The buckets of these files are due."""
+        self._due.add_touched(map(bucket_of, entries), _batches_between_full(table))
 
     def _note_earlier(self, table: Table) -> None:
-        """The buckets with files that no compaction has processed are due: an earlier run may have
-        ended before that. Reads the manifests of the newest snapshot, once in a run. Raises
-        `CorruptMetadata`, `StorageError`.
+        """The buckets with files that no compaction has processed are due, because an earlier run
+        may have ended before it compacted them. Reads the manifests of the newest snapshot, once in
+        a run. Raises `CorruptMetadata`, `StorageError`.
         """
-        files = snapshot_files(table, SnapshotStore(table.storage).latest())
-        below = (
-            top_level(table.options)
-            if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction"
-            else 1
+        entries = snapshot_files(table, SnapshotStore(table.storage).latest())
+        processed_level = 1
+        if table.options.value(opt.CHANGELOG_PRODUCER) == "full-compaction":
+            processed_level = top_level(table.options)
+        unprocessed = (
+            entry for entry in entries if entry.bucket >= 0 and entry.file.level < processed_level
         )
-        self._note(table, (one for one in files if one.bucket >= 0 and one.file.level < below))
+        self._note_files(table, unprocessed)
         self._knows_earlier = True
 
     def _plan(self, settled: Settled) -> None:
         """Hands the units of the buckets that are due to the threads. A bucket waits while one of
         its units is pending, or while it rests after a failure.
         """
-        table, busy = settled.table, {one.unit.bucket for one in self._pending}
-        wanted = [
-            one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls
-        ]
-        if not wanted:
+        table = settled.table
+        ready = self._due.ready({task.unit.bucket for task in self._pending})
+        if not ready:
             return
-        partitions = {partition for partition, _, _ in wanted}
-        base, watched = settled.watch(None, partitions, _below(table))
+        partitions = {partition for partition, _, _ in ready}
+        base, watched = settled.watch(None, partitions, _watched_below(table))
         if base.snapshot is None:
             return
         if watched.too_many and partitions >= set(watched.partitions):
-            self._wanted = table, False
-            text = "%s: a batch touches partitions with more than %d files. The stream compacts no more; run a job."
-            _LOG.warning(text, table.location, watched.MOST)
+            self._decision = _Decision(table, compacts=False)
+            _LOG.warning(
+                "%s: a batch touches partitions with more than %d files. "
+                "The stream compacts no more; run a job.",
+                table.location,
+                watched.MOST,
+            )
             return
-        due = {one: self._due.pop(one) for one in wanted}
+        due = self._due.take(ready)
         try:
-            self._ask(table, base.snapshot, due, watched)
+            self._begin_due(table, base.snapshot, due, watched)
         except Exception:
             for bucket, full in due.items():
-                self._rest(bucket, full=full)
+                self._due.rest(bucket, full=full)
             raise
 
-    def _ask(
+    def _begin_due(
         self, table: Table, snapshot: Snapshot, due: Mapping[Bucket, bool], watched: WatchedFiles
     ) -> None:
-        """Begins what is to be done in these buckets, each in full or not."""
-        asking: dict[tuple[bool, bool], list[ManifestEntry]] = defaultdict(list)
-        limits = (
-            keyed_limits(scan_of(table, snapshot, ()), self._runtime)
-            if table.schema.primary_keys
-            else None
-        )
+        """Begins the compaction of these buckets, of each in full or not. A bucket in which a minor
+        compaction has nothing to do is left out.
+        """
+        files_by_mode: dict[_Mode, list[ManifestEntry]] = defaultdict(list)
+        limits = None
+        if table.schema.primary_keys:
+            limits = keyed_limits(scan_of(table, snapshot, ()), self._runtime)
         for bucket, full in due.items():
-            early, files = self._is_early(bucket, table), watched.of(*bucket[:2])
-            if full or limits is None or asks(files, replace(limits, always_full=early)):
-                asking[full, early] += files
-        for (full, early), files in asking.items():
-            self._begin(scan_of(table, snapshot, files), full=full, early=early)
+            mode = _Mode(full, early=self._is_early(bucket, table))
+            partition, number, _ = bucket
+            files = watched.of(partition, number)
+            if full or limits is None or asks(files, replace(limits, always_full=mode.early)):
+                files_by_mode[mode] += files
+        for mode, mode_files in files_by_mode.items():
+            self._begin(scan_of(table, snapshot, mode_files), mode)
 
     def _is_early(self, bucket: Bucket, table: Table) -> bool:
         """Whether `compaction.optimization-interval` has passed for the bucket, as far as this run
@@ -312,133 +417,200 @@ class StreamCompaction:
         """
         if not table.options.is_set(opt.COMPACTION_INTERVAL):
             return False
-        last = self._optimized.get(bucket)
-        return last is None or self._clock.now_millis() - last >= table.options.value(
-            opt.COMPACTION_INTERVAL
+        last_millis = self._optimized_millis.get(bucket)
+        if last_millis is None:
+            return True
+        passed_millis = self._clock.now_millis() - last_millis
+        return passed_millis >= table.options.value(opt.COMPACTION_INTERVAL)
+
+    def _begin(self, scan: Scan, mode: _Mode) -> None:
+        """Plans the units of these files and hands them to the threads."""
+
+        def skip_bucket(error: PaimonStreamError, entry: ManifestEntry) -> None:
+            self._fail(scan.table, bucket_of(entry), error, full=mode.full)
+
+        limits, units = plan_units(
+            scan, self._runtime, skip_bucket, full=mode.full, early=mode.early
         )
-
-    def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
-        def wrong(why: PaimonStreamError, file: ManifestEntry) -> None:
-            self._fail(scan.table, bucket_of(file), why, full=full)
-
-        limits, units = plan_units(scan, self._runtime, wrong, full=full, early=early)
-        ready = [one for one in units if one.newest_schema <= scan.schema.id]
-        self._due.update((one.bucket, full) for one in units if one.newest_schema > scan.schema.id)
+        ready: list[Unit] = []
+        for unit in units:
+            if unit.newest_schema <= scan.schema.id:
+                ready.append(unit)
+            else:  # the stream has not loaded the schema of these files yet
+                self._due.add(unit.bucket, full=mode.full)
         if not ready:
             return
         rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
-        begun = [
-            _Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter, full) for one in ready
+        tasks = [
+            _Task(unit, self._pool.submit(rewriter.rewrite, unit), rewriter, mode.full)
+            for unit in ready
         ]
         with self._lock:
-            self._pending += begun
-        if early:
-            self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
+            self._pending += tasks
+        if mode.early:
+            for unit in ready:
+                self._optimized_millis[unit.bucket] = self._clock.now_millis()
 
     # -- wait, publish
     # ----------------------------------------------------------------------------------
     def _wait(self, seconds: float) -> None:
         """Waits for new units, and for those of deep buckets. The others have had their time."""
-        until = self._clock.monotonic() + seconds
-        waited = [one for one in self._pending if one.fresh or one.unit.bucket in self._deep]
-        while (running := [one.future for one in waited if not one.future.done()]) and (
-            left := until - self._clock.monotonic()
-        ) > 0:
-            wait(running, left, FIRST_COMPLETED)
-        for one in waited:
-            one.fresh = False
+        deadline = self._clock.monotonic() + seconds
+        awaited = [task for task in self._pending if task.fresh or task.unit.bucket in self._deep]
+        while running := [task.future for task in awaited if not task.future.done()]:
+            seconds_left = deadline - self._clock.monotonic()
+            if seconds_left <= 0:
+                break
+            wait(running, seconds_left, FIRST_COMPLETED)
+        for task in awaited:
+            task.fresh = False
 
     def _publish(self, settled: Settled) -> Compacted:
         """Publishes what is done. Units that do not fit any more are given up. Raises the errors of
         the commit.
         """
         table = settled.table
-        with self._lock:
-            done = [one for one in self._pending if one.future.done()]
-            self._pending = [
-                one for one in self._pending if one not in done
-            ]  # others may be done by now
-        made: list[tuple[_Pending, Rewritten]] = []
-        for one in done:
-            why = one.future.exception()
-            if why is None:
-                made.append((one, one.future.result()))
-            else:
-                self._fail(table, one.unit.bucket, why, full=one.full)
-        if not made:
+        tasks = self._take_rewritten(table)
+        if not tasks:
             return Compacted()
-        units = [unit for _, unit in made]
-        below = _below(table)
-        uuid = self._runtime.ids.uuid()
-        source = CompactionSource(
-            table, None, units, uuid, lambda base, some: settled.watch(base, some, below)[1]
-        )
+        results = [task.future.result() for task in tasks]
+        below = _watched_below(table)
+
+        def watch(base: Base, partitions: Collection[bytes]) -> WatchedFiles:
+            return settled.watch(base, partitions, below)[1]
+
+        source = CompactionSource(table, None, results, self._runtime.ids.uuid(), watch)
         try:
             with source.vectors.owned():
                 outcome = settled.publish(source)
-        except PaimonStreamError as why:
-            self._give_up(
-                made, remove=not isinstance(why, CommitUnknown)
-            )  # else a snapshot may name the files
+        except CommitUnknown:
+            # A snapshot may name the new files, so they are not removed.
+            for task in tasks:
+                self._due.rest(task.unit.bucket, full=task.full)
             raise
-        there = set() if outcome is None else landed(outcome, units)
-        lost = [one for number, one in enumerate(made) if number not in there]
+        except PaimonStreamError:
+            self._give_up(tasks)
+            raise
+        landed_positions = set() if outcome is None else landed(outcome, results)
+        lost = [task for position, task in enumerate(tasks) if position not in landed_positions]
         self._count("compactionConflicts", len(lost))
         self._give_up(lost)
         if outcome is not None:
-            self._count("compactions", 1)
-            for number in there:
-                self._failed.pop(units[number].unit.bucket, None)
-            before = sum(len(units[number].unit.files) for number in there)
-            after = sum(len(units[number].files) for number in there)
-            text = "%s: snapshot %d is a compaction: files before %d, after %d."
-            _LOG.info(text, table.location, outcome.snapshot.id, before, after)
+            landed_results = [results[position] for position in landed_positions]
+            self._note_published(table, outcome, landed_results)
         return Compacted(outcome, len(lost))
 
-    def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]], *, remove: bool = True) -> None:
+    def _take_rewritten(self, table: Table) -> list[_Task]:
+        """Takes out the units that are done. Returns those that have not failed."""
+        done: list[_Task] = []
+        running: list[_Task] = []
+        with self._lock:
+            for task in self._pending:
+                # Each is asked once, because it may be done a moment later.
+                if task.future.done():
+                    done.append(task)
+                else:
+                    running.append(task)
+            self._pending = running
+        rewritten: list[_Task] = []
+        for task in done:
+            error = task.future.exception()
+            if error is None:
+                rewritten.append(task)
+            else:
+                self._fail(table, task.unit.bucket, error, full=task.full)
+        return rewritten
+
+    def _note_published(
+        self, table: Table, outcome: Published, results: Sequence[Rewritten]
+    ) -> None:
+        """Counts and logs a compaction that was published with these units."""
+        self._count("compactions", 1)
+        for result in results:
+            self._due.forget_failures(result.unit.bucket)
+        _LOG.info(
+            "%s: snapshot %d is a compaction: files before %d, after %d.",
+            table.location,
+            outcome.snapshot.id,
+            sum(len(result.unit.files) for result in results),
+            sum(len(result.files) for result in results),
+        )
+
+    def _give_up(self, tasks: Iterable[_Task]) -> None:
         """Removes the new files of units that are in no snapshot. Their buckets are planned
         again.
         """
-        for one, rewritten in lost:
-            one.rewriter.remove([rewritten] if remove else [])
-            self._rest(one.unit.bucket, full=one.full)
+        for task in tasks:
+            task.rewriter.remove([task.future.result()])
+            self._due.rest(task.unit.bucket, full=task.full)
 
     # -- failures
     # ---------------------------------------------------------------------------------------
-    def _rest(self, bucket: Bucket, *, full: bool) -> None:
-        """The bucket is due again after some batches, after more each time: an outage passes,
-        others end their compaction, and what is damaged stays damaged.
+    def _fail(self, table: Table, bucket: Bucket, error: BaseException, *, full: bool) -> None:
+        """Lets a bucket rest whose unit has failed. Somebody else may have compacted one of its
+        files away. The next plan knows that.
         """
-        self._failed[bucket] += 1
-        self._rests[bucket] = self._calls + min(_LONGEST_REST, 2 ** self._failed[bucket])
-        self._due[bucket] = full or self._due.get(bucket, False)
-
-    def _fail(self, table: Table, bucket: Bucket, why: BaseException, *, full: bool) -> None:
-        """A file that somebody else has compacted away may be gone. The next plan knows that."""
-        self._rest(bucket, full=full)
-        self._report(table, why, f" of {table.layout.bucket_folder(*bucket[:2])}")
-
-    def _report(self, table: Table, why: BaseException, where: str = "") -> None:
+        self._due.rest(bucket, full=full)
+        partition, number, _ = bucket
+        folder = table.layout.bucket_folder(partition, number)
         self._count("failedCompactions", 1)
-        text = "%s: the compaction%s behind a batch failed (%s: %s). The batch stands. A later one tries again."
-        _LOG.warning(text, table.location, where, type(why).__name__, why)
+        _LOG.warning(
+            "%s: the compaction of %s behind a batch failed (%s: %s). "
+            "The batch stands. A later one tries again.",
+            table.location,
+            folder,
+            type(error).__name__,
+            error,
+        )
+
+    def _report(self, table: Table, error: Exception) -> None:
+        """Counts and logs an error that ends the compaction behind this batch."""
+        self._count("failedCompactions", 1)
+        _LOG.warning(
+            "%s: the compaction behind a batch failed (%s: %s). "
+            "The batch stands. A later one tries again.",
+            table.location,
+            type(error).__name__,
+            error,
+        )
 
     def _warn(self, settled: Settled) -> None:
-        """Warns of each bucket that stays too deep, once until it is not any more."""
+        """Warns of each bucket that is too deep. There is one warning until it is so no more."""
         table = settled.table
-        pending = {one.unit.bucket for one in self._pending if table.schema.primary_keys}
-        _, watched = settled.watch(None, {bucket[0] for bucket in pending}, _below(table))
-        most = stop_trigger(table.options)
-        deep = {one: runs for one in pending if (runs := depth(watched.of(*one[:2]))) > most}
+        pending: set[Bucket] = set()
+        if table.schema.primary_keys:
+            pending = {task.unit.bucket for task in self._pending}
+        partitions = {partition for partition, _, _ in pending}
+        _, watched = settled.watch(None, partitions, _watched_below(table))
+        most_runs = stop_trigger(table.options)
+        deep: dict[Bucket, int] = {}
+        for bucket in pending:
+            partition, number, _ = bucket
+            runs = depth(watched.of(partition, number))
+            if runs > most_runs:
+                deep[bucket] = runs
         for bucket in deep.keys() - self._deep:
-            text = (
-                "%s: %s has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction goes "
-                "on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the compaction to "
-                "a job and set write-only = true."
+            partition, number, _ = bucket
+            _LOG.warning(
+                "%s: %s has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its "
+                "compaction goes on beside the stream. Readers merge them all. Raise %s, use more "
+                "buckets, or leave the compaction to a job and set write-only = true.",
+                table.location,
+                table.layout.bucket_folder(partition, number),
+                deep[bucket],
+                most_runs,
+                opt.STREAM_COMPACT_SHARE.key,
             )
-            folder, share = table.layout.bucket_folder(*bucket[:2]), opt.STREAM_COMPACT_SHARE.key
-            _LOG.warning(text, table.location, folder, deep[bucket], most, share)
         self._deep = set(deep)
+
+
+def _longest_wait(table: Table, interval: float) -> float:
+    """How long a batch waits for its units, in seconds. `interval` is the time since the batch
+    before, in seconds.
+    """
+    if shows_rows(table):
+        return _AS_LONG_AS_IT_TAKES
+    return table.options.value(opt.STREAM_COMPACT_SHARE) * interval
 
 
 def _batches_between_full(table: Table) -> int:
@@ -449,15 +621,17 @@ def _batches_between_full(table: Table) -> int:
     return 1 if options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 0
 
 
-def _below(table: Table) -> int | None:
-    """In a table without buckets only small files matter."""
+def _watched_below(table: Table) -> int | None:
+    """The size in bytes below which files are watched; None for all files. In a table without
+    buckets only small files matter.
+    """
     return Thresholds.of(table.options).small if table.is_bucket_unaware else None
 
 
-def _remove(rewriter: Rewriter, ended: Future[Rewritten]) -> None:
+def _remove_files(rewriter: Rewriter, future: Future[Rewritten]) -> None:
     """Removes the files of a unit that was given up before it ended."""
-    if not ended.cancelled() and ended.exception() is None:
-        rewriter.remove([ended.result()])
+    if not future.cancelled() and future.exception() is None:
+        rewriter.remove([future.result()])
 
 
 _OPEN: Final[weakref.WeakSet[StreamCompaction]] = weakref.WeakSet()
@@ -469,4 +643,5 @@ def _close() -> None:
     """The threads end with the process. They get some time to remove what they have not
     finished.
     """
-    wait([future for one in list(_OPEN) for future in one.close()], EXIT_SECONDS)
+    futures = [future for compaction in list(_OPEN) for future in compaction.close()]
+    wait(futures, EXIT_SECONDS)
