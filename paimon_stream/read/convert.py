@@ -2,16 +2,17 @@
 today's types.
 
 A file has the names and types of the schema that it was written with. Each of today's columns, and
-each member of a ROW, is found in the file by its id, because its name, position or type may have
-changed. A column that the file does not have is NULL. Java does the same: a column's default value
-applies to rows written without the column, not to rows that are older than the column (tried on
-1.4.2).
+each member of a ROW, is looked up in the file by its id, because its name, position or type may
+have changed. A column that the file does not have is NULL. Java does the same: a column's default
+value applies to rows written without the column, not to rows that are older than the column (tried
+on 1.4.2).
 
-Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses:
-integers wrap around, decimals that do not fit become NULL, strings are cut and padded. Decimals are
-rounded in 256 bits (`convert_decimals`); `convert_texts` has what becomes text, and `convert_parsed`
-what text becomes. Conversions that depend on a time zone, or on how Java prints a FLOAT or DOUBLE,
-are refused. Statistics of columns of another type never leave a file or a row group out.
+Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses.
+Integers wrap around. DECIMALs that do not fit become NULL. Strings are cut and padded.
+`convert_decimals` rounds DECIMALs in 256 bits, `convert_texts` makes text and bytes, and
+`convert_parsed` makes values of text. Conversions that depend on a time zone, or on how Java prints
+a FLOAT or DOUBLE, are refused. Statistics of columns of another type never leave a file or a row
+group out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,16 +61,23 @@ _CASTS: Final = (
     (_SECONDS, {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}),
     ({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}, _SECONDS),
 )
-"""From which types to which others `_cast` converts."""
+"""From which types to which types `_cast` converts."""
 
+_MILLIS_PER_SECOND: Final = 1000
+_MILLIS_PER_DAY: Final = 86_400_000
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
 _LAST_SECOND: Final = 2**63 // PER_SECOND["ns"] - 1
 Longs = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
-    """Some rows of a file: how many, the columns found, and what turns those into values.
-    `skipped`: none was read.
+    """Some rows of a file.
+
+    Attributes:
+        rows: how many rows there are.
+        columns: the columns that the file has, by their names in it.
+        leaf: turns these arrays into values of the columns' types.
+        skipped: whether no column was read, because no row can fulfil the condition.
     """
 
     rows: int
@@ -85,120 +93,169 @@ def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
 
 
 def check_evolution(column: str, source: DataType, target: DataType, later: bool = False) -> None:
-    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`, and
-    `IncompatibleSchema` if `later` says that `source` came after it: values may not fit. `column`
-    is for the message.
+    """Checks that values of one type can be read as another.
+
+    Args:
+        column: the column's name, for messages.
+        source: the type in a file.
+        target: the type that is wanted.
+        later: whether `source` came after `target`. Then values may not fit.
+
+    Raises:
+        UnsupportedFeature: there is no such conversion.
+        IncompatibleSchema: `source` came later, and is not the same type.
     """
-    old, new = source.root, target.root
     if later and not source.is_nested and source.with_nullable(target.nullable) != target:
         raise IncompatibleSchema(
-            f"Column {column!r} is {source} in files of the table, and was {target} when the table was loaded. Load "
-            "the table again, and restart a query that reads it.",
+            f"Column {column!r} is {source} in files of the table, and was {target} when the table "
+            "was loaded. Load the table again, and restart a query that reads it.",
             column=column,
         )
-    if old is not new and not any(old in some and new in others for some, others in _CASTS):
-        text = (
-            f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
-            "convert between them. Select other columns, or read with an engine on the JVM."
+    if not _is_castable(source.root, target.root):
+        raise UnsupportedFeature(
+            f"Column {column!r} was {source} in files of the table and is {target} now; this "
+            "release does not convert between them. Select other columns, or read with an engine "
+            "on the JVM.",
+            column=column,
+            type=str(target),
         )
-        raise UnsupportedFeature(text, column=column, type=str(target))
     for before, now in zip(_parameters(source), _parameters(target), strict=True):
         check_evolution(column, before, now, later)
     for member in target.fields:
-        known = _member(source, member.id)
-        if known is not None:
-            check_evolution(f"{column}.{member.name}", known.type, member.type, later)
+        old_member = _member(source, member.id)
+        if old_member is not None:
+            check_evolution(f"{column}.{member.name}", old_member.type, member.type, later)
+
+
+def _is_castable(old: TypeRoot, new: TypeRoot) -> bool:
+    return old is new or any(old in sources and new in targets for sources, targets in _CASTS)
 
 
 def _parameters(type_: DataType) -> list[DataType]:
-    return [one for one in (type_.key, type_.element) if one is not None]
+    """The types of the keys and elements of a nested type."""
+    return [parameter for parameter in (type_.key, type_.element) if parameter is not None]
 
 
 def _member(type_: DataType, id_: int) -> DataField | None:
-    return next((one for one in type_.fields if one.id == id_), None)
+    """The member of a ROW with this field id; None if there is none."""
+    return next((member for member in type_.fields if member.id == id_), None)
 
 
 def convert(
     array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str
 ) -> pa.Array:
-    """The array in `target`'s Arrow type, from any type that the file format gives for `source`.
-    `column` is its name. Raises `FormatError` if it does not hold `source`, `InvalidData` for text
-    that is not UTF-8, which Java writes, or that does not parse, and `UnsupportedFeature` for moments that Arrow cannot
-    hold in the finer unit of `target`.
+    """Converts a column of a file, or what is nested in it.
+
+    Args:
+        array: of any Arrow type that the file format gives for `source`.
+        source: the type in the file.
+        target: the type that is wanted. `check_evolution` allows it.
+        leaf: turns arrays that are not nested into the Arrow type of `source`.
+        column: the column's name, for messages.
+
+    Returns:
+        An array of `target`'s Arrow type.
+
+    Raises:
+        FormatError: the array does not hold `source`.
+        InvalidData: text is not UTF-8, which Java writes, or does not parse.
+        UnsupportedFeature: Arrow cannot hold a moment in the finer unit of `target`.
     """
-    if not target.is_nested:
-        values = leaf(array, source)
-        if (target.is_string and source.is_binary) or (source.is_string and not target.is_binary):
-            _check_text(values, column)
-        wanted = arrow_type(target)
-        try:
-            made = _cast(values, source, target)
-        except OverflowError:
-            raise _beyond(column, source, target) from None
-        except NotParsed as wrong:
-            raise _not_parsed(column, source, target, wrong.count) from None
-        return made if made.type.equals(wanted) else made.cast(wanted)
     if target.root is TypeRoot.ROW:
         return _row(array, source, target, leaf, column)
     if target.root is TypeRoot.ARRAY:
         return _array(array, source, target, leaf, column)
-    return _map(array, source, target, leaf, column)
+    if target.is_nested:
+        return _map(array, source, target, leaf, column)
+    return _atomic(array, source, target, leaf, column)
+
+
+def _atomic(
+    array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str
+) -> pa.Array:
+    values = leaf(array, source)
+    if _must_be_utf8(source, target):
+        _check_utf8(values, column)
+    wanted = arrow_type(target)
+    try:
+        converted = _cast(values, source, target)
+    except OverflowError:
+        raise _beyond(column, source, target) from None
+    except NotParsed as error:
+        raise _not_parsed(column, source, target, error.count) from None
+    return converted if converted.type.equals(wanted) else converted.cast(wanted)
+
+
+def _must_be_utf8(source: DataType, target: DataType) -> bool:
+    """Whether bytes become text, or text becomes anything but bytes."""
+    if source.is_binary:
+        return target.is_string
+    return source.is_string and not target.is_binary
 
 
 def _beyond(column: str, source: DataType, target: DataType) -> UnsupportedFeature:
     wanted = arrow_type(target)
-    span = " before 1677-09-21 or after 2262-04-11" if wanted.unit == "ns" else ""
-    text = (
-        f"Column {column!r} was {source} in files of the table and is {target} now. It holds moments{span} that Arrow "
-        f"cannot hold as {wanted}. Select other columns, or have Java Paimon change the column's type to a TIMESTAMP "
-        "of at most 6 digits."
+    moments_beyond = "moments"
+    if wanted.unit == "ns":
+        moments_beyond = "moments before 1677-09-21 or after 2262-04-11"
+    return UnsupportedFeature(
+        f"Column {column!r} was {source} in files of the table and is {target} now. It holds "
+        f"{moments_beyond} that Arrow cannot hold as {wanted}. Select other columns, or have Java "
+        "Paimon change the column's type to a TIMESTAMP of at most 6 digits.",
+        column=column,
+        type=str(target),
     )
-    return UnsupportedFeature(text, column=column, type=str(target))
 
 
 def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> InvalidData:
-    text = (
-        f"column {column!r} was {source} in files of the table and is {target} now, but holds text that is no such "
-        f"value, in at least {PLACES}. Java Paimon fails on such text, too. Select other columns, or have Java Paimon "
-        "change the column's type back"
+    return InvalidData(
+        f"column {column!r} was {source} in files of the table and is {target} now, but holds text "
+        f"that is no such value, in at least {PLACES}. Java Paimon fails on such text, too. Select "
+        "other columns, or have Java Paimon change the column's type back",
+        column=column,
+        count=count,
     )
-    return InvalidData(text, column=column, count=count)
 
 
-def _check_text(values: pa.Array, column: str) -> None:
+def _check_utf8(values: pa.Array, column: str) -> None:
+    """Raises `InvalidData` if a value is not UTF-8. `column` is for the message."""
     broken = count_not_utf8(values)
     if broken:
-        text = (
-            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote it; Java "
-            "Paimon keeps such bytes as they are. Select other columns, or repair the rows with an engine on the JVM"
+        raise InvalidData(
+            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine "
+            "wrote it; Java Paimon keeps such bytes as they are. Select other columns, or repair "
+            "the rows with an engine on the JVM",
+            column=column,
+            count=broken,
         )
-        raise InvalidData(text, column=column, count=broken)
 
 
 def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _misfit(array, source)
     wanted = arrow_type(target)
-    members = []
-    for member in target.fields:
-        before = _member(source, member.id)
-        if before is None:
-            members.append(pa.nulls(len(array), arrow_type(member.type)))
-            continue
-        position = array.type.get_field_index(before.name)
-        if position < 0:
-            raise _misfit(array, source)
-        members.append(
-            convert(
-                array.field(position), before.type, member.type, leaf, f"{column}.{member.name}"
-            )
-        )
-    mask = array.is_null() if array.null_count else None
-    if not members:
-        return pa.Array.from_buffers(
-            wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]]
-        )
-    return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
+    members = [
+        _member_array(array, source, member, leaf, f"{column}.{member.name}")
+        for member in target.fields
+    ]
+    is_null = array.is_null() if array.null_count else None
+    if members:
+        return pa.StructArray.from_arrays(members, fields=list(wanted), mask=is_null)
+    validity = None if is_null is None else pc.invert(is_null).buffers()[1]
+    return pa.Array.from_buffers(wanted, len(array), [validity])
+
+
+def _member_array(
+    array: pa.Array, source: DataType, member: DataField, leaf: Leaf, column: str
+) -> pa.Array:
+    """The values of one of today's members in an array of structs; NULL if these lack it."""
+    before = _member(source, member.id)
+    if before is None:
+        return pa.nulls(len(array), arrow_type(member.type))
+    position = array.type.get_field_index(before.name)
+    if position < 0:
+        raise _misfit(array, source)
+    return convert(array.field(position), before.type, member.type, leaf, column)
 
 
 def _array(
@@ -208,17 +265,18 @@ def _array(
         array = array.cast(pa.list_(array.type.value_field))
     if not pa.types.is_list(array.type) or source.element is None or target.element is None:
         raise _misfit(array, source)
-    values = convert(array.values, source.element, target.element, leaf, f"{column}.element")
-    return with_elements(array, arrow_type(target), values)
+    elements = convert(array.values, source.element, target.element, leaf, f"{column}.element")
+    return with_elements(array, arrow_type(target), elements)
 
 
 def _map(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
     if not pa.types.is_map(array.type):
         raise _misfit(array, source)
-    (old_key, old_value), (new_key, new_value) = source.entry, target.entry
+    old_key, old_value = source.entry
+    new_key, new_value = target.entry
     keys = convert(array.keys, old_key, new_key, leaf, f"{column}.key")
-    items = convert(array.items, old_value, new_value, leaf, f"{column}.value")
-    return with_entries(array, arrow_type(target), keys, items)
+    values = convert(array.items, old_value, new_value, leaf, f"{column}.value")
+    return with_entries(array, arrow_type(target), keys, values)
 
 
 def _misfit(array: pa.Array, type_: DataType) -> FormatError:
@@ -244,57 +302,74 @@ def normalize(array: pa.Array, type_: DataType) -> pa.Array:
 
 def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Converts an array from `source`'s Arrow type to `target`'s. Only for types that
-    `check_evolution` allows.
+    `check_evolution` allows. Raises `NotParsed`, and `OverflowError` for moments that `target`'s
+    Arrow type cannot hold.
     """
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):
         return array
-    old, new = source.root, target.root
+    old = source.root
+    new = target.root
     if new in _STRINGS:
         return to_string(array, source, target)
     if new in _BINARIES:
         return to_binary(array, target)
     if old in _STRINGS:
         return parsed(array, target)
-    if source.is_timestamp or target.is_timestamp:
-        return _time(array, source, target, wanted)
+    if source.is_timestamp and target.is_timestamp:
+        return _to_precision(array, source, target)
+    if target.is_timestamp:
+        return _to_timestamp(array, source, target)
+    if source.is_timestamp:
+        return _from_timestamp(array, target)
     if new is TypeRoot.DECIMAL:
         return to_decimal(array, wanted)
+    if old is TypeRoot.DECIMAL and new in _FLOATS:
+        return to_float(array, wanted)
     if old is TypeRoot.DECIMAL:
-        return (to_float if new in _FLOATS else to_integer)(array, wanted)
-    return (
-        _truncated(array, wanted)
-        if old in _FLOATS and new in _INTEGERS
-        else array.cast(wanted, safe=False)
-    )
+        return to_integer(array, wanted)
+    if old in _FLOATS and new in _INTEGERS:
+        return _truncated(array, wanted)
+    return array.cast(wanted, safe=False)
 
 
-def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
-    """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by
-    rounding towards zero. Integers are seconds.
-    """
-    if source.root in _SECONDS:
-        seconds = array.cast(pa.int64()).view(pa.timestamp("s", wanted.tz))
-        return _finer(seconds, wanted)
-    if target.root in _SECONDS:
-        millis = _floor_to(array, pa.timestamp("ms"))
-        seconds = _numbers(millis, lambda values: _toward_zero(values, 1000), np.int64)
-        return seconds.cast(wanted, safe=False)
+def _to_timestamp(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Timestamps of days, or of integers, which are epoch seconds. Raises `OverflowError`."""
+    wanted = arrow_type(target)
     if source.root is TypeRoot.DATE:
         return _finer(array.cast(pa.timestamp("s")), wanted)
+    seconds = array.cast(pa.int64()).view(pa.timestamp("s", wanted.tz))
+    return _finer(seconds, wanted)
+
+
+def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
+    """Timestamps as days, or as integers, which are epoch seconds. Like Java, drops digits beyond
+    milliseconds by rounding down, and then rounds towards zero.
+    """
+    millis = _floor_to(array, pa.timestamp("ms"))
     if target.root is TypeRoot.DATE:
-        millis = _floor_to(array, pa.timestamp("ms"))
-        return _numbers(millis, lambda values: _toward_zero(values, 86_400_000), np.int32).view(
-            pa.date32()
-        )
+        days = _numbers(millis, lambda values: _toward_zero(values, _MILLIS_PER_DAY), np.int32)
+        return days.view(pa.date32())
+    seconds = _numbers(millis, lambda values: _toward_zero(values, _MILLIS_PER_SECOND), np.int64)
+    return seconds.cast(arrow_type(target), safe=False)
+
+
+def _to_precision(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Timestamps of another precision. Like Java, drops digits beyond milliseconds by rounding
+    down, and digits up to them by rounding towards zero. Raises `OverflowError`.
+    """
+    wanted = arrow_type(target)
     if target.precision >= source.precision:
         return _finer(array, wanted)
-    made = _floor_to(array, wanted)
-    step = PER_SECOND[made.type.unit] // 10**target.precision
+    floored = _floor_to(array, wanted)
+    step = PER_SECOND[floored.type.unit] // 10**target.precision
     if step == 1:
-        return made
-    divide = _toward_zero if target.precision < 3 else np.floor_divide
-    return _numbers(made, lambda values: divide(values, step) * step, np.int64).view(wanted)
+        return floored
+    if target.precision < 3:
+        cut = _numbers(floored, lambda values: _toward_zero(values, step) * step, np.int64)
+    else:
+        cut = _numbers(floored, lambda values: np.floor_divide(values, step) * step, np.int64)
+    return cut.view(wanted)
 
 
 def _finer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -314,40 +389,69 @@ def _floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def moments(seconds: Longs, nanos: Longs, unit: str) -> Longs:
-    """Epoch seconds and nanoseconds, cut to numbers of this unit. Raises `OverflowError` beyond
-    Arrow's nanoseconds.
+    """Moments as numbers of a unit; finer digits are cut off.
+
+    Args:
+        seconds: the epoch seconds of each moment.
+        nanos: its nanoseconds since that second.
+        unit: one of Arrow's: "s", "ms", "us", "ns".
+
+    Raises:
+        OverflowError: a moment is beyond Arrow's nanoseconds.
     """
     if unit == "ns" and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
         raise OverflowError("nanoseconds end in 2262")
-    made: Longs = seconds * PER_SECOND[unit] + nanos // (PER_SECOND["ns"] // PER_SECOND[unit])
-    return made
+    nanos_per_unit = PER_SECOND["ns"] // PER_SECOND[unit]
+    numbers: Longs = seconds * PER_SECOND[unit] + nanos // nanos_per_unit
+    return numbers
 
 
 def out_of_range(what: str, path: str, **context: str) -> UnsupportedFeature:
-    """The error for timestamps in a file that `moments` refuses."""
-    text = f"{what} holds timestamps before 1677-09-21 or after 2262-04-11, which Arrow cannot hold in nanoseconds."
-    return UnsupportedFeature(f"{text} Select other columns.", path=path, **context)
+    """The error for timestamps in a file that `moments` refuses.
+
+    Args:
+        what: says where they are, as the beginning of a sentence.
+        path: of the file.
+        context: more of the error's attributes.
+    """
+    return UnsupportedFeature(
+        f"{what} holds timestamps before 1677-09-21 or after 2262-04-11, which Arrow cannot hold "
+        "in nanoseconds. Select other columns.",
+        path=path,
+        **context,
+    )
 
 
-def _numbers(array: pa.Array, change: Any, dtype: Any) -> pa.Array:
-    """Applies `change` (a numpy function) to the 64-bit values of the array; NULLs stay NULL."""
+def _numbers(array: pa.Array, change: Callable[[Longs], Longs], dtype: npt.DTypeLike) -> pa.Array:
+    """Applies `change` to the 64-bit values of an array; NULL stays NULL. The result is of
+    `dtype`.
+    """
     values = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(change(values).astype(dtype), mask=nulls(array))
 
 
-def _toward_zero(values: Any, step: int) -> Any:
-    return np.sign(values) * (np.abs(values) // step)
+def _toward_zero(values: Longs, step: int) -> Longs:
+    """The values divided by `step`, rounded towards zero."""
+    quotients: Longs = np.sign(values) * (np.abs(values) // step)
+    return quotients
 
 
 def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Converts like Java's casts: towards zero, NaN becomes 0, values outside the range of INT or
-    BIGINT become the nearest limit; smaller integers take the low bits of an INT.
+    """Converts floats to integers like Java's casts: towards zero, and NaN becomes 0. Values
+    outside the range of INT or BIGINT become the nearest limit. Smaller integers take the low bits
+    of an INT.
     """
-    wide = pa.int64() if wanted == pa.int64() else pa.int32()
-    limits = np.iinfo(np.int64 if wanted == pa.int64() else np.int32)
+    if wanted == pa.int64():
+        wide = pa.int64()
+        limits: np.iinfo[Any] = np.iinfo(np.int64)
+    else:
+        wide = pa.int32()
+        limits = np.iinfo(np.int32)
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
     values = np.trunc(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    over, under = values >= float(limits.max), values <= float(limits.min)
-    whole = np.where(over | under, 0, values).astype(limits.dtype)
-    whole[over], whole[under] = limits.max, limits.min
-    return pa.array(whole, wide, mask=nulls(array)).cast(wanted, safe=False)
+    over = values >= float(limits.max)
+    under = values <= float(limits.min)
+    integers = np.where(over | under, 0, values).astype(limits.dtype)
+    integers[over] = limits.max
+    integers[under] = limits.min
+    return pa.array(integers, wide, mask=nulls(array)).cast(wanted, safe=False)

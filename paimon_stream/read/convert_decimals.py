@@ -3,7 +3,7 @@ takes a whole array; NULL stays NULL.
 """
 
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,28 +15,33 @@ from paimon_stream.merge.key_runs import nulls
 _COMPACT: Final = 18
 """Java holds DECIMALs of at most this many digits as 64-bit numbers, and computes with those."""
 _MOST_DIGITS: Final = 76
+"""The most digits that a 256-bit DECIMAL of Arrow has."""
 _ANY_INTEGER: Final = pa.decimal128(20, 0)
+"""Holds all 64-bit integers."""
 
 
 def to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
-    """Integers, BOOLEANs or DECIMALs as DECIMALs of another precision and scale. Digits beyond the scale are
-    rounded half up, away from zero. NULL for what does not fit.
+    """Integers, BOOLEANs or DECIMALs as DECIMALs of another precision and scale. Digits beyond the
+    scale are rounded half up, away from zero. Numbers that do not fit become NULL.
     """
     if not pa.types.is_decimal(array.type):
         array = array.cast(pa.int64()).cast(_ANY_INTEGER)
-    # A value that is rounded up may have one digit more, so its own precision is too small for it.
+    # A value that is rounded up may have one digit more than its type allows.
     wide = array.cast(pa.decimal256(_MOST_DIGITS, array.type.scale))
     if array.type.scale > wanted.scale:
         wide = pc.round(wide, ndigits=wanted.scale, round_mode="half_towards_infinity")
     rescaled = wide.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
-    limit = Decimal((0, (1, *(0,) * wanted.precision), -wanted.scale))
+    # The limit has a 1 and as many zeros as the precision, which is one digit too many.
+    digits = (1, *[0] * wanted.precision)
+    limit = Decimal((0, digits, -wanted.scale))
     fits = pc.less(pc.abs(rescaled), pa.scalar(limit, rescaled.type))
     return pc.if_else(fits, rescaled, pa.scalar(None, rescaled.type)).cast(wanted)
 
 
 def to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """DECIMALs as DOUBLE: the nearest number. FLOAT is made from that, so it is rounded twice. Up
-    to 18 digits Java divides two DOUBLEs, which is the nearest number below 2^53.
+    """DECIMALs as DOUBLE: the nearest number. Up to 18 digits Java divides two DOUBLEs. This gives
+    the nearest number if the unscaled value is below 2^53. FLOAT is made from the DOUBLE, so it is
+    rounded twice.
     """
     if array.type.precision > _COMPACT:
         doubles = array.cast(pa.string()).cast(pa.float64())
@@ -47,12 +52,15 @@ def to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def to_integer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """DECIMALs as integers, rounded towards zero. Of a number that is too large, the low bits."""
-    whole = pc.trunc(array).cast(pa.decimal128(38, 0), safe=False)
-    return pa.array(_low_words(whole), mask=nulls(whole)).cast(wanted, safe=False)
+    """DECIMALs as integers, rounded towards zero. A number that is too large becomes its low
+    bits.
+    """
+    truncated = pc.trunc(array).cast(pa.decimal128(38, 0), safe=False)
+    low_words = pa.array(_low_words(truncated), mask=nulls(truncated))
+    return low_words.cast(wanted, safe=False)
 
 
-def _low_words(array: pa.Array) -> npt.NDArray[Any]:
-    """The low 64 bits of each unscaled value; whatever the buffer holds where it is NULL."""
+def _low_words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The low 64 bits of each unscaled value. Where it is NULL, whatever the buffer holds."""
     words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
     return words[array.offset : array.offset + len(array), 0]

@@ -1,6 +1,6 @@
 """Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
-that does not parse, and so does this. Java also takes a few spellings that are refused here, such
-as 1.5d or 0x1p3 for a DOUBLE, and 2024 for a DATE. NULL stays NULL.
+that does not parse, and so does this module. Java also takes a few spellings that are refused here,
+such as 1.5d or 0x1p3 for a DOUBLE, and 2024 for a DATE. NULL stays NULL.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,11 @@ _WIDE: Final = pa.decimal256(76, 38)
 
 
 class NotParsed(Exception):
-    """Text does not parse. `count` is the least number of values concerned."""
+    """Text does not parse.
+
+    Attributes:
+        count: how many values do not parse, at least.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -39,49 +43,55 @@ def parsed(array: pa.Array, target: DataType) -> pa.Array:
     """The values of text in `target`'s Arrow type. Raises `NotParsed`, and `OverflowError` for
     moments that this type cannot hold.
     """
-    parse, wanted = PARSERS[target.root], arrow_type(target)
+    parse = PARSERS[target.root]
+    wanted = arrow_type(target)
     try:
         return parse(array, target).cast(wanted)
-    except pa.ArrowInvalid:  # a number that is too large, or the 30th of February
+    except pa.ArrowInvalid:
+        # There is a number that is too large, or a day such as the 30th of February.
         raise NotParsed(1) from None
 
 
 def _checked(array: pa.Array, pattern: str) -> pa.Array:
     """The array, if each of its values matches. Raises `NotParsed`."""
-    _refuse(pc.invert(pc.match_substring_regex(array, pattern)))
+    _refuse_any(pc.invert(pc.match_substring_regex(array, pattern)))
     return array
 
 
-def _refuse(wrong: pa.Array) -> None:
-    count = pc.sum(wrong).as_py()
+def _refuse_any(is_wrong: pa.Array) -> None:
+    """Raises `NotParsed` if a value is wrong."""
+    count = pc.sum(is_wrong).as_py()
     if count:
         raise NotParsed(count)
 
 
 def _integer(array: pa.Array, target: DataType) -> pa.Array:
-    """Digits after the point are cut off."""
-    whole = pc.replace_substring_regex(_checked(array, _INTEGER), r"\A\+|\..*\z", "")
-    return pc.if_else(pc.is_in(whole, pa.array(["", "-"])), "0", whole).cast(pa.int64())
+    """Digits after the point are cut off. Nothing before the point is 0."""
+    digits = pc.replace_substring_regex(_checked(array, _INTEGER), r"\A\+|\..*\z", "")
+    is_zero = pc.is_in(digits, pa.array(["", "-"]))
+    return pc.if_else(is_zero, "0", digits).cast(pa.int64())
 
 
 def _float(array: pa.Array, target: DataType) -> pa.Array:
-    return _unsigned(pc.utf8_trim(_checked(array, _FLOAT), " ")).cast(arrow_type(target))
+    trimmed = pc.utf8_trim(_checked(array, _FLOAT), " ")
+    return _without_plus(trimmed).cast(arrow_type(target))
 
 
 def _decimal(array: pa.Array, target: DataType) -> pa.Array:
-    return to_decimal(_unsigned(_checked(array, _DECIMAL)).cast(_WIDE), arrow_type(target))
+    wide = _without_plus(_checked(array, _DECIMAL)).cast(_WIDE)
+    return to_decimal(wide, arrow_type(target))
 
 
-def _unsigned(array: pa.Array) -> pa.Array:
-    """Without a plus at the beginning, which Arrow does not take."""
+def _without_plus(array: pa.Array) -> pa.Array:
+    """The text without a plus at the beginning, which Arrow does not take."""
     return pc.replace_substring_regex(array, r"\A\+", "")
 
 
 def _boolean(array: pa.Array, target: DataType) -> pa.Array:
     lowered = pc.utf8_lower(array)
     is_true = pc.is_in(lowered, pa.array(_TRUE))
-    known = pc.or_(is_true, pc.is_in(lowered, pa.array(_FALSE)))
-    _refuse(pc.and_(pc.invert(known), array.is_valid()))
+    is_known = pc.or_(is_true, pc.is_in(lowered, pa.array(_FALSE)))
+    _refuse_any(pc.and_(pc.invert(is_known), array.is_valid()))
     return pc.if_else(array.is_valid(), is_true, pa.scalar(None, pa.bool_()))
 
 
@@ -94,34 +104,36 @@ def _moment(array: pa.Array, target: DataType) -> pa.Array:
     nanoseconds.
     """
     parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
-    clock = [_two_digits(parts, name) for name in ("hour", "minute", "second")]
-    seconds = pc.binary_join_element_wise(
-        _day(parts), pc.binary_join_element_wise(*clock, ":"), " "
+    clock = pc.binary_join_element_wise(
+        _two_digits(parts, "hour"), _two_digits(parts, "minute"), _two_digits(parts, "second"), ":"
     )
-    whole = seconds.cast(pa.timestamp("s"))
+    seconds = pc.binary_join_element_wise(_day(parts), clock, " ").cast(pa.timestamp("s"))
     if not target.precision:
-        return whole
-    fraction = pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, target.precision)
-    fraction = pc.utf8_rpad(fraction, width=_unit_digits(target), padding="0").cast(pa.int64())
+        return seconds
+    digits = pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, target.precision)
+    fraction = pc.utf8_rpad(digits, width=_unit_digits(target), padding="0").cast(pa.int64())
     wanted = arrow_type(target)
-    try:  # Arrow is not asked to parse nanoseconds: its version 19 lets them wrap around
-        return pc.add_checked(whole.cast(wanted).view(pa.int64()), fraction).view(wanted)
+    # Arrow is not asked to parse nanoseconds: its version 19 lets them wrap around.
+    try:
+        return pc.add_checked(seconds.cast(wanted).view(pa.int64()), fraction).view(wanted)
     except pa.ArrowInvalid:
         raise OverflowError("nanoseconds end in 2262") from None
 
 
 def _unit_digits(target: DataType) -> int:
+    """How many digits after the point the unit of a timestamp's Arrow type has."""
     return len(str(PER_SECOND[arrow_type(target).unit])) - 1
 
 
 def _day(parts: pa.Array) -> pa.Array:
-    names = ("month", "day")
+    """The text of a day as Arrow takes it, of what `_DAY` matched."""
     return pc.binary_join_element_wise(
-        pc.struct_field(parts, "year"), *(_two_digits(parts, name) for name in names), "-"
+        pc.struct_field(parts, "year"), _two_digits(parts, "month"), _two_digits(parts, "day"), "-"
     )
 
 
 def _two_digits(parts: pa.Array, name: str) -> pa.Array:
+    """A part of a day or a clock, such as "07" for "7"."""
     return pc.utf8_lpad(pc.struct_field(parts, name), width=2, padding="0")
 
 
@@ -138,4 +150,4 @@ PARSERS: Final[Mapping[TypeRoot, Callable[[pa.Array, DataType], pa.Array]]] = Ma
         TypeRoot.TIMESTAMP: _moment,
     }
 )
-"""What parses text, by the kind of the values."""
+"""The functions that parse text, by the kind of the values."""

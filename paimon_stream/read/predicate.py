@@ -1,26 +1,30 @@
 """A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
-An expression cannot be looked into, so nothing here interprets one. What is known of some rows (of
-a manifest, a file, a partition, a row group) is handed to Arrow as the guarantee of a dataset's
-fragment that is never opened. Arrow says which fragments a scan with this condition would leave
-out.
+
+An expression cannot be looked into, so nothing here interprets one. Arrow decides instead. What is
+known of some rows (of a manifest, a file, a partition, a row group) becomes the guarantee of a
+fragment of a dataset. This fragment is never opened. Arrow says which fragments a scan with this
+condition would leave out.
 
 Why no row is lost:
 
-- A guarantee is made only of statistics that hold for every row. Floats, bytes and nested types
-  have no bounds here, unless there is only one row: NaN is beyond all bounds. An upper bound that
-  ends in `?` is not used, because Java may write one that is too small (format.md §4.5). Nor are
-  bounds that cannot be decoded. Those of CHAR are used without their padding, which ORC files have
-  and their values do not. `known_of` in `scan.py` leaves out what cannot be trusted in a whole
-  file.
+- A guarantee is made only of statistics that hold for every row.
+  - Floats, bytes and nested types have no bounds here, unless there is only one row: NaN is beyond
+    all bounds.
+  - An upper bound that ends in `?` is not used, because Java may write one that is too small
+    (format.md §4.5).
+  - Bounds that cannot be decoded are not used.
+  - Bounds of CHAR are used without their padding. ORC files have it in the bounds, but not in the
+    values.
+  - `known_of` in `scan.py` leaves out what cannot be trusted in a whole file.
 - Arrow leaves nothing out by a range that also allows NULL. So rows with NULL are a fragment of
-  their own: a file with NULLs in three columns is eight fragments, and is read if one of them is.
-  Of further columns with NULLs nothing is said.
-- What Arrow cannot conclude, or cannot compute, is read. Each batch is filtered exactly after that
-  (`kept`).
+  their own: a file with NULLs in three columns is eight fragments, and it is read if one of them
+  is. If more columns have NULLs, nothing is said of the others.
+- Rows are read if Arrow cannot conclude anything, or cannot compute the condition. Each batch is
+  filtered exactly after that (`kept`).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -38,59 +42,81 @@ from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
-from paimon_stream.format.types import DataField, TypeRoot
+from paimon_stream.format.types import DataField, DataType, TypeRoot
 
-_REFUSALS: Final = (
+_MISFITS: Final = (
     pa.ArrowInvalid,
     pa.ArrowNotImplementedError,
     pa.ArrowKeyError,
     pa.ArrowTypeError,
 )
-_UNKNOWN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
-_TEXTS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
-_BY_PLACE: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
+"""What Arrow raises for a condition that does not fit the columns."""
+_UNKNOWN_COLUMN: Final = re.compile(r"No match for FieldRef.Name\((.*?)\) in ", re.DOTALL)
+_STRING_LITERALS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
+_BY_POSITION: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
 _POSITION: Final = "\0position"  # no column of a table has this name
 _MOST_SPLIT: Final = 3
+"""In so many columns, at most, rows with NULL are a case of their own."""
 
 Known = tuple[Mapping[str, ColumnStats], int | None]
-"""What is known of some rows: the statistics of columns, and how many rows there are."""
+"""What is known of some rows: the statistics of columns by their names, and how many rows there
+are; None if that is unknown.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition that fits a table's columns, of which it reads at least one. NULL does not fulfil
-    it.
+    """A condition that fits a table's columns. NULL does not fulfil it.
+
+    Attributes:
+        where: the condition.
+        columns: the columns that it reads, at least one.
     """
 
     where: pc.Expression
     columns: tuple[DataField, ...]
-    _table: pa.Schema
+    _schema: pa.Schema
 
     @classmethod
-    def of(cls, where: Any, schema: TableSchema, table: str, name: str = "where") -> "Predicate":
-        """Raises `InvalidOption` for anything but an expression, `IncompatibleSchema` for one that
-        the columns do not fit. `table` and `name`, that of the argument, are for messages.
+    def of(
+        cls, where: object, schema: TableSchema, location: str, name: str = "where"
+    ) -> "Predicate":
+        """The condition as a predicate.
+
+        Args:
+            where: what the caller gave.
+            schema: has the columns.
+            location: the table's, for messages.
+            name: the argument's, for messages.
+
+        Raises:
+            InvalidOption: this is no expression, or it names a column by its position.
+            IncompatibleSchema: the columns do not fit it.
         """
         if not isinstance(where, pc.Expression):
-            text = f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as pc.field('id') == 7."
-            raise InvalidOption(text, option=name).of_table(table)
-        if _BY_PLACE.search(
-            _TEXTS.sub("", str(where))
-        ):  # reads have the columns in another order, or some of them
-            text = f"the condition {where} names a column by its position. Name it, such as pc.field('id')."
-            raise InvalidOption(text, option=name).of_table(table)
-        whole = arrow_schema(schema.fields)
-        empty = whole.empty_table()
-        why = _refusal(where, empty)
-        if why is not None:
-            unknown = _UNKNOWN.match(str(why))
-            text = _first_line(why)
-            if unknown:
-                text = f"there is no column {unknown[1]!r}. The columns are: {', '.join(schema.field_names)}"
-            text = f"the condition {where} does not fit the columns: {text}."
-            raise IncompatibleSchema(text, column=unknown and unknown[1]).of_table(table)
-        needed = [one for one in schema.fields if _refusal(where, empty.drop_columns([one.name]))]
-        return cls(where, tuple(needed or schema.fields[:1]), whole)
+            raise InvalidOption(
+                f"{name} is {where!r}. Give a pyarrow.compute.Expression, such as "
+                "pc.field('id') == 7.",
+                option=name,
+            ).of_table(location)
+        if _BY_POSITION.search(_STRING_LITERALS.sub("", str(where))):
+            # A read has the columns in another order, or only some of them.
+            raise InvalidOption(
+                f"the condition {where} names a column by its position. Name it, such as "
+                "pc.field('id').",
+                option=name,
+            ).of_table(location)
+        all_columns = arrow_schema(schema.fields)
+        empty = all_columns.empty_table()
+        misfit = _misfit(where, empty)
+        if misfit is not None:
+            raise _does_not_fit(where, schema, misfit).of_table(location)
+        columns = [
+            column
+            for column in schema.fields
+            if _misfit(where, empty.drop_columns([column.name])) is not None
+        ]
+        return cls(where, tuple(columns or schema.fields[:1]), all_columns)
 
     def possible(self, known: Iterable[Known]) -> list[bool]:
         """For each of these sets of rows, whether one of them can fulfil the condition; True in
@@ -98,93 +124,142 @@ class Predicate:
         """
         from pyarrow.dataset import FileSystemDataset, ParquetFileFormat  # imports pandas
 
-        kind, pieces, number = ParquetFileFormat(), [], -1
+        parquet = ParquetFileFormat()
+        fragments = []
+        count = 0
         for number, (stats, rows) in enumerate(known):
-            of_columns = [
-                _cases(one, stats[one.name], rows) for one in self.columns if one.name in stats
-            ]
-            split = [one for one in of_columns if len(one) == 2][:_MOST_SPLIT]
-            named = pa.py_buffer(b"%d" % number)
-            for case in product(*[one for one in of_columns if len(one) == 1], *split):
-                pieces.append(
-                    kind.make_fragment(
-                        named, partition_expression=reduce(and_, case, pc.scalar(True))
-                    )
-                )
-        whole = FileSystemDataset(pieces, self._table, kind)
+            content = pa.py_buffer(b"%d" % number)
+            for guarantee in self._guarantees(stats, rows):
+                fragments.append(parquet.make_fragment(content, partition_expression=guarantee))
+            count = number + 1
+        dataset = FileSystemDataset(fragments, self._schema, parquet)
         try:
-            found = {int(one.buffer.to_pybytes()) for one in whole.get_fragments(filter=self.where)}
-        except (
-            pa.ArrowException
-        ):  # the condition cannot be computed for a value; that is said when it is read
-            return [True] * (number + 1)
-        return [one in found for one in range(number + 1)]
+            left = {
+                int(fragment.buffer.to_pybytes())
+                for fragment in dataset.get_fragments(filter=self.where)
+            }
+        except pa.ArrowException:
+            # The condition cannot be computed for a value. The read of the rows says so.
+            return [True] * count
+        return [number in left for number in range(count)]
 
-    def kept(self, rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
-        """The rows that fulfil it, in their order. Raises `InvalidData` if it cannot be computed
-        for a value.
+    def _guarantees(
+        self, stats: Mapping[str, ColumnStats], rows: int | None
+    ) -> Iterator[pc.Expression]:
+        """Conditions of which each row fulfils at least one."""
+        cases_by_column = [
+            _cases(column, stats[column.name], rows)
+            for column in self.columns
+            if column.name in stats
+        ]
+        certain = [cases for cases in cases_by_column if len(cases) == 1]
+        split = [cases for cases in cases_by_column if len(cases) == 2]
+        for combination in product(*certain, *split[:_MOST_SPLIT]):
+            yield reduce(and_, combination, pc.scalar(True))
+
+    def kept(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
+        """The rows that fulfil the condition, in their order. `location` is the table's, for the
+        message. Raises `InvalidData` if the condition cannot be computed for a value.
         """
         try:
-            found = self.positions(rows)
-        except pa.ArrowException as why:
-            text = f"the condition {self.where} cannot be computed for a row: {_first_line(why)}."
-            raise InvalidData(text).of_table(table) from None
-        return rows if len(found) == rows.num_rows else rows.take(pa.array(np.sort(found)))
+            positions = self.positions(rows)
+        except pa.ArrowException as error:
+            raise InvalidData(
+                f"the condition {self.where} cannot be computed for a row: {_first_line(error)}."
+            ).of_table(location) from None
+        if len(positions) == rows.num_rows:
+            return rows
+        return rows.take(pa.array(np.sort(positions)))
 
     def positions(self, rows: pa.RecordBatch) -> Positions:
-        """The rows that fulfil it, ascending. Raises `pyarrow.ArrowException` if it cannot be
-        computed for a value.
+        """The positions of the rows that fulfil the condition, ascending. Raises
+        `pyarrow.ArrowException` if it cannot be computed for a value.
         """
         numbered = pa.Table.from_batches([rows]).append_column(
             _POSITION, pa.array(np.arange(rows.num_rows))
         )
-        found: Positions = numbered.filter(self.where).column(_POSITION).to_numpy()
-        return found
+        positions: Positions = numbered.filter(self.where).column(_POSITION).to_numpy()
+        return positions
 
 
-def _refusal(where: pc.Expression, empty: pa.Table) -> Exception | None:
-    """Why the condition does not fit these columns; None if it does."""
+def _misfit(where: pc.Expression, empty: pa.Table) -> Exception | None:
+    """Arrow's error if the condition does not fit the columns of an empty table; None if it
+    does.
+    """
     try:
         empty.filter(where)
-    except _REFUSALS as why:
-        found: Exception = why
-        return found
+    except _MISFITS as error:
+        misfit: Exception = error
+        return misfit
     return None
 
 
-def _first_line(why: Exception) -> str:
-    return str(why).splitlines()[0].rstrip(".")
+def _does_not_fit(
+    where: pc.Expression, schema: TableSchema, misfit: Exception
+) -> IncompatibleSchema:
+    unknown = _UNKNOWN_COLUMN.match(str(misfit))
+    if unknown is None:
+        return IncompatibleSchema(
+            f"the condition {where} does not fit the columns: {_first_line(misfit)}.", column=None
+        )
+    return IncompatibleSchema(
+        f"the condition {where} does not fit the columns: there is no column {unknown[1]!r}. The "
+        f"columns are: {', '.join(schema.field_names)}.",
+        column=unknown[1],
+    )
 
 
-def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expression]:
-    """What holds for each value of the column, in up to two cases: Arrow prunes by no range that
-    allows NULL.
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
+def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expression]:
+    """What holds for the values of a column: each value is of one of these cases. There are one or
+    two of them, or none if nothing is certain. NULL is a case of its own, because Arrow prunes by
+    no range that allows NULL.
     """
-    column, low, high = pc.field(one.name), stats.min, stats.max
+    reference = pc.field(column.name)
     if rows is not None and stats.null_count == rows:
-        return [column.is_null()]
-    nulls = [] if stats.null_count == 0 else [column.is_null()]
-    is_float = one.type.is_float
-    unordered = is_float or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
-    if one.type.root is TypeRoot.CHAR and low is not None:
+        return [reference.is_null()]
+    may_be_null = stats.null_count != 0
+    in_bounds = _in_bounds(column, stats, rows)
+    if in_bounds is not None:
+        return [in_bounds, reference.is_null()] if may_be_null else [in_bounds]
+    if may_be_null or column.type.is_float:
+        return []  # a float may be NaN: that is valid, but is_null(nan_is_null=True)
+    return [reference.is_valid()]
+
+
+def _in_bounds(column: DataField, stats: ColumnStats, rows: int | None) -> pc.Expression | None:
+    """That a value is within the bounds of the statistics; None if that is not certain of all."""
+    low = stats.min
+    high = stats.max
+    if low is None:
+        return None
+    if column.type.root is TypeRoot.CHAR:
         low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
     try:
-        alone = (
-            rows == 1 and low == high and not (is_float and low == 0)
-        )  # 0.0 and -0.0 are equal, and not the same
-        sure = low is not None and low <= high and (alone or not unordered)
-        if sure and not (
-            isinstance(high, str) and high.endswith("?")
-        ):  # a bound of Java that may be too small
-            bounds = [value_scalar(value, one.type) for value in (low, high)]
-            known = (
-                column == bounds[0]
-                if low == high
-                else (column >= bounds[0]) & (column <= bounds[1])
-            )
-            return [known, *nulls]
+        if not _holds_for_all(column.type, low, high, rows):
+            return None
+        reference = pc.field(column.name)
+        first = value_scalar(low, column.type)
+        last = value_scalar(high, column.type)
+        if low == high:
+            return reference == first
+        return (reference >= first) & (reference <= last)
     except (*BROKEN, pa.ArrowException):
-        pass
-    return (
-        [] if nulls or is_float else [column.is_valid()]
-    )  # NaN is valid, but is_null(nan_is_null=True)
+        return None  # the bounds cannot be compared or decoded
+
+
+def _holds_for_all(type_: DataType, low: Any, high: Any, rows: int | None) -> bool:
+    """Whether all values of a column that are not NULL are within these bounds, in internal form.
+    Raises one of `BROKEN` if they cannot be compared.
+    """
+    if type_.is_float or type_.is_binary or type_.is_nested:
+        # A value may be beyond all bounds, such as NaN, unless there is no other value.
+        is_any_zero = type_.is_float and low == 0  # 0.0 and -0.0 are equal, and not the same
+        if rows != 1 or low != high or is_any_zero:
+            return False
+    # Java may write a bound that is too small, and marks it.
+    is_cut = isinstance(high, str) and high.endswith("?")
+    return bool(low <= high) and not is_cut

@@ -5,7 +5,6 @@ does not read.
 import difflib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import compress, pairwise
@@ -20,7 +19,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.deletion_vectors import Positions
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import shown_name
 from paimon_stream.format.schema_json import TableSchema
@@ -76,7 +75,7 @@ def plan_scan(
     tag: str | None = None,
     timestamp: int | None = None,
     columns: Sequence[str] | None = None,
-    filter: Any = None,
+    filter: object = None,
     partition: Mapping[str, Any] | str | None = None,
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
@@ -90,8 +89,8 @@ def plan_scan(
         tag: the name of the tag to read.
         timestamp: in epoch milliseconds. The newest snapshot of this time or before is read.
         columns: the names of the wanted columns; None for all.
-        filter: a condition on rows. Partitions and files without such rows are left out
-            (`predicate.py`).
+        filter: a condition on rows, a `pyarrow.compute.Expression`. Partitions and files without
+            such rows are left out (`predicate.py`).
         partition: the wanted partition; None for all.
         specs: in place of a `partition`: the partitions that match one of them are read.
         hidden: whether files are read, too, that readers do not see before a compaction.
@@ -114,21 +113,42 @@ def plan_scan(
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
     wanted = _columns(table, schema, columns)
     if partition is not None:
-        default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
-        fields = schema.partition_fields
-        specs = [parse_partition(fields, partition, default_name, table=table.location)]
+        specs = [_spec_of(table, schema, partition)]
+    scan = _without_files(table, schema, wanted, snapshot, filter)
+    if snapshot is None:
+        return scan
+    return _with_files(scan, snapshot, specs, hidden=hidden)
+
+
+def _spec_of(
+    table: Table, schema: TableSchema, partition: Mapping[str, Any] | str
+) -> PartitionSpec:
+    default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
+    fields = schema.partition_fields
+    return parse_partition(fields, partition, default_name, table=table.location)
+
+
+def _without_files(
+    table: Table,
+    schema: TableSchema,
+    columns: tuple[DataField, ...],
+    snapshot: Snapshot | None,
+    filter: object,
+) -> Scan:
+    """A scan that has no files yet. Raises `InvalidOption` and `IncompatibleSchema` for a filter
+    that is no condition on the columns.
+    """
     merge = _merge_of(table, schema) if schema.primary_keys else None
-    where = None if filter is None else Predicate.of(filter, schema, table.location, "filter")
-    scan = Scan(
+    where = None if filter is None else Predicate.of(filter, schema, table.location, name="filter")
+    return Scan(
         table=table,
         schema=schema,
-        columns=wanted,
+        columns=columns,
         snapshot=snapshot,
         files=(),
         merge=merge,
         where=where,
     )
-    return scan if snapshot is None else _with_files(scan, snapshot, specs, hidden=hidden)
 
 
 def _with_files(
@@ -173,6 +193,7 @@ def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) ->
 
 
 def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -> dict[str, Vector]:
+    """The deletion vectors of these files, by the name of the data file."""
     return VectorIndex.of(table, snapshot).vectors({entry.file.file_name for entry in files})
 
 
@@ -255,6 +276,9 @@ def _tagged(table: Table, tag: str) -> Snapshot:
 def _columns(
     table: Table, schema: TableSchema, names: Sequence[str] | None
 ) -> tuple[DataField, ...]:
+    """The columns with these names, in their order; all if there are no names. Raises
+    `IncompatibleSchema`.
+    """
     if names is None:
         return schema.fields
     if not isinstance(names, str) and isinstance(names, Iterable):
@@ -287,8 +311,8 @@ def _columns(
 def _files(
     scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
 ) -> list[ManifestEntry]:
-    """The live files in the order of manifests or, in fixed append buckets, of numbers
-    (`bucket-append-ordered`).
+    """The live files that may have wanted rows, in the order of the manifests. In fixed buckets of
+    append tables, their order is that of the sequence numbers (`bucket-append-ordered`).
     """
     table = scan.table
     where = scan.where
@@ -298,18 +322,14 @@ def _files(
     wanted = PartitionFilter(types, specs=specs)
     metas = manifests.base_and_delta(snapshot)
     if where is not None:
-        bounds = (partition_bounds(types, one.partition_stats) or () for one in metas)
-        keys = scan.schema.partition_keys
-        metas = tuple(
-            compress(
-                metas, where.possible((dict(zip(keys, one, strict=False)), None) for one in bounds)
-            )
-        )
-    if specs is None:  # else some of them are not read
+        known_of_metas = (_known_of_manifest(scan, meta) for meta in metas)
+        metas = tuple(compress(metas, where.possible(known_of_metas)))
+    if specs is None:  # with specs, some of the manifests are not read
         ahead.expect((manifest_path(meta.file_name), meta.file_size) for meta in metas)
     entries = live_files(manifests, metas, types, wanted)
     if where is not None:
-        entries = list(compress(entries, where.possible(known_of(scan, entries, where))))
+        is_possible = where.possible(known_of(scan, entries, where))
+        entries = list(compress(entries, is_possible))
     if scan.merge is not None:
         return entries if hidden else _visible(table, scan.merge, entries)
     if any(entry.total_buckets > 0 for entry in entries):
@@ -319,9 +339,17 @@ def _files(
     return entries
 
 
+def _known_of_manifest(scan: Scan, meta: ManifestFileMeta) -> Known:
+    """What is known of the rows in the files of a manifest: the bounds of their partitions."""
+    bounds = partition_bounds(scan.table.partition_types, meta.partition_stats)
+    if bounds is None:
+        return {}, None
+    return dict(zip(scan.schema.partition_keys, bounds, strict=False)), None
+
+
 def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
-    """Gives the schema of files by its id; each is read once. Raises `NotFound`, `CorruptMetadata`,
-    `StorageError`.
+    """A function that gives the schema of files by its id. It reads each schema once, and raises
+    `NotFound`, `CorruptMetadata`, `StorageError`.
     """
     schema = scan.schema
     store = SchemaStore(scan.table.storage)
@@ -329,16 +357,27 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
 
 
 def known_of(
-    scan: Scan, files: Iterable[ManifestEntry], where: Predicate, values: bool = False
+    scan: Scan, files: Iterable[ManifestEntry], where: Predicate, *, values: bool = False
 ) -> Iterator[Known]:
-    """What is known of the rows in these files: their partition and the statistics of the columns
-    that `where` reads.
+    """What is known of the rows in each of these files: their partition and the statistics of the
+    columns that `where` reads.
 
-    Nothing is said of a column whose type has changed since, nor of timestamps in ORC files. Where
-    rows are merged, only the statistics of the key count, but for `values`: a file is left out only
-    if none of its keys can fulfil the condition. Older rows of these keys in other files are then
-    filtered out, because they have the same key. With `values` the caller knows that no other file
-    may have the keys of these files, so their rows are final.
+    Nothing is said of a column whose type has changed since, of timestamps in ORC files, and of
+    columns of tables with data evolution.
+
+    Where rows are merged, only the statistics of the key count. So a file is left out only if none
+    of its keys can fulfil the condition. Older rows of these keys in other files are filtered out
+    later, because they have the same key.
+
+    Args:
+        scan: the read.
+        files: of this read.
+        where: names the columns.
+        values: whether the statistics of all columns count also where rows are merged. The caller
+            knows that no other file may have the keys of these files, so their rows are final.
+
+    Raises:
+        NotFound, CorruptMetadata, StorageError: a schema cannot be read.
     """
     schema_of = schemas_of(scan)
     layout = scan.table.layout
@@ -346,44 +385,77 @@ def known_of(
         lambda row: dict(zip(layout.partition_keys, layout.partition_values(row), strict=True))
     )
     in_parts = scan.table.options.value(opt.DATA_EVOLUTION)
-    by_key = scan.merge is not None and not values
+    decode = _value_stats if scan.merge is None or values else _key_stats
     for entry in files:
-        file, stats = entry.file, dict[str, ColumnStats]()
+        file = entry.file
+        stats: dict[str, ColumnStats] = {}
         if not in_parts:
-            written = schema_of(file.schema_id)
-            before = {one.id: one for one in written.fields}
-            with suppress(FormatError):
-                if by_key:
-                    found = decode_stats(
-                        [written.field(one) for one in written.trimmed_primary_keys], file.key_stats
-                    )
-                else:
-                    found = decode_stats(written.fields, file.value_stats, file.value_stats_cols)
-                for one in where.columns:
-                    if one.type.is_timestamp and file.file_name.endswith(".orc"):
-                        # the zone of Java's process may be in the bounds, or not in the values
-                        continue
-                    old = before.get(one.id)
-                    if (
-                        old is not None
-                        and old.name in found
-                        and old.type.with_nullable(one.type.nullable) == one.type
-                    ):
-                        stats[one.name] = found[old.name]
-        yield stats | of_partition(partition_of(entry.partition), file.row_count), file.row_count
+            stats = _stats_of_columns(where.columns, file, schema_of(file.schema_id), decode)
+        partition = of_partition(partition_of(entry.partition), file.row_count)
+        yield stats | partition, file.row_count
+
+
+def _key_stats(file: DataFileMeta, written: TableSchema) -> dict[str, ColumnStats]:
+    """The statistics of a file's key, by the names of the schema that it was written with."""
+    key = [written.field(name) for name in written.trimmed_primary_keys]
+    return decode_stats(key, file.key_stats)
+
+
+def _value_stats(file: DataFileMeta, written: TableSchema) -> dict[str, ColumnStats]:
+    """The statistics of a file's columns, by the names of the schema that it was written with."""
+    return decode_stats(written.fields, file.value_stats, file.value_stats_cols)
+
+
+def _stats_of_columns(
+    columns: Iterable[DataField],
+    file: DataFileMeta,
+    written: TableSchema,
+    decode: Callable[[DataFileMeta, TableSchema], dict[str, ColumnStats]],
+) -> dict[str, ColumnStats]:
+    """The statistics of a file, by today's names.
+
+    Args:
+        columns: today's columns that are asked for.
+        file: the file.
+        written: the schema that it was written with.
+        decode: gives the statistics by that schema's names, or raises `FormatError`: then there are
+            none.
+    """
+    try:
+        stats_as_written = decode(file, written)
+    except FormatError:
+        return {}
+    before = {column.id: column for column in written.fields}
+    stats = {}
+    for column in columns:
+        if column.type.is_timestamp and file.file_name.endswith(".orc"):
+            # The zone of Java's process may be in the bounds, or missing from the values.
+            continue
+        old = before.get(column.id)
+        if old is None or old.name not in stats_as_written:
+            continue
+        if old.type.with_nullable(column.type.nullable) == column.type:
+            stats[column.name] = stats_as_written[old.name]
+    return stats
 
 
 def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]:
-    """What is known of this number of rows of a partition with these values."""
+    """What is known of the rows of a partition.
+
+    Args:
+        values: the partition's, by the names of the columns; None is NULL.
+        rows: how many rows there are.
+    """
     return {
-        name: ColumnStats(one, one, 0 if one is not None else rows) for name, one in values.items()
+        name: ColumnStats(min=value, max=value, null_count=rows if value is None else 0)
+        for name, value in values.items()
     }
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
-    """The files of a table with a primary key that readers see. Files of bucket -2 are left out.
-    With first-row and with deletion vectors, files that no compaction has processed are left out,
-    too (semantics.md §6.6).
+    """The files of a table with a primary key that readers see (semantics.md §6.6). Files of bucket
+    -2 are left out. With first-row and with deletion vectors, so are files that no compaction has
+    processed.
     """
     options = table.options
     by_level = options.value(opt.DELETION_VECTORS) and not options.value(
@@ -394,8 +466,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
 
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
-    """The files in the order of their rows, those with the same rows next to each other, the newest
-    first.
+    """The files in the order of their rows. Files with the same rows are next to each other, the
+    newest first. Raises `UnsupportedFeature`, and `FormatError` for files that overlap in part.
     """
     for entry in entries:
         name = entry.file.file_name
@@ -422,7 +494,14 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
 
 
 class RowRange(NamedTuple):
-    """Which rows a file has."""
+    """Which rows a file has.
+
+    Attributes:
+        partition: the partition as a serialized row.
+        bucket: the bucket's number.
+        first_id: the id of the first row.
+        rows: how many rows there are. Their ids follow one another.
+    """
 
     partition: bytes
     bucket: int
@@ -431,7 +510,7 @@ class RowRange(NamedTuple):
 
 
 def row_range(entry: ManifestEntry) -> RowRange:
-    """Which rows a file has."""
+    """Which rows a file has. Where rows have no ids, the first one is 0."""
     file = entry.file
     return RowRange(entry.partition, entry.bucket, file.first_row_id or 0, file.row_count)
 
@@ -445,7 +524,7 @@ def _overlap_in_part(before: RowRange, after: RowRange) -> bool:
 
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     """Raises `UnsupportedFeature` if an option is set that this release does not read. `also` are
-    such options of this read.
+    more such options, which count for this read.
     """
     check_branch_option(table)
     refused: tuple[opt.Option[Any], ...] = (
