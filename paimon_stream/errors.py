@@ -50,8 +50,8 @@ class PaimonStreamError(Exception):
         return self if table in self.message else self.of_table(table)
 
     def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
-        """The same error, with the table's location in its context and before its text, or as the
-        `subject` of it.
+        """The same error, with the table's location in its context and in front of its text. With
+        `subject`, the location is the subject of that sentence.
         """
         separator = " " if subject else ": "
         context = {"table": table, **self.context}

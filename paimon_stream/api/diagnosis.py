@@ -41,7 +41,7 @@ class Diagnosis(Report):
             would raise; or `unknown` if the checkpoint cannot be used or read.
         safe: whether the stream goes on by itself and no row is lost or doubled.
         batch: the batch that Spark asks for next.
-        replayed: whether Spark has planned that batch before.
+        replayed: whether Spark had already planned that batch.
         last_batch: of the stream's newest snapshot that is left in the table.
         last_snapshot: the id of that snapshot.
         last_millis: its time, in epoch milliseconds.
@@ -87,7 +87,7 @@ def in_words(
     Args:
         verdict: of the judgement.
         number: the id of the batch.
-        replayed: whether Spark has planned the batch before.
+        replayed: whether Spark had already planned the batch.
     """
     again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
     match verdict:

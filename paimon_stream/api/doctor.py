@@ -178,7 +178,7 @@ class _Restart:
         query_id: in the checkpoint; None if it has none.
         identity: of the restarted sink.
         batch: that Spark asks for first.
-        is_replay: whether Spark has planned that batch before.
+        is_replay: whether Spark had already planned that batch.
         done: the newest batch that the query has done; None if it has done none.
         last: the stream's newest snapshot; None if none is left.
         owner: the query that has written as the sink's commit user; None if none is known.
@@ -514,18 +514,18 @@ class _Doctor:
         """The checkpoint is of one stream of this table, and the commit user of another one."""
         users_of_query = listed(diagnosis.other_users)
         checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
-        right_checkpoint = "its own checkpoint"
-        if checkpoint is not None:
-            right_checkpoint = f"its checkpoint: give {checkpoint}"
+        if checkpoint is None:
+            checkpoint = "the checkpoint of its own stream"
         return replace(
             diagnosis,
             option=None,
             known=self._known(diagnosis.user),
             explanation=f"The checkpoint is of query {diagnosis.query_id}, which writes here as commit user "
             f"{users_of_query}. Commit user {diagnosis.user!r} is that of query {restart.owner}.",
-            cure=f"For commit user {diagnosis.user!r} take {right_checkpoint}. For this checkpoint take commit user "
-            f"{users_of_query}; a new sink of its query needs a name that nobody has had here. Do not let it "
-            "continue: the rows of one stream would be taken for those of the other.",
+            cure=f"To go on as commit user {diagnosis.user!r}, give {checkpoint}. To use the checkpoint of query "
+            f"{diagnosis.query_id}, set commit user {users_of_query}; a new sink of this query needs a name that "
+            "nobody has had here. Do not let this query continue as it is: the rows of one stream would be taken "
+            "for those of the other.",
         )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:

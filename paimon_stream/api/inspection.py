@@ -170,7 +170,7 @@ class HistoryEntry:
         rows: rows in all files of the snapshot.
         marks: which query made it. The values are None if another engine made it.
         batch: sums up what it added. The values are None if another engine made it.
-        previous: how the stream's commit before went: `batch`, `attempts`, `conflicts` of
+        previous: how the stream's previous commit went: `batch`, `attempts`, `conflicts` of
             compactions if there were any, and milliseconds by phase; {} if nothing is known.
     """
 

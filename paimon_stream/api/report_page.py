@@ -192,7 +192,7 @@ def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
 
 
 def _built_section(title: str, build: Callable[[], PageSection]) -> PageSection:
-    """The section; one that says why it cannot be shown, if something cannot be read."""
+    """The section. If something cannot be read, a section that says why it cannot be shown."""
     try:
         return build()
     except errors.PaimonStreamError as error:

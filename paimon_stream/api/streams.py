@@ -58,7 +58,7 @@ class StreamState:
         interval: the usual time between its batches, in milliseconds.
         running: the time since Spark planned a batch that is not done, in milliseconds.
         story: the newest batch.
-        previous: the commit before it (`HistoryEntry`).
+        previous: the stream's previous commit (`HistoryEntry`).
     """
 
     location: str
@@ -83,7 +83,7 @@ class StreamState:
 
     @property
     def commit_millis(self) -> float | None:
-        """The milliseconds of the commit before: all phases but judging the batch and writing its
+        """The milliseconds of the previous commit: all phases but judging the batch and writing its
         rows.
         """
         return commit_millis(phases_of(self.previous)) if self.previous else None
@@ -229,27 +229,27 @@ def _has_rows(snapshot: Snapshot) -> bool:
 
 
 def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> tuple[State, str]:
-    """The state of a stream, and why it is in it.
+    """The state of a stream, and a sentence that says why; empty if it is `well`.
 
     Args:
         running: how long Spark has been at a batch that is not done; None if it is at none.
-        age: the time since its newest snapshot.
-        attempts: of its commit before.
+        age: the time since the stream's newest snapshot.
+        attempts: how many attempts the stream's previous commit took.
         patience: the time after which it is `stuck` or `silent`. All times are milliseconds.
     """
     if running is not None and running > patience:
         return (
             "stuck",
-            "Spark has planned a batch long ago, and it is not done: the query has stopped, or is slow.",
+            "Spark planned a batch long ago that is still not done: the query has stopped, or is slow.",
         )
     if attempts >= _MANY_ATTEMPTS:
         return (
             "contended",
-            f"The commit before was tried {attempts} times, because others were faster.",
+            f"The previous commit took {attempts} attempts, because other writers were faster.",
         )
     if age > patience:
         return (
             "silent",
-            "No batch for long: the source gives nothing, or the query has stopped.",
+            "No batch for a long time: the source delivers nothing, or the query has stopped.",
         )
     return "well", ""

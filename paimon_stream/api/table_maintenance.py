@@ -140,7 +140,7 @@ class TableMaintenance(LoadedTable):
         )
 
     def delete_tag(self, name: str) -> TagReport:
-        """Deletes a tag, and the files that only it needed. Of a tag that cannot be read
+        """Deletes a tag, and the files that only it needed. If the tag cannot be read
         (`unreadable` in the report), only its own file is deleted.
 
         Args:
@@ -238,7 +238,7 @@ class TableMaintenance(LoadedTable):
         interrupted is completed by the same call.
 
         A query that wrote here and is pointed to main later goes on there without the batches that
-        only the branch had: fast-forward to the branch before, if they are wanted.
+        only the branch had: fast-forward to the branch first, if they are wanted.
 
         Args:
             name: of the branch.

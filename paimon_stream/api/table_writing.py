@@ -60,7 +60,7 @@ def append_rows(
     table: Table,
     rows: Rows,
 ) -> CommitReport:
-    """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
+    """Appends the rows as one batch commit. Raises what `PaimonTable.append` raises."""
     digest = _check(table)
     user = batch_user(table.options, system().ids)
     for rewrites_done in count():
@@ -100,7 +100,7 @@ def overwrite_rows(
     partition: Mapping[str, Any] | None,
     dynamic: bool | None,
 ) -> CommitReport:
-    """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
+    """Overwrites with the rows as one batch commit. Raises what `PaimonTable.overwrite` raises."""
     digest = _check(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)

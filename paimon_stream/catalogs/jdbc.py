@@ -336,7 +336,8 @@ class LockedStorage(StorageView):
             usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
             if taken is not None and clock.monotonic() - tried < usable_seconds:
                 return taken
-            # A lock that a pause made old is left to expire.
+            # Another writer has the lock. Or it was taken for us and this process paused: then too
+            # little of its time is left, so it is not used, and it expires.
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
                     f"The lock {lock!r} of the JDBC catalog was another writer's for "
@@ -355,16 +356,19 @@ def ask(
     then: Callable[[], object] = list,
     **values: Any,
 ) -> Any:
-    """The rows of the last statement of one transaction in a catalog's database.
+    """Runs these statements in one transaction in a catalog's database.
 
     Args:
         options: those of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
         then: is called in the transaction, after the statements.
-        values: the values of the names that stand in the statements with a colon.
+        values: what `:name` stands for in the statements, by name. `:key` is the catalog's key.
+
+    Returns:
+        The rows of the last statement; none if it is no query.
 
     Raises:
-        AlreadyExists: a row is there.
+        AlreadyExists: a row to be inserted is already there.
         Unavailable: the database failed.
         StorageError: there is no connection, or a value is too long.
     """

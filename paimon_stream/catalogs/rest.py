@@ -190,7 +190,7 @@ class RestClient:
         path: str,
         key: str,
     ) -> Iterator[str]:
-        """What a listing has under `key`, from all of its pages. Raises as `ask`."""
+        """What a listing has under `key`, from all of its pages. Raises what `ask` raises."""
         token = ""
         seen = set[str]()
         while token not in seen:

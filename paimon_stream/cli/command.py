@@ -174,8 +174,8 @@ class Session:
     def listing(
         self, key: str, listing: Listing[Any], code: int = OK, **body: Any
     ) -> CommandAnswer:
-        """The answer of a command that lists things: in the JSON they are under `key`, before the
-        body.
+        """The answer of a command that lists things. In the JSON, the things are under `key`,
+        followed by the members in `body`.
         """
         rows = [json_of(listing.columns, row) for row in listing.rows]
         return CommandAnswer(
@@ -356,7 +356,9 @@ def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
 
 
 def _options_in_file(name: str) -> dict[str, str]:
-    """The options that the file of catalogs has under the name. Raises as `catalog_options`."""
+    """The options that the file of catalogs has under the name. Raises what `catalog_options`
+    raises.
+    """
     file = os.environ.get("PAIMON_STREAM_CONFIG") or "~/.config/paimon-stream/catalogs.toml"
     path = Path(file).expanduser()
     try:

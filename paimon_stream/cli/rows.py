@@ -131,6 +131,8 @@ def head(
 def _form(typed: str | None, *, is_document: bool, is_cat: bool) -> str:
     """The form in which rows are written: `csv`, `json` or `table`. --json overrules --format."""
     if is_document:
+        # `cat` writes all rows, so it writes its document in pieces. Otherwise the rows are in a
+        # listing, which has a table for people and a document for --json.
         return "json" if is_cat else "table"
     return typed or ("csv" if is_cat else "table")
 

@@ -78,8 +78,8 @@ def tag_automatic(session: Session, yes: bool) -> CommandAnswer:
     name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES)
 )
 def tag_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
-    """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only
-    the tag's own file. Without --yes it only shows the tag.
+    """Deletes a tag, and the files that only it kept. If the tag cannot be read, only its own file
+    is deleted. Without --yes, the tag is only shown.
     """
     snapshot = find_tag(session.raw.storage, name)
     if snapshot is None:

@@ -185,7 +185,8 @@ class Committer:
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """The live files of these partitions at the base, or at our own last snapshot. See
+        """The live files of these partitions, and the base at which they are live. Without a `base`
+        it is our own last snapshot, or the newest one of the table if we have none. See
         `TableCache.watch`.
         """
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
@@ -514,7 +515,9 @@ class Committer:
         remove_files(self._storage, map(manifest_path, names))
 
     def _discard_attempt(self, attempts: Attempts) -> None:
-        """Removes the metadata of an attempt. The next one may use its merge of manifests."""
+        """Removes the metadata of an attempt, except the merged manifests, which the next attempt
+        may use.
+        """
         reusable = frozenset() if attempts.merged is None else attempts.merged.written
         self._discard([name for name in attempts.names.drawn if name not in reusable])
         attempts.names.drawn[:] = [name for name in attempts.names.drawn if name in reusable]

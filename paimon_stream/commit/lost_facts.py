@@ -24,7 +24,7 @@ class LostFacts:
 
     Attributes:
         files: how many files it had added. None if that is not known.
-        rows: the rows of these files. None if that is not known.
+        rows: how many rows these files have. None if that is not known.
         command: the command that commits the files again.
         in_store: whether the table is in a store. Then the command needs the storage options, too.
     """

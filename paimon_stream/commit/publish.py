@@ -397,8 +397,8 @@ class Publisher:
         if not added:
             return True
         # Our index files were replaced since, or the writer of the following snapshot never saw them.
-        # Expiry takes the oldest snapshot first. So if the base stands, no other snapshot with our
-        # id can have expired before ours was published.
+        # Expiry removes the oldest snapshot first. So if the base stands, no other snapshot with
+        # our id can have expired before ours was published.
         holder = self._snapshots.find(staged.snapshot.id)
         if holder is not None and holder.nonce != staged.snapshot.nonce:
             return False

@@ -44,8 +44,8 @@ class CommitRefusals:
         )
 
     def shared_checkpoint(self, published: Snapshot) -> errors.SharedCheckpoint:
-        """The error for a batch that another run has published meanwhile, as this snapshot or
-        before it.
+        """The error for a batch that another run has published meanwhile, in this snapshot or an
+        earlier one.
         """
         run_id = Marks.of(own_properties(published)).run_id
         who = f"run {run_id}" if run_id else "another writer"

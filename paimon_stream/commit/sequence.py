@@ -132,8 +132,8 @@ class Sequences:
     # ----------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
         """Raises `SequenceConflict` if, since these numbers were taken, others have added rows with
-        such numbers to a bucket of these changes. It would not be known which row of a key is
-        newer. Reads each delta that was committed since only once.
+        these or higher numbers to a bucket of these changes, or if that is not known. It would not
+        be known which row of a key is newer. Reads each delta that was committed since only once.
         """
         if numbering is None:
             return
@@ -148,23 +148,18 @@ class Sequences:
                 number = entry.file.min_sequence_number
                 lowest[place] = min(number, lowest.get(place, number))
         since = self._since(numbering.base, base)
-        for snapshot in since or ():
+        if since is None:
+            raise self._unknown(numbering)
+        for snapshot in since:
             try:
                 added = self._cache.added(snapshot)
             except (NotFound, CorruptMetadata):
                 if self._snapshots.find(snapshot.id) is not None:
                     raise
-                since = None  # the snapshot has expired meanwhile
-                break
+                raise self._unknown(numbering) from None  # the snapshot has expired meanwhile
             for place in lowest.keys() & added.keys():
                 if added[place] >= lowest[place]:
                     raise self._reached(snapshot, place[1], added[place], lowest[place])
-        if since is None:
-            raise SequenceConflict(
-                f"this batch was numbered on snapshot {0 if numbering.base is None else numbering.base.id}, and some "
-                "later snapshots are gone. So it is not known whether another writer has used the batch's sequence "
-                "numbers. Nothing was published. Keep snapshots longer than a batch may take."
-            ).of_table(self._location)
 
     def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
         """Raises `IndexConflict` if others have changed the hash index of a partition of these
@@ -218,6 +213,15 @@ class Sequences:
         return IndexConflict(
             f"this batch has given its keys their buckets by the hash index, and {change}. "
             "A key could be in two buckets. Nothing was published. Write the batch again."
+        ).of_table(self._location)
+
+    def _unknown(self, numbering: Numbering) -> SequenceConflict:
+        """The error for a batch after whose numbering some snapshots are gone."""
+        base_id = 0 if numbering.base is None else numbering.base.id
+        return SequenceConflict(
+            f"this batch was numbered on snapshot {base_id}, and some later snapshots are gone. So it is not known "
+            "whether another writer has used the batch's sequence numbers. Nothing was published. Keep snapshots "
+            "longer than a batch may take."
         ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:

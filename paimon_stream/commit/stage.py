@@ -181,7 +181,9 @@ def _write_lists(
     base_metas: Sequence[ManifestFileMeta],
     changes: Changes,
 ) -> _WrittenLists:
-    """Writes the manifests of these changes, and the lists with them and with `base_metas`."""
+    """Writes the manifests of these changes, the base list (`base_metas`), the delta list and, if
+    needed, the changelog list.
+    """
     delta_metas = writer.write(changes.entries, names)
     base = names.next("manifest-list")
     delta = names.next("manifest-list")

@@ -17,14 +17,14 @@ class Staged:
     """A snapshot that is ready to be published.
 
     Attributes:
-        snapshot: its value.
-        content: its bytes.
-        base: the snapshot on which it is built.
-        changes: what it changes.
-        metas: its manifests, those of the base list before those of the delta list.
-        delta_names: the names of its delta manifests.
-        changelog_metas: the manifests of its changelog.
-        merged: the merge in its base list.
+        snapshot: the snapshot.
+        content: the bytes of its file.
+        base: the snapshot on which it is built, with the manifests of that one.
+        changes: what it changes in the table.
+        metas: its manifests, those of the base list first, then those of the delta list.
+        delta_names: the names of the manifests in its delta list.
+        changelog_metas: the manifests in its changelog list.
+        merged: how manifests of the base were merged for the base list.
         since_millis: when its staging began, in epoch milliseconds.
     """
 

@@ -208,7 +208,8 @@ class TableCache:
                 unless `conflict-detection-mode` is `row_incremental`.
 
         Raises:
-            CorruptMetadata, StorageError: a manifest cannot be read. The cache is as before then.
+            CorruptMetadata, StorageError: a manifest cannot be read. In that case no partition was
+                added to the cache.
         """
         if not self._keeps_files and self._files_of is not commit:
             self._files = {}

@@ -260,13 +260,15 @@ class _CompactionCall:
         """
         if self.failed:
             raise self.failed[0]
+        # It rewrites nothing. It is made because that checks whether new files could be written.
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
         table = plan.scan.table
         target = plan.limits.target
         report = _counts_before(table, units, dry_run=True)
-        vectors = (plan.scan.vectors.get(entry.file.file_name) for entry in _rewritten(units))
-        deleted = sum(vector[1].cardinality or 0 for vector in vectors if vector is not None)
+        file_names = (entry.file.file_name for entry in _rewritten(units))
+        vectors = filter(None, map(plan.scan.vectors.get, file_names))
+        deleted = sum(place.cardinality or 0 for _, place in vectors)
         return replace(
             report,
             files_after=sum(unit.files_after(target) for unit in units),

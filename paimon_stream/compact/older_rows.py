@@ -17,7 +17,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import decode_stats
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.rows import Comparison
-from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, looks_up
+from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, needs_lookup
 from paimon_stream.table.schema import SchemaStore
 
 _LEAST_MILLIS: Final = 10**12
@@ -67,7 +67,7 @@ class OlderRows:
         return cls(
             spec=spec,
             top=top,
-            looks_up=spec.engine == FIRST_ROW or looks_up(options),
+            looks_up=spec.engine == FIRST_ROW or needs_lookup(options),
             # With first-row, the older row is the one that stays.
             marks=options.value(opt.DELETION_VECTORS) and spec.engine != FIRST_ROW,
             full=producer == "full-compaction",

@@ -181,9 +181,12 @@ def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFil
         return _is_alone(result.unit, in_bucket)
     if isinstance(result.unit, WaitingUnit):
         return not any(map(result.unit.is_behind, live.keys(), live.values()))
-    if result.unit.bucket[2] <= 0 or not result.files:
-        return True
+    _, _, bucket_count = result.unit.bucket
+    if bucket_count <= 0 or not result.files:
+        return True  # sequence numbers order the files of fixed buckets only
     # If another file begins within the new numbers, its rows would come after some rows of the unit.
+    # If it begins at `first` itself, they come before all of them: files with the same number are
+    # read in the order of the manifests, where the new files are last.
     first = result.files[0].min_sequence_number
     last = result.files[-1].max_sequence_number
     other_numbers = (

@@ -1,5 +1,6 @@
-"""Rewrites the files of units in threads (compaction.md §2.2, §3.2). If a unit is given up, its new
-files are removed.
+"""Carries out units: reads the files of each, and writes their rows into the files that replace
+them (compaction.md §2.2, §3.2). Several threads may carry out a unit each at the same time. If a
+unit is given up, its new files are removed.
 
 Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks: the
 second is planned on the result of the first. A new file that the second pick merges again is

@@ -142,9 +142,9 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
 
 
 def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints], int | Ints]:
-    """Where the variable part of each column begins in a row, and the size of a row, in bytes: a
-    number if it is the same for all rows, else one per row. The first variable part begins at
-    `start`.
+    """Where the variable part of each column begins in a row, and the size of a row, in bytes. Each
+    of them is one number if it is the same for all rows, else an array with one per row. The first
+    variable part begins at `start`.
     """
     offsets: list[int | Ints] = []
     end: int | Ints = start

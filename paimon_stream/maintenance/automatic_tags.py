@@ -205,13 +205,16 @@ class TagNames:
         return time if time.strftime(self.format) == written else None
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
-        """The time of a snapshot by which tags are due: that of its commit, or its watermark, if it
-        has one.
+        """The time of a snapshot by which tags are due. In the mode `watermark` it is the
+        snapshot's watermark, in the other modes the time of its commit. None for a snapshot without
+        a watermark, and for a time before 1970 or after the year 9999.
         """
         millis = snapshot.watermark if self.mode == "watermark" else snapshot.time_millis
         try:
             if millis is None or millis < 0:
                 return None
+            # Periods are counted in local time (table-kinds.md §10). So this is the local time,
+            # labelled UTC as all times of this class are.
             return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(
                 tzinfo=dt.timezone.utc
             )

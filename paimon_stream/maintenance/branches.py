@@ -511,10 +511,10 @@ class _Forward:
         return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
-        """Whether main's stream has run a batch again that a rollback took, or a later one. Then it
-        was asked about the loss. If it was not asked, the branch's batches must not hide the loss.
-        Either a snapshot with such a batch lies above the rollback's target and is shared with the
-        branch, or main's journal has a later attempt, which no note names.
+        """Whether main's stream has run a batch again that a rollback removed, or a later one. Then
+        it was asked about the loss. If it was not asked, the branch's batches must not hide the
+        loss. Either a snapshot with such a batch lies above the rollback's target and is shared
+        with the branch, or main's journal has a later attempt, which no note names.
         """
         identity = read_identity(self.branch)
         batch = removed.identifier

@@ -399,7 +399,7 @@ class Cleaner:
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks
-        remove the newest snapshot first. `oldest` may be gone: another expirer took it.
+        remove the newest snapshot first. `oldest` may be gone: another expirer removed it.
         """
         began = self.clock.monotonic()
         pins, present, stands = self.storage.together(
@@ -523,12 +523,15 @@ class Cleaner:
                     self._left(snapshot, error)
 
     def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a snapshot's changes; none if they cannot be read."""
+        """The manifests of a snapshot's changes; none if they cannot be read. `may_be_gone` says
+        that an interrupted run may have deleted the list.
+        """
         try:
             metas = ManifestStore(self._ahead).delta(following)
         except CorruptMetadata as error:
             path = manifest_path(following.delta_manifest_list)
-            # If the list is gone, the interrupted run was done with the data files.
+            # A run removes data files before lists. So if the interrupted run has removed this
+            # list, it was done with the data files, and none stays as an orphan.
             if not may_be_gone or self.storage.exists(path):
                 self._left(following, error)
             return ()

@@ -5,21 +5,23 @@ repeated. A pin keeps the target meanwhile (`pins.py`). Data files and manifests
 here. They stay until orphan files are removed, because a paused writer may still publish on top of
 them.
 
-In this order:
+A rollback does this, in this order:
 
 1. The pin is written, and the target is looked at again. The rollback is not begun while an expiry
    may be at work on the target or above (`expiring.py`).
-2. What is about to go is noted (`table/removals.py`), so that nobody takes it later for expired.
+2. What is about to be removed is noted (`table/removals.py`), so that nobody later believes that
+   it has expired.
 3. The hint LATEST is removed. Without it every engine lists the snapshots and takes the newest, but
    Java trusts a hint whose snapshot has no successor (semantics.md §2.4).
-4. The later snapshots go, the newest first. If a writer has committed meanwhile, its snapshots are
-   noted and go, too.
-5. The long-lived changelogs of these snapshots go, then the later tags. A tag may be created until
-   its snapshot is gone, so tags go after the snapshots.
-6. LATEST is written, and the pin goes last.
+4. The later snapshots are removed, the newest first. If a writer has committed meanwhile, its
+   snapshots are noted and removed, too.
+5. The long-lived changelogs of these snapshots are removed, then the later tags. A tag may be
+   created until its snapshot is gone, so tags are removed after the snapshots.
+6. LATEST is written. The pin is removed last.
 
-Before each deletion the rollback looks whether the pin and the target still exist. It restores a
-target that has expired, and stops if its pin is gone, because then another rollback has taken over.
+Before each deletion the rollback looks whether the pin and the target still exist. If the target
+has expired, it is restored. If the pin is gone, another rollback has taken over, and this one
+stops.
 
 A stream whose batches are removed stops at the next one (`TableRolledBack`): Spark does not replay
 what it recorded as done.
@@ -230,7 +232,7 @@ class _Rollback:
 
     @property
     def streams(self) -> dict[str, int]:
-        """The commit users that lose batches, each with the smallest identifier."""
+        """The commit users that lose batches, each with its first lost batch."""
         return streams_of(self.removed)
 
     def preview(self) -> None:
@@ -329,8 +331,8 @@ class _Rollback:
 
     def _taken_over(self, going: Sequence[int]) -> list[Removed]:
         """What an interrupted rollback to this target had announced and this run removes, or that
-        run has removed. That rollback's pin stood until this one's did, so no expiry has taken what
-        is gone.
+        run has removed. That rollback's pin stood until this one's did, so no expiry has removed
+        what is gone.
         """
         staying = [snapshot_id for snapshot_id in self.snapshots.ids() if snapshot_id not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
@@ -356,8 +358,9 @@ class _Rollback:
         ).of_table(self.storage.location, subject=True)
 
     def _going(self) -> list[int]:
-        """The ids of what is to be removed, in this order. What stands below a target that shares
-        nothing with it goes last and upwards: the newest snapshot is always a state of the table.
+        """The ids of the snapshots to remove, in the order of their removal: the later ones, the
+        newest first. If those below the target belong to another history (`alone`), they follow,
+        the oldest first. So the newest snapshot is at every moment a state of the table.
         """
         ids = self.snapshots.ids()
         later = [snapshot_id for snapshot_id in reversed(ids) if snapshot_id > self.kept.id]
@@ -420,7 +423,7 @@ class _Rollback:
 
 
 def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
-    """The batches that a rollback to an expired target takes, also if their own snapshots have
+    """The batches that a rollback to an expired target removes, also if their own snapshots have
     expired. The newest manifests mention files of such a batch, and the target's do not. What a
     compaction and a merge of manifests have hidden is not found (exactly-once.md §8). A table whose
     manifests cannot be read can be rolled back, too.

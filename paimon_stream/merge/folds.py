@@ -177,12 +177,15 @@ def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first(actions: RowActions, begin: Ints) -> Ints:
-    """The place of the held value, -1 for NULL. There is a first value from the place `begin`
-    on.
+    """The place of each key's held value, -1 for NULL. `begin` is for each key the place of the row
+    with which it gets its first value, or -1 if it gets none.
     """
     codes = actions.codes
     is_beginning = np.zeros(len(codes), np.bool_)
     is_beginning[begin[begin >= 0]] = True
+    # At `begin`, a new value becomes the first one, and an older row makes the held value the first
+    # one. At all other places an older row replaces the held value, and a new value changes
+    # nothing.
     is_added = np.where(is_beginning, codes == key_runs.ADD, codes == key_runs.OUT_OF_ORDER)
     return _held(actions, (codes == key_runs.SET) | is_added)
 
@@ -316,7 +319,7 @@ def _total(column_name: _ColumnName, values: pa.Array) -> Decimal | None:
         unscaled = int(value.scaleb(type_.scale, _WIDE))
         held = unscaled if held is None else held + unscaled
         if not lowest <= held <= highest:
-            held = None
+            held = None  # as in Java, the sum is NULL then, and the next value begins a new one
     if held is None:
         return None
     total = _decimal(held, type_.scale)

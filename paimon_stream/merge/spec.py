@@ -196,7 +196,7 @@ class MergeSpec:
         return tuple(needed)
 
 
-def looks_up(options: opt.Options) -> bool:
+def needs_lookup(options: opt.Options) -> bool:
     """Whether compactions of a table with these options look up older values. Raises
     `InvalidOption`.
     """
@@ -244,7 +244,7 @@ class _OptionReader:
             descending=self._options.value(opt.SEQUENCE_SORT_ORDER) == "descending",
             ignore_delete=ignore_delete,
             remove_on_delete=remove_on_delete,
-            lookup=engine != FIRST_ROW and looks_up(self._options),
+            lookup=engine != FIRST_ROW and needs_lookup(self._options),
             rules=rules,
             groups=groups,
         )

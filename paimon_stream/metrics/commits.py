@@ -233,7 +233,7 @@ def report_to_all(
     Args:
         reporters: those to call, in order.
         report: of the batch.
-        failing: the ids of the reporters that raised at the batch before. Their next failure is
+        failing: the ids of the reporters that raised at the previous batch. Their next failure is
             logged at level DEBUG only. This call brings the ids up to date.
     """
     for reporter in reporters:

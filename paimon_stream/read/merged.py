@@ -222,8 +222,8 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
 
 
 def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
-    """The rows of a section in key order, some keys at a time, with all rows of these keys. The
-    oldest piece is first.
+    """Yields the rows of a section in key order. Each list holds all rows of some keys, the oldest
+    piece first.
 
     Args:
         spec: how rows are merged.
@@ -234,9 +234,9 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
         FormatError: a file is not sorted by key.
         StorageError: a temporary file cannot be written.
     """
-    least, most, most_of_all = PIECE_ROWS
+    least, most, most_in_all = PIECE_ROWS
     runs_at_once = min(len(section.runs), MOST_RUNS) + len(section.looked_up)
-    piece_rows = max(least, min(most, most_of_all // runs_at_once))
+    piece_rows = max(least, min(most, most_in_all // runs_at_once))
     piece_bytes = PIECE_BYTES // runs_at_once
 
     def pieces_of(files: Iterable[ManifestEntry]) -> Iterator[Piece]:
@@ -254,10 +254,11 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
     new = [entry for entry in reading_order(section) if not entry.file.level]
     of_higher_levels = [[entry for entry in files if entry.file.level] for files in section.runs]
     with _Spill(spec, section) as spill:
-        # The short runs are read first, because they fill the temporary file.
-        longer = spill.shortened([run_of([entry]) for entry in new])
+        # Level 0 is read first: if it has more than `MOST_RUNS` files, all their rows go to the
+        # temporary file before any row is returned.
+        joined = spill.in_few_runs([run_of([entry]) for entry in new])
         runs = [run_of(files) for files in of_higher_levels if files]
-        yield from _steps(section, [*runs, *longer], looked_up)
+        yield from _steps(section, [*runs, *joined], looked_up)
 
 
 def reading_order(section: Section) -> list[ManifestEntry]:
@@ -306,7 +307,7 @@ class _Spill:
         with suppress(OSError):  # what could not be written has been reported
             self._file.close()
 
-    def shortened(self, runs: "list[_Run]") -> "list[_Run]":
+    def in_few_runs(self, runs: "list[_Run]") -> "list[_Run]":
         """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS`
         runs.
         """

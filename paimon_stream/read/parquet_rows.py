@@ -144,8 +144,8 @@ def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[K
 
 
 def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
-    """What a footer says that holds for every value. `stored` is the type that Arrow gives the
-    column.
+    """What the statistics of a row group prove of all values of a column: bounds and the number of
+    NULLs. `type_` is the type in the file's schema, `stored` the type that Arrow gives the column.
     """
     if statistics is None:
         return NO_STATS

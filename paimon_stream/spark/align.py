@@ -317,6 +317,8 @@ def literal(type_: DataType, value: pa.Scalar) -> Column:
         if pa.types.is_time(target):
             plain = value.cast(pa.int32()).as_py()
         elif pa.types.is_timestamp(target):
+            # Spark and Python's `datetime` count microseconds. The integer is the moment in UTC,
+            # without a zone. So no zone is looked up here, and the text gets its Z below.
             naive = (
                 value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
             )

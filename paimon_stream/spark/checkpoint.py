@@ -107,7 +107,7 @@ class Checkpoint:
         planned = self.planned_batch()
         done = self.done_batch()
         if planned is not None:
-            # Spark starts the newest planned batch where the batch before it ended.
+            # Spark starts the newest planned batch where the previous batch ended.
             for batch in range(max(planned - 1, 0), planned + 1):
                 # One line each for the version, the batch's metadata, and the offsets of each
                 # source. There is at least one source.

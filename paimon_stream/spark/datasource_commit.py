@@ -351,7 +351,7 @@ class TaskRows:
         return written
 
     def _tell_compaction(self, written: WrittenBatch) -> None:
-        """Tells the compaction when the batch before was committed. It does not know that if the
+        """Tells the compaction when the previous batch was committed. It does not know that if the
         run begins with this batch.
         """
         compaction = self.run.compaction

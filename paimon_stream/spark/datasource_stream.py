@@ -271,8 +271,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return replace(self._scan, snapshot=planned.snapshot, files=files, vectors=planned.vectors)
 
     def _changes(self, after: int, last: int) -> Scan:
-        """A scan of what the snapshots after one, up to another, have changed: the files of their
-        changelogs if the table has these, else the files that they added.
+        """A scan of the changes of the snapshots after `after`, up to and including `last`: the
+        files of their changelogs if the table has these, else the files that they added.
         """
         table = self._table
         specs = None
@@ -287,13 +287,14 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             ]
         wanted = PartitionFilter(table.partition_types, specs=specs)
         manifests = ManifestStore(table.storage)
-        kinds = {CommitKind.APPEND}
+        kinds_read = {CommitKind.APPEND}
         if table.options.value(_OVERWRITES):
-            kinds.add(CommitKind.OVERWRITE)
+            kinds_read.add(CommitKind.OVERWRITE)
+        # With a changelog producer, every snapshot counts.
         snapshots = [
             snapshot
             for snapshot in self._snapshots(after, last)
-            if self._producer or snapshot.commit_kind in kinds
+            if self._producer or snapshot.commit_kind in kinds_read
         ]
         metas_of = manifests.changelog if self._producer else manifests.delta
         added = [

@@ -192,21 +192,21 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
 
 
 def commit_user(
-    facts: QueryFacts, of_sink: str | None, name: str | None, prefix: str | None
+    facts: QueryFacts, sink_user: str | None, name: str | None, prefix: str | None
 ) -> str:
     """The commit user of a stream.
 
     Args:
         facts: what is known of the query.
-        of_sink: the commit user that the sink was given; None to name it after the query.
+        sink_user: the commit user given to the sink; None to name the user after the query.
         name: the sink's name, which tells the sinks of a query apart.
-        prefix: what the name begins with; None for `paimon-stream`.
+        prefix: what the commit user begins with; None for `paimon-stream`.
 
     Raises:
         IdentityUnknown: neither a commit user nor the query is known.
     """
-    if of_sink is not None:
-        return of_sink
+    if sink_user is not None:
+        return sink_user
     if facts.query_id is None:
         raise IdentityUnknown(
             "The streaming query of this batch is not known, so a replay could not be recognised. "

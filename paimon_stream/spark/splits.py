@@ -70,8 +70,17 @@ def without_files(scan: Scan) -> Scan:
 def rows_of_split(
     scan: Scan, arrow: pa.Schema, data: bytes, version: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split in the scan's columns, in the types of `arrow`. Raises as `read_batches`,
-    and `InvalidData` for a NULL that `arrow` forbids.
+    """Yields the rows of a split.
+
+    Args:
+        scan: says which columns are read and how, as `without_files` returns it.
+        arrow: the types of the columns in the batches, and which of them are NOT NULL.
+        data: the files of the split, encoded.
+        version: that of the encoding.
+
+    Raises:
+        PaimonStreamError: what `read_batches` raises.
+        InvalidData: a column has a NULL that `arrow` forbids.
     """
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
         for array, field in zip(batch.columns, arrow, strict=True):

@@ -223,7 +223,9 @@ class LocalStorage(Storage):
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
-        """A synced file beside the target; it is removed afterwards."""
+        """A temporary file with the data beside the target, synced unless `synced` is False;
+        removed afterwards.
+        """
         folder, name = os.path.split(full)
         temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
         try:

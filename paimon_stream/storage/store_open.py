@@ -149,7 +149,9 @@ def open_store(
 def _in_our_words(
     settings: StoreSettings, config: Mapping[str, str], refused: Exception
 ) -> Exception:
-    """This package's error for settings that obstore refuses. It holds no value of them."""
+    """This package's error for settings that obstore refuses. It does not contain their
+    values.
+    """
     text = str(refused)
     is_unknown_key = type(refused).__name__ == "UnknownConfigurationKeyError"
     if is_unknown_key or text.startswith("Invalid key"):

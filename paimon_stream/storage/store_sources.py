@@ -181,8 +181,8 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
 
 
 def _is_old() -> bool:
-    """Whether the installed obstore does not know certificates. The newest release for Python 3.10
-    does not.
+    """Whether the installed obstore is older than 0.11, and so has no option for a certificate. The
+    newest release for Python 3.10 is older, too.
     """
     try:
         numbers = metadata.version("obstore").split(".")[:2]

@@ -18,7 +18,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     commit. None if none proves that, as while the journal is off.
 
     Where our newest batch stands without an entry, the journal vouches for the batches above it
-    only: a rollback may take it, and then nothing but the note tells of it.
+    only: a rollback may remove it, and then nothing but the note tells of it.
 
     Args:
         table: the table, with its options.
@@ -42,8 +42,8 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 
 def _standing_without_entry(evidence: Evidence, verdict: Verdict) -> int:
     """Our newest batch up to this one, if its snapshot stands and the journal has no entry of it,
-    else -1. Later batches had dropped the entry before a rollback took them, or it went with an
-    operator's decision and what was written since was taken or had no rows.
+    else -1. Later batches had dropped the entry before a rollback removed them, or it went with an
+    operator's decision and what was written since was removed or had no rows.
     """
     if isinstance(verdict, AlreadyCommitted):
         is_shown = verdict.snapshot is None or evidence.entry is not None

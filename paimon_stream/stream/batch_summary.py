@@ -1,4 +1,4 @@
-"""What a snapshot's properties say of its batch, and of how the one before it was committed
+"""What a snapshot's properties say of its batch, and of how the previous one was committed
 (semantics.md R1.5). These are a few small numbers that are known before publishing. No judgement
 uses them, and other engines ignore them.
 """

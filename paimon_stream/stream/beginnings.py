@@ -83,7 +83,7 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
     Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
     batch shows nothing. Nor does a table that is not five minutes younger, if our query has
     registered in it. In a table that does not know the query, no tolerance holds: a table that was
-    created again within five minutes would be taken for the one before.
+    created again within five minutes would be mistaken for the previous one.
     """
     done_millis = evidence.batch.previous_done_millis
     created_millis = evidence.made_millis

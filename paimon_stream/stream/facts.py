@@ -58,7 +58,7 @@ class OwnStands(Enum):
     """Our newest snapshot in the lineage, by commit user, query id and identifier.
 
     It proves that its batch was published, and that no snapshot of ours above it is part of the table
-    now: expiry takes the oldest first, so one that is gone from above was not taken by expiry. It
+    now: expiry removes the oldest first, so one that is gone from above was not removed by it. It
     does not prove that batches between it and this one had rows. It is missing where it has
     expired, was rolled back or was replaced; `NONE` alone proves nothing of the three.
     """
@@ -155,8 +155,8 @@ class EarlierNoted(Enum):
     journal vouches, and that no operator has given up.
 
     A note proves that its batch was taken away, if the run that wrote it has ended. Only removals
-    of this package leave notes, and those that took expired snapshots have not all in them. A note
-    that cannot be read may name each batch.
+    of this package leave notes, and those that removed expired snapshots do not name all of these.
+    A note that cannot be read may name each batch.
     """
 
     NOTHING = "no note names one"
@@ -216,8 +216,8 @@ class AttemptPrepared(Enum):
 
 
 class PreviousHeld(Enum):
-    """What became of the batch that the attempt names as the one before, where no snapshot of ours
-    is left.
+    """What became of the batch that the attempt names as the previous one, where no snapshot of
+    ours is left.
 
     The entry names it with its snapshot, so it was published. `HELD` is no proof of its rows.
     """
@@ -232,9 +232,9 @@ class PreviousHeld(Enum):
 class BaseHeld(Enum):
     """What became of the snapshot on which the attempt was prepared?
 
-    `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours took it, and it is
+    `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours removed it, and it is
     known down to where, and that none of our earlier batches lay above that. What other engines
-    take away leaves no note.
+    remove leaves no note.
     """
 
     NONE = "no attempt, or prepared for the empty table"
@@ -376,9 +376,9 @@ class FinishedKnown(Enum):
 class RememberedHeld(Enum):
     """What became of the last snapshot of the stream that the run remembers?
 
-    A snapshot that stands proves that nothing below it was taken. What has expired proves that too,
-    unless a note of a later removal contradicts it. Another engine's rollback whose ids were used
-    again and have expired leaves nothing that could.
+    A snapshot that stands proves that nothing below it was removed. What has expired proves that
+    too, unless a note of a later removal contradicts it. Another engine's rollback whose ids were
+    used again and have expired leaves nothing that could.
     """
 
     NONE = "none is remembered"

@@ -41,7 +41,7 @@ class Findings:
         return self.finding(fact).value
 
     def finding(self, fact: type[Value]) -> Finding[Value]:
-        """The value with the words of what it refuses. Raises as `ask`."""
+        """The value with the words of what it refuses. Raises what `ask` raises."""
         if fact not in self._found:
             self._found[fact] = self._finders[fact]()
         return cast("Finding[Value]", self._found[fact])

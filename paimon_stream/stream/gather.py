@@ -121,7 +121,7 @@ def _look(
     snapshots: SnapshotStore,
     claims: Claims,
 ) -> _FirstLook:
-    """Reads in one trip what each judgement needs. Raises as `gather`."""
+    """Reads in one trip what each judgement needs. Raises what `gather` raises."""
     schemas = SchemaStore(storage)
     requests: list[Request] = [
         schemas.first_digest,

@@ -30,9 +30,9 @@ def last_not_given_up(batches: range, given_up: Ranges) -> int | None:
 
 
 def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEntry | None:
-    """The entry, but None if an operator has given its batch up. If the batch before was given up,
-    the entry does not name it. Such entries may still be there, because the run that removes them
-    may have been killed.
+    """The entry, but None if an operator has given its batch up. If the previous batch was given
+    up, the entry does not name it. Such entries may still be there, because the run that removes
+    them may have been killed.
     """
     if entry is None or is_given_up(entry.batch_id, given_up):
         return None

@@ -126,17 +126,19 @@ class Facts(Findings):
 
     @property
     def entry(self) -> JournalEntry | None:
-        """The attempt at this batch that counts."""
+        """The attempt at this batch; None if there is none that counts (`_attempts`)."""
         return self._attempts[0]
 
     @property
     def last_entry(self) -> JournalEntry | None:
-        """The newest attempt at an earlier batch that counts."""
+        """The newest attempt at a batch before this one; None if there is none that counts."""
         return self._attempts[1]
 
     @cached_property
     def cut(self) -> SnapshotRef | None:
-        """Where the rollbacks ended that took the base of the attempt, as in `cut_above_ours`."""
+        """Where the rollbacks ended that removed the base of the attempt, as in
+        `cut_above_ours`.
+        """
         entry = self.entry
         return None if entry is None else cut_above_ours(self.evidence, entry, self.last_entry)
 

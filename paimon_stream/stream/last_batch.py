@@ -40,7 +40,7 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
     Spark went on after that batch, so it was committed above its base, the newest snapshot of its
     judgement. If a snapshot above the base is missing, the batch may have expired. If none is
     missing, it was rolled back or replaced. Where the base itself is above the latest snapshot,
-    none counts as missing: expiry never takes the newest snapshot, so a rollback took both.
+    none counts as missing: expiry never removes the newest snapshot, so a rollback removed both.
 
     Args:
         evidence: what the storage holds.
@@ -86,7 +86,7 @@ def which_last_above(
     Args:
         evidence: what the storage holds.
         own: our newest snapshot.
-        entry: the journal's entry of this batch, which may name the batch before.
+        entry: the journal's entry of this batch, which may name the previous batch.
         last: the newest entry of an earlier batch.
     """
     user = evidence.identity.user
@@ -131,7 +131,7 @@ def which_last_above(
 def which_previous(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[PreviousHeld]:
-    """What became of the batch that an attempt names as the one before, where no snapshot of ours
+    """What became of the batch that an attempt names as the previous one, where no snapshot of ours
     is left.
 
     Args:
@@ -242,8 +242,8 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     )
 
     def took_this_batch(removed: Removed) -> bool:
-        """Whether a removal took this batch: it took an earlier batch or another snapshot of this
-        one, and so all that followed.
+        """Whether a removal removed this batch: it removed an earlier batch or another snapshot of
+        this one, and so all that followed.
         """
         batch = removed.identifier
         return (
@@ -309,10 +309,10 @@ def _proven_removal(
     last: JournalEntry | None,
     batch_id: int,
 ) -> Answer | None:
-    """What the notes prove of a batch that was committed and is not in the table: a rollback took
-    its snapshot, that of `lost`, or its newest attempt, that of `last`. None if no note proves it.
-    What a note proves was not replaced by another engine, whoever stands in its place, and
-    `recommit` would refuse it.
+    """What the notes prove of a batch that was committed and is not in the table: a rollback
+    removed its snapshot, that of `lost`, or its newest attempt, that of `last`. None if no note
+    proves it. What a note proves was not replaced by another engine, whoever stands in its place,
+    and `recommit` would refuse it.
     """
     removals = evidence.removals()
     notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]

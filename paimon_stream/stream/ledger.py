@@ -49,7 +49,7 @@ def _published(facts: Facts) -> PreviousBatch | None:
 
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
-    """The attempt, as if it had been prepared where the rollbacks ended that took its base."""
+    """The attempt, as if it had been prepared where the rollbacks ended that removed its base."""
     if (
         facts.ask(OwnStands) is OwnStands.BELOW
         or facts.ask(WindowWhole) is not WindowWhole.ALL_SINCE_CUT

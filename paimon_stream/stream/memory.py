@@ -172,8 +172,8 @@ class _NextFacts(Findings):
         )
 
     def _took_batch(self, batch_id: int, removed: Removed) -> bool:
-        """Whether a removal took a batch of this stream: it took that one or an earlier one, and so
-        all that followed.
+        """Whether a removal removed a batch of this stream: it removed that one or an earlier one,
+        and so all that followed.
         """
         is_ours = removed.user == self._user and removed.is_of_stream
         return is_ours and removed.identifier is not None and removed.identifier <= batch_id
@@ -269,8 +269,8 @@ def _has_seen(snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None)
 def _still_sees(
     snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot | None
 ) -> bool:
-    """Whether the newest snapshot that a run has seen stands, so that nothing below it was taken
-    away.
+    """Whether the newest snapshot that a run has seen stands, so that nothing below it was
+    removed.
     """
     if seen is None or (latest is not None and SnapshotRef.of(latest) == seen):
         return True

@@ -19,7 +19,7 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 def unjournalled(evidence: Evidence, above: int) -> range:
     """The batches above that one and before this one for which no journal vouches. A batch from
     `journal_since` on that left no entry has not reached its commit. Where the journal has a later
-    batch, it has dropped the entries of those before, so it vouches for none of them.
+    batch, it has dropped the entries of earlier ones, so it vouches for none of these.
     """
     batch_id = evidence.batch.batch_id
     since = evidence.journal_since
@@ -96,8 +96,8 @@ def which_noted(
 def _which_doubted(
     evidence: Evidence, removals: Removals, own: Snapshot | None, last: int
 ) -> Finding[EarlierNoted]:
-    """Whether a batch may have been taken, up to `last`, although no note names one: some notes
-    cannot be read, or what was taken had expired.
+    """Whether a batch up to `last` may have been removed, although no note names one: some notes
+    cannot be read, or what was removed had expired.
     """
     doubt = judge_notes(removals, None)
     if doubt.fate is Fate.UNKNOWN:
@@ -136,7 +136,7 @@ def _stands_still(evidence: Evidence, removed: Removed) -> bool:
 
 
 def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
-    """The operation that has taken snapshots that had expired, and may have done so since the
+    """The operation that has removed snapshots that had expired, and may have done so since the
     stream was last judged; None if none has. The checkpoint's last batch was judged after what is
     surely older than it.
     """
@@ -151,9 +151,9 @@ def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) 
 
 def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
     """Whether this was surely removed before `own` was published, a batch of ours that stands. It
-    was if it is five minutes older, or if a rollback that had removed all above its target took it.
-    But what such a rollback took, and a fast forward has put back, was published before. What
-    `recommit` published does not show that the checkpoint went back.
+    was if it is five minutes older, or if the rollback that removed it had removed all above its
+    target. But what such a rollback removed, and a fast forward has put back, was published before.
+    What `recommit` published does not show that the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False

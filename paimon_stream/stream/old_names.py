@@ -49,7 +49,7 @@ def which_old_name(
     published = _which_published(evidence, history)
     if published is not None:
         return published
-    # If the batch before was written under this name, nothing is lost.
+    # If the previous batch was written under this name, nothing is lost.
     lost = None if newest + 1 == batch_id else _which_lost(evidence, history, newest)
     is_open = lost is None or lost.value is OldNameWrote.UNPROVEN
     if is_open and not journals and evidence.registered is not None and history.own is None:
@@ -249,7 +249,7 @@ def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: Regist
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
     """Whether an attempt was surely made after the removal: five minutes later, or upon its target
-    or above it. What stood there before, the removal took and noted.
+    or above it. What stood there before, the removal has removed and noted.
     """
     if is_before(removed, entry.attempted_millis):
         return True

@@ -69,11 +69,11 @@ def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesL
 def cut_above_ours(
     evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
 ) -> SnapshotRef | None:
-    """Where the rollbacks ended that took the snapshot on which an attempt at this batch was made,
-    if it is certain that they took none of the batches before. That is certain if the newest of
-    them stands below, if the newest manifests mention the last one that was journalled, or if none
-    had rows. The attempt itself was above, so the snapshots above the cut show whether it is in the
-    table.
+    """Where the rollbacks ended that removed the snapshot on which an attempt at this batch was
+    made, if it is certain that they removed none of the earlier batches. That is certain if the
+    newest of these stands below, if the newest manifests mention the last one that was journalled,
+    or if none had rows. The attempt itself was above, so the snapshots above the cut show whether
+    it is in the table.
 
     Args:
         evidence: what the storage holds.

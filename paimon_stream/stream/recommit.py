@@ -352,8 +352,8 @@ class _Replacement:
                 raise self._errors.written_by_another(snapshot)
 
     def _check_not_rolled_back(self) -> None:
-        """Raises `TableRolledBack` if a note says that a rollback took the batch, `HistoryUnknown`
-        if one may have.
+        """Raises `TableRolledBack` if a note says that a rollback removed the batch,
+        `HistoryUnknown` if one may have.
         """
         removals = read_removals(self._storage)
         noted = judge_notes(removals, removals.of_uuid(self._lost.uuid))

@@ -168,7 +168,7 @@ class StreamRefusals(CommitRefusals):
 
     def unproven(self, entry: JournalEntry) -> None:
         """No snapshot of this stream is left, and nothing mentions the files of its last journalled
-        batch. Nothing recorded says that they were taken away, so the stream goes on.
+        batch. Nothing recorded says that they were removed, so the stream goes on.
         """
         files = [file.file_name for message in entry.messages for file in message.new_files]
         more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""

@@ -63,7 +63,7 @@ class JudgedBatch:
     def evolve(self, merge: Merge) -> Table:
         """Publishes the schema that `merge` makes of the table's newest one, if they differ;
         returns the table with it. If the batch then fails, the next attempt finds the new schema.
-        Raises as `evolve` in `table/table.py`.
+        Raises what `evolve` in `table/table.py` raises.
         """
         return evolve(self.table, merge, self.run.options, self.target.digest)
 

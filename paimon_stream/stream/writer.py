@@ -63,7 +63,7 @@ class StreamWriter:
         return self.standing.known_target.table
 
     def write(self, batch: Batch, rows: Rows) -> SettledBatch:
-        """Runs one batch. Raises as `one_batch`."""
+        """Runs one batch. Raises what `one_batch` raises."""
         settled = one_batch(self.run, self.standing, batch, rows)
         self.standing = settled.standing
         return settled

@@ -3,7 +3,7 @@
 
 Whoever remembers a snapshot and no longer finds it asks here: the judgements of a stream, a commit
 without Spark, the recommit of a lost batch, a stream read, expiry and the doctor. A snapshot that
-is gone counts as expired only if an expiry could have taken it and nothing recorded contradicts
+is gone counts as expired only if an expiry could have removed it and nothing recorded contradicts
 that. The notes of removals (`removals.py`) are read only where a snapshot is gone or not in the
 lineage.
 """
@@ -90,8 +90,8 @@ def fate_of(
         latest: the table's newest snapshot; None for a table without snapshots.
         stood_millis: a time at which the remembered snapshot stood, in epoch milliseconds. With
             such a time, three things that came later contradict that it has expired: a rollback to
-            a snapshot below it (which did not note it, if it had expired by then), a run that took
-            what had expired, and a note of another snapshot with which it went.
+            a snapshot below it (which did not note it, if it had expired by then), a run that
+            removed what had expired, and a note of another snapshot with which it went.
         took_it: tells such a note.
 
     Raises:
@@ -147,7 +147,7 @@ def _may_have_taken(
     stood_millis: int,
     took_it: Callable[[Removed], bool],
 ) -> Removed | None:
-    """The first note of a run since that time that may have taken the snapshot although it had
+    """The first note of a run since that time that may have removed the snapshot although it had
     expired; None if there is none.
     """
     for removed in removals.removed:
@@ -223,18 +223,18 @@ def cut_below(
     *,
     stood_millis: int | None = None,
 ) -> SnapshotRef | None:
-    """The lowest target of the rollbacks that took a snapshot, and of those since. Up to this
+    """The lowest target of the rollbacks that removed a snapshot, and of those since. Up to this
     target, the table is still what that snapshot was built on. None if that is not known, as after
-    a fast forward. Raises as `fate_of`.
+    a fast forward. Raises what `fate_of` raises.
 
     Args:
         snapshots: the snapshots of the table.
         removals: the notes.
-        gone: the snapshot that was taken.
+        gone: the snapshot that was removed.
         latest: the table's newest snapshot; None for a table without snapshots.
         stood_millis: a time at which the snapshot was part of the table, in epoch milliseconds. If
             the snapshot had expired before the rollback, a later rollback to a snapshot below it
-            took it.
+            counts as the one that removed it.
     """
 
     def took_it(removed: Removed) -> bool:
@@ -272,7 +272,7 @@ def _in_words(removed: Removed) -> str:
 
 def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
     """Whether an older snapshot of the table stands. Expiry removes the oldest first, so it has not
-    taken the remembered one. A snapshot that a paused writer created again proves nothing.
+    removed the remembered one. A snapshot that a paused writer created again proves nothing.
     """
     if not snapshots.exists(remembered.id - 1):
         return False

@@ -50,7 +50,7 @@ class ManifestStore:
 
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """All manifests of a snapshot, its base list before its delta list: a DELETE comes after
-        the ADD that it cancels (semantics.md §2.3). Raises as `read_list`.
+        the ADD that it cancels (semantics.md §2.3). Raises what `read_list` raises.
         """
         base = partial(
             self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size

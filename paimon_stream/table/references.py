@@ -332,7 +332,9 @@ class References:
             return False
         if root.folder == layout.TAG_FOLDER:
             self._tagged.add(snapshot.nonce)  # tags are listed before snapshots
-        has_changelog = (
+        # The changelog of a snapshot expires with it in main. So a branch, a tag, and a snapshot
+        # that may have been restored from a tag may lack it (semantics.md §8).
+        changelog_must_exist = (
             not root.branch
             and root.folder == layout.SNAPSHOT_FOLDER
             and snapshot.nonce not in self._tagged
@@ -340,13 +342,14 @@ class References:
         try:
             self._read_snapshot(
                 snapshot,
-                has_data=root.folder != layout.CHANGELOG_FOLDER,
-                has_changelog=has_changelog,
+                data_must_exist=root.folder != layout.CHANGELOG_FOLDER,
+                changelog_must_exist=changelog_must_exist,
             )
         except CorruptMetadata as error:
             if self._snapshot_in(root.stat, self.storage) != snapshot:
                 return False
-            if not root.stat.path.startswith(layout.tag_path("")):
+            is_tag_of_main = root.folder == layout.TAG_FOLDER and not root.branch
+            if not is_tag_of_main:
                 raise
             tag = root.stat.name.removeprefix("tag-")
             raise CorruptMetadata(
@@ -372,30 +375,32 @@ class References:
         except NotFound:
             return None
 
-    def _read_snapshot(self, snapshot: Snapshot, *, has_data: bool, has_changelog: bool) -> None:
+    def _read_snapshot(
+        self, snapshot: Snapshot, *, data_must_exist: bool, changelog_must_exist: bool
+    ) -> None:
         """Records what a snapshot refers to. A long-lived changelog keeps only the lists that it
         needs.
 
         Args:
             snapshot: the snapshot in the root.
-            has_data: whether its base and delta lists must exist.
-            has_changelog: whether its changelog list must exist.
+            data_must_exist: whether its base and delta lists must exist.
+            changelog_must_exist: whether its changelog list must exist.
         """
         store = ManifestStore(self._ahead)
         lists = (
-            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, has_data),
-            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, has_data),
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, data_must_exist),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, data_must_exist),
             (
                 snapshot.changelog_manifest_list,
                 snapshot.changelog_manifest_list_size,
-                has_changelog,
+                changelog_must_exist,
             ),
         )
         self._add(snapshot.index_manifest, snapshot.statistics, *(name for name, _, _ in lists))
-        for name, size, needed in lists:
+        for name, size, must_exist in lists:
             if name is None or name in self._read:
                 continue
-            if needed:
+            if must_exist:
                 for meta in store.read_list(name, size):
                     self._read_manifest(meta)
                 self._read.add(name)
@@ -404,7 +409,7 @@ class References:
         index = snapshot.index_manifest
         if index is None or index in self._read:
             return
-        if has_data or self._has_manifest(index):
+        if data_must_exist or self._has_manifest(index):
             self._add(*(entry.file.file_name for entry in store.index_entries(index)))
             self._read.add(index)
 

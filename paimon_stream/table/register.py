@@ -39,9 +39,9 @@ class RegisteredWriter:
             the table, as pairs of the first and the last batch, ascending. What was noted of them
             is not asked about again.
         asks_notes: whether the next judgement asks the notes of removals, because a fast forward
-            has taken batches of this stream, and put those of the same query in a branch in their
-            place.
-        earlier_runs: the runs before, the newest first, as far back as they are kept.
+            has removed batches of this stream, and put those of the same query in a branch in
+            their place.
+        earlier_runs: the earlier runs, the newest first, as far back as they are kept.
         forwarded_runs: those of them that have not written here, but in a branch to which the table
             was forwarded since the stream last began here.
         asked_notes: the names of the notes because of which `asks_notes` is or was true.

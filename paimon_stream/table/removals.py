@@ -58,7 +58,7 @@ _CURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A snapshot that was removed, or an attempt at a batch whose snapshot may have gone before.
+    """A snapshot that was removed, or an attempt at a batch whose snapshot may already have gone.
 
     Attributes:
         snapshot: the snapshot; None for an attempt, which `uuids` name.
@@ -224,7 +224,7 @@ class RemovalNotes:
             runtime: the clock and the source of ids for the names of the notes.
             what: what the run is, for messages: `ROLLBACK` or `FAST_FORWARD`.
             target: the snapshot that will be the newest one.
-            takes_expired: whether the run also takes snapshots that have expired.
+            takes_expired: whether the table also loses snapshots that have expired.
         """
         self._storage = storage
         self._runtime = runtime
@@ -347,9 +347,9 @@ class RemovalNotes:
 
 
 def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
-    """Notes that these snapshots are part of the table's history again, whatever removed them. With
-    each of them comes back what the same run has removed below it. In the notes they move from
-    `removed` to `restored`. A failure is logged: streams that have lost nothing may then be stopped.
+    """Notes that these snapshots are part of the table's history again, whatever removed them. Each
+    of them brings back what the same run removed below it. In the notes they move from `removed` to
+    `restored`. A failure is logged: streams that have lost nothing may then be stopped.
     """
     nonces = {snapshot.nonce for snapshot in present}
     try:
@@ -398,8 +398,9 @@ def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
     """For each entry of one run's note, whether it is back with the snapshots of these nonces.
 
     A run removes one history from the newest snapshot down. So a snapshot that is back was built on
-    what the run took below it. A batch without a snapshot had expired, so it is below all others.
-    If a writer has used an id again while the run worked, only the snapshots themselves are back.
+    what the run removed below it. A batch without a snapshot had expired, so it is below all
+    others. If a writer has used an id again while the run worked, only the snapshots themselves are
+    back.
     """
     named = [entry.snapshot for entry in removed if entry.snapshot is not None]
     newest = max((snapshot.id for snapshot in named if snapshot.nonce in nonces), default=None)
@@ -449,7 +450,7 @@ def _reference(node: Mapping[str, Any]) -> SnapshotRef:
 
 
 def streams_of(removed: Iterable[Removed]) -> dict[str, int]:
-    """The commit users that lose batches, each with the smallest identifier."""
+    """The commit users that lose batches, each with its first lost batch."""
     smallest: dict[str, int] = {}
     for entry in removed:
         if entry.is_of_stream:

@@ -56,7 +56,7 @@ class VerifyReport(Report):
 
 @dataclass(slots=True)
 class _Needs:
-    """The snapshots, as ranges of ids, and the tags that need a file."""
+    """What needs a file: snapshots, as ranges of ids, and tags."""
 
     snapshots: list[tuple[int, int]] = field(default_factory=list)
     tags: dict[str, None] = field(default_factory=dict)

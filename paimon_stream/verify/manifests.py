@@ -260,8 +260,8 @@ class Shelf:
         return joined
 
     def _check_meta(self, meta: ManifestFileMeta, entries: "_ReadEntries", path: str) -> None:
-        """Checks what a manifest list records about a manifest, because readers skip manifests by
-        it.
+        """Checks what a manifest list records about a manifest, on which readers rely to skip
+        manifests.
         """
         added = entries.signs.count(1)
         deleted = len(entries.signs) - added

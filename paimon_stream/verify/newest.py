@@ -27,7 +27,7 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDE
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec, looks_up
+from paimon_stream.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec, needs_lookup
 from paimon_stream.options import (
     DATA_EVOLUTION,
     DELETION_VECTORS,
@@ -75,14 +75,14 @@ def _check_levels(table: Table, findings: Findings) -> None:
     its options have changed. Raises `StorageError`.
     """
     adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
-    if not (adds_up and looks_up(table.options)):
+    if not (adds_up and needs_lookup(table.options)):
         return
     schemas = SchemaStore(table.storage)
     snapshot = SnapshotStore(table.storage).latest()
     without_lookup = {
         schema_id
         for schema_id in schemas.ids()
-        if not looks_up(Options(schemas.get(schema_id).options))
+        if not needs_lookup(Options(schemas.get(schema_id).options))
     }
     if snapshot is None or not without_lookup:
         return

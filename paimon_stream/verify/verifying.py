@@ -215,7 +215,7 @@ class _HistoryCheck:
         return result
 
     def _check_root(self, root: CheckedRoot, state: _State | None) -> _State | None:
-        """Checks a snapshot or tag. `state` is what is known after the snapshot before it. Returns
+        """Checks a snapshot or tag. `state` is what is known after the previous snapshot. Returns
         what is known after this one, None if some of its manifests cannot be read.
         """
         snapshot = root.snapshot

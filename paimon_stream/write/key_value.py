@@ -171,16 +171,21 @@ class KeyValueSettings:
     def _of(
         cls, schema: TableSchema, options: opt.Options, prefix: str, table: str
     ) -> "KeyValueSettings":
+        """The settings that follow from these options alone. `prefix` begins the names of files.
+        Raises `ConfigError`s.
+        """
         thin = options.value(opt.THIN_MODE)
         stored = key_value_schema(schema, thin=thin)
         keys = tuple(schema.field(name) for name in schema.trimmed_primary_keys)
         stats, key_mode = _modes(schema, options, thin=thin)
         values_at = len(stored.fields) - len(schema.fields)
-        keys_at = tuple(range(len(keys)))
         if thin:
+            # The file has no columns for keys alone: they are among the values.
             keys_at = tuple(values_at + schema.field_names.index(key.name) for key in keys)
-        stored_keys = values_at - _SYSTEM_COLUMNS
-        wanted = (True,) * stored_keys + (False,) * _SYSTEM_COLUMNS + stats.wanted
+        else:
+            keys_at = tuple(range(len(keys)))
+        key_columns = values_at - _SYSTEM_COLUMNS
+        wanted = (True,) * key_columns + (False,) * _SYSTEM_COLUMNS + stats.wanted
         file = replace(
             DataFileSettings.of(schema, options, table),
             format=file_settings(stored, options, wanted, table),
@@ -195,9 +200,9 @@ class KeyValueSettings:
         file.
         """
         schema = self.file.arrow
-        stored_keys = self.values_at - _SYSTEM_COLUMNS
-        names = [name.removeprefix(_KEY_PREFIX) for name in schema.names[:stored_keys]]
-        names += schema.names[stored_keys:]
+        key_columns = self.values_at - _SYSTEM_COLUMNS
+        names = [name.removeprefix(_KEY_PREFIX) for name in schema.names[:key_columns]]
+        names += schema.names[key_columns:]
         return pa.Table.from_arrays([rows.column(name) for name in names], schema=schema)
 
 

@@ -145,8 +145,8 @@ def _page_version(value: str) -> str:
 
 
 def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
-    """The arguments of Arrow's writer for those `parquet.*` options that this version of it
-    supports.
+    """Yields arguments for Arrow's writer: `_UTC_TIME`, and those that follow from the `parquet.*`
+    options that are set. What the installed Arrow does not know is left out.
     """
     if _UTC_TIME in _KNOWN_TO_ARROW:
         yield _UTC_TIME, True

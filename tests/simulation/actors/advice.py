@@ -32,7 +32,7 @@ _ONE_OF = re.compile(
     r"roll back to (?:one of the snapshots|snapshot) (\d+)[\d, ]*, or to another, with take_over"
 )
 _NEWEST = "roll back to the snapshot that is to be the newest, with take_over"
-_NEVER = "Do not let it continue"
+_NEVER = re.compile(r"Do not let (it continue|this query continue as it is)")
 _ANOTHER = ("Roll back to another target with take_over", "Take another target")
 """The refusal before has said that this needs take_over."""
 _LATER = "Try again in a few minutes."
@@ -49,7 +49,7 @@ def option_of(error: PaimonStreamError, cure: str | None = None) -> str | None:
     if found is None:
         raise Violation(RULE, f"no option is named: {error}")
     named = None if cure is None else _CURE.search(cure)
-    if cure is not None and _NEVER in cure:
+    if cure is not None and _NEVER.search(cure):
         return NEVER
     if cure is not None and (named is None or named[1] != found[1]):
         raise Violation(RULE, f"the doctor says {cure!r}, and the sink: {error}")
