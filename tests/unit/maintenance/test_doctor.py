@@ -808,7 +808,7 @@ def test_a_commit_user_beside_the_checkpoint_of_another_stream_is_never_let_in(
     assert (diagnosis.verdict, diagnosis.option) == ("CheckpointReset", None)
     assert other.judged() == "CheckpointReset"
     cure = diagnosis.cure or ""
-    assert "'continue'" not in cure and "Do not let it continue" in cure
+    assert "'continue'" not in cure and "Do not let this query continue" in cure
     assert f"give {query.checkpoint}" in cure
     assert "commit user 'paimon-stream_q9'" in cure
 
