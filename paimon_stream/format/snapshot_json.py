@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NewType
 
 from paimon_stream.errors import UnknownVersion
-from paimon_stream.format.json_text import parse_json, understanding
+from paimon_stream.format.json_text import integer, parse_json, understanding
 from paimon_stream.format.names import checked_name
 
 SnapshotId = NewType("SnapshotId", int)
@@ -124,6 +124,15 @@ class SnapshotRef:
     def of(cls, snapshot: Snapshot) -> "SnapshotRef":
         """The reference to this snapshot."""
         return cls(id=snapshot.id, nonce=snapshot.nonce)
+
+    def node(self) -> dict[str, Any]:
+        """The reference in JSON, as our private files have it."""
+        return {"id": self.id, "nonce": self.nonce}
+
+    @classmethod
+    def of_node(cls, node: Mapping[str, Any]) -> "SnapshotRef":
+        """What `node` returned. Raises `KeyError`, `ValueError`, `TypeError` or `OverflowError`."""
+        return cls(id=integer(node["id"]), nonce=str(node["nonce"]))
 
 
 def json_key(name: str) -> str:

@@ -36,7 +36,6 @@ from paimon_stream.format.json_text import (
     MOST_JSON,
     decode_checksummed,
     encode_checksummed,
-    integer,
     understanding,
 )
 from paimon_stream.format.snapshot_json import (
@@ -86,7 +85,7 @@ class ExpiringNotes:
         """
         body = {
             "snapshot": encode_snapshot(oldest).decode(),
-            "following": {"id": following.id, "nonce": following.nonce},
+            "following": SnapshotRef.of(following).node(),
         }
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
@@ -221,8 +220,7 @@ class ExpiringNotes:
         with understanding(
             path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."
         ):
-            nonce = str(body["following"]["nonce"])
-            following = SnapshotRef(id=integer(body["following"]["id"]), nonce=nonce)
+            following = SnapshotRef.of_node(body["following"])
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
 
     def _give_up_all(self, run: Sequence[Snapshot], problem: str) -> None:

@@ -47,7 +47,7 @@ def write_identity(branch: Storage, snapshot: SnapshotRef | None, runtime: Runti
     """Gives a branch that is being made its identity. An identity that an interrupted creation has
     written stays. Raises `StorageError`.
     """
-    origin = None if snapshot is None else {"id": snapshot.id, "nonce": snapshot.nonce}
+    origin = None if snapshot is None else snapshot.node()
     body = {
         "token": runtime.ids.uuid(),
         "madeMillis": runtime.clock.now_millis(),
@@ -76,7 +76,7 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
         return BranchIdentity(
             token=str(body["token"]),
             made_millis=integer(body["madeMillis"]),
-            snapshot=node and SnapshotRef(id=integer(node["id"]), nonce=str(node["nonce"])),
+            snapshot=node and SnapshotRef.of_node(node),
         )
 
 

@@ -10,7 +10,7 @@ it: without a journal the files of a killed run are not reused, and the batch is
 
 import base64
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -122,17 +122,17 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
         "messages": [base64.b64encode(message).decode() for message in serialized],
         "stageUuids": list(entry.stage_uuids),
         "abandoned": list(entry.abandoned),
-        "base": None if entry.base is None else asdict(entry.base),
+        "base": None if entry.base is None else entry.base.node(),
         "previous": None,
         "overwrites": entry.overwrites,
     }
     if entry.previous is not None:
         body["previous"] = {
             "batchId": entry.previous.batch_id,
-            "snapshot": asdict(entry.previous.snapshot),
+            "snapshot": entry.previous.snapshot.node(),
         }
     if entry.newest is not None:
-        body["newest"] = asdict(entry.newest)
+        body["newest"] = entry.newest.node()
     if entry.reused_millis is not None:
         body["reusedMillis"] = entry.reused_millis
     return encode_checksummed(_KIND, body)
@@ -171,15 +171,13 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
 
 
 def _previous(node: dict[str, Any]) -> PreviousBatch:
-    return PreviousBatch(batch_id=integer(node["batchId"]), snapshot=_ref(node["snapshot"]))
+    return PreviousBatch(
+        batch_id=integer(node["batchId"]), snapshot=SnapshotRef.of_node(node["snapshot"])
+    )
 
 
 def _optional_ref(node: dict[str, Any] | None) -> SnapshotRef | None:
-    return None if node is None else _ref(node)
-
-
-def _ref(node: dict[str, Any]) -> SnapshotRef:
-    return SnapshotRef(id=integer(node["id"]), nonce=str(node["nonce"]))
+    return None if node is None else SnapshotRef.of_node(node)
 
 
 class Journal:

@@ -327,13 +327,13 @@ class RemovalNotes:
             _KIND,
             {
                 "by": self._what,
-                "target": _node(self._target),
+                "target": self._target.node(),
                 "millis": millis,
                 "ended": ended,
                 **({"tookExpired": True} if self._takes_expired else {}),
                 "removed": [
                     {
-                        "snapshot": entry.snapshot and _node(entry.snapshot),
+                        "snapshot": entry.snapshot and entry.snapshot.node(),
                         "uuids": list(entry.uuids),
                         "user": entry.user,
                         "identifier": entry.identifier,
@@ -381,7 +381,7 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
         with understanding(path, len(data), "a note of a removal", _CURE):
             removed = [(node, _decoded(node)) for node in note["removed"]]
             restored = list(note.get("restored", ()))
-            base = {_reference(note["target"]).nonce} if note["by"] == ROLLBACK else set()
+            base = {SnapshotRef.of_node(note["target"]).nonce} if note["by"] == ROLLBACK else set()
     except FormatError:
         return set()
     is_back = _is_back([entry for _, entry in removed], nonces)
@@ -441,14 +441,6 @@ def copy_removals(branch: Storage, main: Storage) -> None:
         main.write(_OLD_PATH, encode_checksummed(_OLD_KIND, content))
 
 
-def _node(reference: SnapshotRef) -> dict[str, Any]:
-    return {"id": reference.id, "nonce": reference.nonce}
-
-
-def _reference(node: Mapping[str, Any]) -> SnapshotRef:
-    return SnapshotRef(id=integer(node["id"]), nonce=str(node["nonce"]))
-
-
 def streams_of(removed: Iterable[Removed]) -> dict[str, int]:
     """The commit users that lose batches, each with its first lost batch."""
     smallest: dict[str, int] = {}
@@ -474,12 +466,14 @@ def _read(storage: Storage, path: str) -> Removals:
         with understanding(path, len(data), "a note of a removal", _CURE):
             millis = integer(body["millis"])
             ended = bool(body["ended"])
-            target = _reference(body["target"])
+            target = SnapshotRef.of_node(body["target"])
             by = str(body["by"])
             took_expired = bool(body.get("tookExpired", False))
             removed = tuple([_decoded(node) for node in body["removed"]])
             snapshots = [node["snapshot"] for node in body.get("restored", ())]
-            restored = frozenset(_reference(node).nonce for node in snapshots if node is not None)
+            restored = frozenset(
+                SnapshotRef.of_node(node).nonce for node in snapshots if node is not None
+            )
     except FormatError as error:
         return Removals(doubts=(error.message,))
     name = path.rpartition("/")[2]
@@ -505,7 +499,7 @@ def _read(storage: Storage, path: str) -> Removals:
 def _decoded(node: Mapping[str, Any]) -> Removed:
     snapshot = node["snapshot"]
     return Removed(
-        snapshot=None if snapshot is None else _reference(snapshot),
+        snapshot=None if snapshot is None else SnapshotRef.of_node(snapshot),
         uuids=tuple(map(str, node["uuids"])),
         user=str(node["user"]),
         identifier=integer(node["identifier"]),
