@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.kits.modules import circles, dotted, imports_of
+
 PACKAGE = "paimon_stream"
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -46,7 +48,7 @@ class Module:
     @property
     def dotted(self) -> str:
         """Its name, as an import writes it."""
-        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return dotted(pathlib.PurePath(self.path))
 
 
 def modules_of_checkout() -> list[Module]:
@@ -76,13 +78,14 @@ def counts(modules: list[Module]) -> dict[str, int]:
     """The figures of the package, by what they count."""
     nodes = [node for module in modules for node in ast.walk(module.tree)]
     functions = [node for node in nodes if isinstance(node, Function)]
+    trees = {module.dotted: module.tree for module in modules}
     names = Counter(name.id for name in nodes if isinstance(name, ast.Name)) + Counter(
         parameter.arg for function in functions for parameter in parameters(function)
     )
     return {
         "modules": len(modules),
         "lines": sum(module.source.count("\n") for module in modules),
-        "syntax nodes": sum(1 for _ in nodes),
+        "syntax nodes": len(nodes),
         "longest function (lines)": max(length(function) for function in functions),
         "functions of more than 50 lines": sum(length(function) > 50 for function in functions),
         "functions of more than 8 parameters": sum(
@@ -101,7 +104,7 @@ def counts(modules: list[Module]) -> dict[str, int]:
         "# fmt: skip or off": sum(
             len(re.findall(r"# fmt: (?:skip|off)", module.source)) for module in modules
         ),
-        "circles of modules": len(circles(imports(modules))),
+        "circles of modules": len(circles(imports_of(trees).at_run_time)),
         **{f"the name `{name}`": names[name] for name in EMPTY_NAMES},
     }
 
@@ -173,55 +176,6 @@ def attributes_set_by(method: Function) -> set[str]:
         and isinstance(node.value, ast.Name)
         and node.value.id == "self"
     }
-
-
-def imports(modules: list[Module]) -> dict[str, set[str]]:
-    """For each module, the modules of the package that it imports when it is loaded."""
-    known = {module.dotted for module in modules}
-    graph = {}
-    for module in modules:
-        targets: set[str] = set()
-        for node in loaded_statements(module.tree):
-            if isinstance(node, ast.Import):
-                targets |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                targets |= {f"{node.module}.{alias.name}" for alias in node.names}
-                targets.add(node.module)
-        graph[module.dotted] = (targets & known) - {module.dotted}
-    return graph
-
-
-def loaded_statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """The statements that run when a module is loaded: not those of functions or for types only."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, Function):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        yield node
-        yield from loaded_statements(node)
-
-
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that reach each other by their imports."""
-    reached = {module: reachable(graph, module) for module in graph}
-    groups = {
-        tuple(sorted(other for other in reached[module] if module in reached[other]))
-        for module in graph
-        if module in reached[module]
-    }
-    return sorted(list(group) for group in groups)
-
-
-def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    seen: set[str] = set()
-    waiting = list(graph[start])
-    while waiting:
-        module = waiting.pop()
-        if module not in seen:
-            seen.add(module)
-            waiting.extend(graph[module])
-    return seen
 
 
 def sample(modules: list[Module], size: int, seed: int) -> Iterator[str]:

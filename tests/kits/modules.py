@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import paimon_stream
 
@@ -24,13 +24,14 @@ Graph = Mapping[str, frozenset[str]]
 def sources() -> Mapping[str, ast.Module]:
     """The syntax tree of each module by its dotted name."""
     return {
-        _dotted(path): ast.parse(path.read_text(), str(path))
+        dotted(path.relative_to(PACKAGE.parent)): ast.parse(path.read_text(), str(path))
         for path in sorted(PACKAGE.rglob("*.py"))
     }
 
 
-def _dotted(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+def dotted(path: PurePath) -> str:
+    """The name of the module in a file below the root of the checkout."""
+    parts = path.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -57,13 +58,18 @@ class Imports:
 @cache
 def imports() -> Imports:
     """Who imports whom in the package."""
-    run_time: dict[str, set[str]] = {module: set() for module in sources()}
-    for_types: dict[str, set[str]] = {module: set() for module in sources()}
-    for module, tree in sources().items():
+    return imports_of(sources())
+
+
+def imports_of(trees: Mapping[str, ast.Module]) -> Imports:
+    """Who imports whom among these modules."""
+    run_time: dict[str, set[str]] = {module: set() for module in trees}
+    for_types: dict[str, set[str]] = {module: set() for module in trees}
+    for module, tree in trees.items():
         of_types = {id(node) for block in _type_blocks(tree) for node in ast.walk(block)}
         for node in ast.walk(tree):
             graph = for_types if id(node) in of_types else run_time
-            graph[module].update(set(_targets(node, module)) - {module})
+            graph[module].update(set(_targets(node, module, trees.keys())) - {module})
     return Imports(_frozen(run_time), _frozen(for_types))
 
 
@@ -78,9 +84,8 @@ def _type_blocks(tree: ast.Module) -> Iterator[ast.stmt]:
             yield from node.body
 
 
-def _targets(node: ast.AST, module: str) -> Iterator[str]:
-    """The modules that this node imports."""
-    known = sources()
+def _targets(node: ast.AST, module: str, known: Collection[str]) -> Iterator[str]:
+    """The `known` modules that this node imports."""
     match node:
         case ast.Import(names=names):
             yield from (one.name for one in names if one.name in known)
