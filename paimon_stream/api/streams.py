@@ -35,9 +35,9 @@ between them.
 _DEEP: Final = 500
 """How many are read where a stream is registered, and made none of the usual ones."""
 _LEAST_PATIENCE_MILLIS: Final = 300_000
-"""A stream is not called `stuck` or `silent` before that."""
+"""A stream is not called `stuck` or `silent` before this time has passed."""
 _PATIENCE_INTERVALS: Final = 5
-"""Nor before so many times its usual interval."""
+"""A stream is not called `stuck` or `silent` before this many of its usual intervals."""
 _MANY_ATTEMPTS: Final = 5
 """Attempts of a commit from which on a stream is `contended`."""
 

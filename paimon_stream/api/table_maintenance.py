@@ -64,12 +64,12 @@ class TableMaintenance(LoadedTable):
         deleted.
 
         Args:
-            retain_max: keep at most so many snapshots; by default `snapshot.num-retained.max`.
-            retain_min: keep at least so many snapshots; by default `snapshot.num-retained.min`.
+            retain_max: the most snapshots to keep; by default `snapshot.num-retained.max`.
+            retain_min: the fewest snapshots to keep; by default `snapshot.num-retained.min`.
             older_than: expire only what is older: an age such as `"7 d"` or a `timedelta`, or a
                 time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). By
                 default `snapshot.time-retained`.
-            max_deletes: expire at most so many snapshots now; by default `snapshot.expire.limit`.
+            max_deletes: the most snapshots that expire now; by default `snapshot.expire.limit`.
             dry_run: only report.
             protect_streams: keep the last snapshot of streams that were active within a day.
             progress: is called with what is done.
@@ -387,7 +387,7 @@ class TableMaintenance(LoadedTable):
             older_than: an age, a `timedelta` or a text such as `"36 h"`; by default one day, and at
                 least one hour. Choose an age above the time that your longest batch takes.
             dry_run: only report.
-            max_paths: the report names at most so many files.
+            max_paths: the most files that the report names.
             progress: is called with what is done.
 
         Raises:
@@ -414,7 +414,7 @@ class TableMaintenance(LoadedTable):
         right. Nothing is written. Everything that is broken becomes a finding, with its cure.
 
         Args:
-            sample: so many data files, drawn at random, are read in full; 0 reads none.
+            sample: how many data files, drawn at random, are read in full; 0 for none.
             progress: is called with what is done.
 
         Raises:

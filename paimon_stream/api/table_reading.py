@@ -131,8 +131,8 @@ class TableReading(LoadedTable):
         finds. What cannot be read is reported on the page.
 
         Args:
-            snapshots: look at so many of the newest snapshots.
-            sample: read so many data files in full.
+            snapshots: how many of the newest snapshots it looks at.
+            sample: how many data files it reads in full.
 
         Raises:
             InvalidOption: for an argument with a wrong value.

@@ -80,7 +80,7 @@ def compact(
         full: whether this is a full compaction.
         partitions: only partitions that match one of these specs are compacted. None for all.
         dry_run: whether nothing is written. The report says then what is to be expected.
-        progress: is told how many bytes are done.
+        progress: shows how many bytes are done.
         runtime: the clock and the ids. None for those of the system.
         elsewhere: other processes that rewrite units. Without them, and if they take none, threads
             of this process do.

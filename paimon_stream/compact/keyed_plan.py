@@ -58,10 +58,10 @@ class KeyedThresholds:
         target: the bytes of a new file.
         small: a file of fewer bytes is small, and is merged with its neighbours.
         top: the highest level.
-        trigger: from so many runs on, a bucket is compacted.
+        trigger: how many runs a bucket must have to be compacted.
         amplification: all runs are merged if the newer runs are larger than this percentage of the
             last run.
-        ratio: a pick takes the next run, too, if that is larger by at most so many per cent.
+        ratio: by how many per cent the next run may be larger for a pick to take it, too.
         always_full: whether every pick of several runs takes all.
         total: all runs are merged if they have fewer bytes. None for no such rule.
         incremental: all runs are merged if the runs below the highest level have more bytes. None

@@ -86,7 +86,7 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
 
 _MILLIS_OF_HOUR: Final = 3_600_000
 _FULL_LEAST: Final = 3
-"""A full compaction of a fixed bucket rewrites at least so many files."""
+"""The fewest files of a fixed bucket that a full compaction rewrites."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ class Thresholds:
     Attributes:
         target: the bytes of a new file.
         small: a file of fewer bytes is small.
-        least_files: a unit has at least so many files.
-        most_files: at most so many files without buckets are rewritten at once.
+        least_files: the fewest files of a unit.
+        most_files: the most files without buckets that are rewritten at once.
         open_cost: the bytes that opening a file counts for when files are packed.
         rewrite_all: whether large files of a fixed bucket are rewritten, too.
         deleted_share: without buckets, a file is also rewritten if a larger share of its rows is

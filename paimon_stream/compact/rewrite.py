@@ -117,7 +117,7 @@ class Rewriter:
         Args:
             scan: has all columns of the schema with which the new files are written.
             runtime: the clock and the ids.
-            progress: is told how many bytes of the units are done.
+            progress: shows how many bytes of the units are done.
             units: those that will be rewritten.
 
         Raises:

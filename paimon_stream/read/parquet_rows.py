@@ -62,7 +62,7 @@ _RANGE: Final = 1 << 20
 _ALONE: Final = 65_536
 """A caller that asks for batches of fewer rows has many files open."""
 _FEW: Final = 10_000
-"""Up to so many rows are decoded before other threads have begun to."""
+"""The most rows that are decoded before other threads have begun to."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 _TRUSTED: Final = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.[1-9]\d")

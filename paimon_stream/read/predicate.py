@@ -56,7 +56,7 @@ _STRING_LITERALS: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _BY_POSITION: Final = re.compile(r"(?<!\) FieldRef\.)\bFieldPath\(")
 _POSITION: Final = "\0position"  # no column of a table has this name
 _MOST_SPLIT: Final = 3
-"""In so many columns, at most, rows with NULL are a case of their own."""
+"""The most columns in which rows with NULL are a case of their own."""
 
 Known = tuple[Mapping[str, ColumnStats], int | None]
 """What is known of some rows: the statistics of columns by their names, and how many rows there

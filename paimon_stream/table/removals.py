@@ -46,7 +46,7 @@ _SUFFIX: Final = ".json"
 """No commit user has a folder with a dot in its name (`layout.escape_user`)."""
 
 _MOST_IN_ONE: Final = 10_000
-"""A file of so many snapshots has a tenth of the bytes and values that are read (`json_text`)."""
+"""The most snapshots in one file. It has a tenth of the bytes and values that are read (`json_text`)."""
 
 _OLD_PATH: Final = f"{OWN_FOLDER}/rolled-back.json"
 _OLD_KIND: Final = "rollbacks"

@@ -43,7 +43,7 @@ _FULL_SHARE: Final = 0.92
 
 _PROBE_SHARE: Final = 0.5
 _TELLING_ROWS: Final = 1000
-"""From so many rows on, their mean size tells about other rows."""
+"""The fewest rows whose mean size tells about other rows."""
 
 _LEAST_ROW_BYTES: Final = 1 / 1024
 
@@ -157,7 +157,7 @@ class _WaitingRows:
         self.bytes += batch.nbytes
 
     def take(self, rows: int) -> pa.Table:
-        """Takes so many rows out, the oldest ones."""
+        """Takes out this number of rows, the oldest ones."""
         table = pa.Table.from_batches(self._batches, self._schema)
         rest = table.slice(rows)
         self._batches = rest.to_batches()
@@ -185,12 +185,12 @@ class _RowSizes:
         self.of_files: float | None = None
 
     def note_row_group(self, size: int, rows: int) -> None:
-        """Notes a row group of so many bytes. A few rows tell only if nothing better is known."""
+        """Notes the size of a row group in bytes. A few rows tell only if nothing better is known."""
         if self.row_bytes is None or rows >= _TELLING_ROWS:
             self.row_bytes = max(size / rows, _LEAST_ROW_BYTES)
 
     def note_file(self, size: int, rows: int) -> None:
-        """Notes a closed file of so many bytes."""
+        """Notes the size of a closed file in bytes."""
         if rows >= _TELLING_ROWS:
             self.row_bytes = size / rows
             self.of_files = self.row_bytes

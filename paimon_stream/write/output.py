@@ -31,7 +31,7 @@ values.
 """
 
 _TELLING_ROWS: Final = 1024
-"""From so many rows on, the choice for one file is also used for the next."""
+"""The fewest rows of a file whose choice is also used for the next file."""
 
 _FILES_ALIKE: Final = 15
 """How many files after a sampled one use its choice: the buckets of one batch hold similar rows."""
