@@ -19,7 +19,7 @@ TWELVE_BYTES: Final = pa.binary(12)
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """How many of a timestamp's units make up a second."""
 
-_DIGITS_OF_SECOND: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+DIGITS_OF_SECOND: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """The precision of timestamps, by their Arrow unit."""
 
 INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
@@ -70,7 +70,7 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
         return paimon_type(root=TypeRoot.TIME)
     if pa.types.is_timestamp(type_):
         root = TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP
-        return paimon_type(root=root, precision=_DIGITS_OF_SECOND[type_.unit])
+        return paimon_type(root=root, precision=DIGITS_OF_SECOND[type_.unit])
     if pa.types.is_dictionary(type_):
         return from_arrow(type_.value_type, nullable)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):

@@ -63,7 +63,6 @@ _CASTS: Final = (
 )
 """From which types to which types `_cast` converts."""
 
-_MILLIS_PER_SECOND: Final = 1000
 _MILLIS_PER_DAY: Final = 86_400_000
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
 _LAST_SECOND: Final = 2**63 // PER_SECOND["ns"] - 1
@@ -350,7 +349,7 @@ def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
     if target.root is TypeRoot.DATE:
         days = _numbers(millis, lambda values: _toward_zero(values, _MILLIS_PER_DAY), np.int32)
         return days.view(pa.date32())
-    seconds = _numbers(millis, lambda values: _toward_zero(values, _MILLIS_PER_SECOND), np.int64)
+    seconds = _numbers(millis, lambda values: _toward_zero(values, PER_SECOND["ms"]), np.int64)
     return seconds.cast(arrow_type(target), safe=False)
 
 

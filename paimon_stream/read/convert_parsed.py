@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.format.arrow_types import PER_SECOND
+from paimon_stream.format.arrow_types import DIGITS_OF_SECOND
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 from paimon_stream.read.convert_decimals import to_decimal
 
@@ -111,18 +111,14 @@ def _moment(array: pa.Array, target: DataType) -> pa.Array:
     if not target.precision:
         return seconds
     digits = pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, target.precision)
-    fraction = pc.utf8_rpad(digits, width=_unit_digits(target), padding="0").cast(pa.int64())
     wanted = arrow_type(target)
+    width = DIGITS_OF_SECOND[wanted.unit]
+    fraction = pc.utf8_rpad(digits, width=width, padding="0").cast(pa.int64())
     # Arrow is not asked to parse nanoseconds: its version 19 lets them wrap around.
     try:
         return pc.add_checked(seconds.cast(wanted).view(pa.int64()), fraction).view(wanted)
     except pa.ArrowInvalid:
         raise OverflowError("nanoseconds end in 2262") from None
-
-
-def _unit_digits(target: DataType) -> int:
-    """How many digits after the point the unit of a timestamp's Arrow type has."""
-    return len(str(PER_SECOND[arrow_type(target).unit])) - 1
 
 
 def _day(parts: pa.Array) -> pa.Array:

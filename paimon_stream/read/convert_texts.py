@@ -2,15 +2,11 @@
 a whole array; NULL stays NULL.
 """
 
-from typing import Final
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paimon_stream.format.arrow_types import DIGITS_OF_SECOND
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
-
-_FRACTION_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""How many digits Arrow prints after the point, by the unit of a timestamp."""
 
 
 def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
@@ -48,7 +44,8 @@ def _printed(array: pa.Array, source: DataType) -> pa.Array:
     printed = array.cast(pa.string())
     if not source.is_timestamp:
         return printed
-    surplus = _FRACTION_DIGITS[array.type.unit] - source.precision
+    # Arrow prints all digits of its unit after the point.
+    surplus = DIGITS_OF_SECOND[array.type.unit] - source.precision
     if source.precision == 0:
         surplus += 1  # the point
     if not surplus:

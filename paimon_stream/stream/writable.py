@@ -149,12 +149,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     if batch_and_branch is not None:
         written, branch = batch_and_branch
         where = f"this query wrote batch {written} in branch {branch!r}, whose rows stay there"
-    text = (
-        "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: %s. "
-        "To have all rows in this table, start with a new checkpoint."
-    )
     _LOG.warning(
-        text,
+        "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: %s. "
+        "To have all rows in this table, start with a new checkpoint.",
         table.location,
         identity.checkpoint or f"of commit user {identity.user!r}",
         batch,
