@@ -20,16 +20,19 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, catalog, errors
+from paimon_stream.commit.report import Phase
 from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
-from paimon_stream.spark.batch import Runs
+from paimon_stream.spark.batch import QueryRun, Runs
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.identity import QueryFacts
 from paimon_stream.stream import compacting
+from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.write.task import encode_result
 from tests.kits.params import few
+from tests.kits.streams import At
 
 COLUMNS = st.StructType().add("id", "long").add("v", "string")
 STREAM = {"is_stream": True, "overwrite": False}
@@ -285,6 +288,33 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
     commit(made, answers(planned(made), rows(1), batch=1), 1)
     assert seconds[0] > 2
     assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
+
+
+def test_an_error_after_publishing_is_not_logged_as_if_nothing_were_in_the_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = table(tmp_path)
+    given = answers(planned(made), rows(1))
+    settings, _, _ = driver.settings_of({"path": made.location}, **STREAM)
+
+    def fail() -> None:
+        raise ValueError("the observer")
+
+    settings = replace(settings, observer=At(Phase.PUBLISHED, fail))
+    runs, facts = Runs(), QueryFacts(query_id="q", run_id="r", name=None, checkpoint=None)
+
+    def rows_of(run: QueryRun) -> Rows:
+        task_rows = driver.TaskRows(
+            sink=settings, answers=given, basis=given[0].basis, run=run, keep=lambda: None
+        )
+        return Rows(write=task_rows.write, again=False)
+
+    with pytest.raises(ValueError, match="the observer"), runs.reporting_failures(made.location, 0):
+        runs.run_batch(Batch(batch_id=0), facts, settings, "u", rows_of)
+    assert ids(made) == [1]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "paimon_stream"]
+    assert "Nothing of it is visible" not in line
+    assert "it looks for the batch before it writes" in line
 
 
 @pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])
