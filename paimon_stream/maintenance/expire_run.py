@@ -494,7 +494,7 @@ class Cleaner:
 
         Args:
             followings: the snapshots.
-            gone: those of them whose lists an interrupted run may have deleted.
+            gone: those of them whose lists and manifests an interrupted run may have deleted.
             of_changelogs: data files that long-lived changelogs need.
             appended_stay: whether all appended files stay with their changelogs.
         """
@@ -520,22 +520,33 @@ class Cleaner:
                         if not protected(entry.file.file_name):
                             yield from self._paths(entry)
                 except CorruptMetadata as error:
-                    self._left(snapshot, error)
+                    names = [meta.file_name for meta in metas]
+                    self._left(snapshot, error, names, may_be_gone=snapshot in gone)
 
     def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's changes; none if they cannot be read."""
         try:
             metas = ManifestStore(self._ahead).delta(following)
         except CorruptMetadata as error:
-            path = manifest_path(following.delta_manifest_list)
-            # If the list is gone, the interrupted run was done with the data files.
-            if not may_be_gone or self.storage.exists(path):
-                self._left(following, error)
+            names = [following.delta_manifest_list]
+            self._left(following, error, names, may_be_gone=may_be_gone)
             return ()
         self._lists[following.delta_manifest_list] = tuple(meta.file_name for meta in metas)
         return metas
 
-    def _left(self, following: Snapshot, error: CorruptMetadata) -> None:
+    def _left(
+        self,
+        following: Snapshot,
+        error: CorruptMetadata,
+        names: Sequence[str],
+        *,
+        may_be_gone: bool,
+    ) -> None:
+        """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests with
+        these names: it was done with the data files.
+        """
+        if may_be_gone and not all(self.storage.exists(manifest_path(name)) for name in names):
+            return
         _LOG.warning(
             "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: "
             "%s",

@@ -679,6 +679,25 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
         assert held <= bench.metadata_files()
 
 
+def test_an_expiry_that_was_killed_before_it_deleted_lists_leaves_no_data_file(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their manifests are gone, and before these the data files went. So nobody is warned."""
+    bench = Bench(options={"manifest.merge-min-count": "2"}, storage=new_storage())
+    for number in range(4):
+        name = f"f{number}"
+        bench.committer().commit(bench.request(number, [bench.message(name)]))
+        message = bench.compaction(*bench.live_names(), into=f"big-{number}")
+        bench.committer().commit(bench.request(number, [message], user="compaction"))
+        bench.clock.advance(1000)
+    fault = Fault(at=1, verb="delete", path="manifest/manifest-list", stop=True)
+    with pytest.raises(Killed):
+        expire(bench, 1, storage=FaultyStorage(bench.storage, [fault]))
+    expire(bench, 1)
+    assert "orphans" not in caplog.text
+    bench.audit(["big-3"], orphans=True)
+
+
 def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
