@@ -188,8 +188,7 @@ def expire_snapshots(
     changelogs: tuple[int, ...] = ()
     try:
         if not dry_run:
-            for run, following in cleaner.notes.unfinished(snapshots):
-                cleaner.finish(run, following, resumed=True)
+            _finish_others(cleaner)
         below_end = sum(snapshot_id < end for snapshot_id in ids)
         for group in _groups(snapshots, ids, end):
             if _expire_group(cleaner, group, newest, expired):
@@ -232,6 +231,12 @@ class _Expired:
     complete: bool = True
 
 
+def _finish_others(cleaner: Cleaner) -> None:
+    """Finishes what other expirers have begun. One that is still at it deletes the same files."""
+    for run, following in cleaner.notes.unfinished(cleaner.snapshots):
+        cleaner.finish(run, following, resumed=True)
+
+
 def _expire_group(
     cleaner: Cleaner, group: Sequence[Snapshot], newest: Snapshot, expired: _Expired
 ) -> bool:
@@ -243,7 +248,10 @@ def _expire_group(
     if begun.gone:
         expired.earliest = group[begun.gone].id
     if begun.removed:
-        cleaner.finish(group[: begun.gone], group[begun.gone])
+        resumed = len(begun.removed) < begun.gone
+        cleaner.finish(group[: begun.gone], group[begun.gone], resumed=resumed)
+    elif begun.gone:
+        _finish_others(cleaner)  # before the next group, to whose notes these lead on
     expired.complete = not begun.stopped
     return bool(begun.removed)
 

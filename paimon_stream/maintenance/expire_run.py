@@ -19,7 +19,8 @@ order:
    their snapshots.
 6. Manifests and index files are deleted if neither the following snapshot nor a tag or branch uses
    them. Then the lists and index manifests that named them, and the statistics.
-7. The notes are removed.
+7. The notes are removed. Where another expirer has removed the whole group, its notes stay until
+   the group is finished, by it or by whoever met it.
 
 At the end of the run EARLIEST is set (`expire.py`). What lies below a gap in the ids is beside the
 lineage. It goes, but not the data files that it replaced, because these may be live (`_linked`).
@@ -220,7 +221,8 @@ class Cleaner:
             removed.pop()
             if self._was_newest(last):
                 self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
-        self.notes.drop(*(snapshot.id for snapshot in group[gone if removed else 0 : -1]))
+        noted = gone if removed else self._left_to_others(group)
+        self.notes.drop(*(snapshot.id for snapshot in group[noted:-1]))
         return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
 
     def finish(
@@ -232,7 +234,7 @@ class Cleaner:
         Args:
             gone: consecutive snapshots whose own files are gone.
             following: the snapshot after them.
-            resumed: whether an interrupted run may have removed a part.
+            resumed: whether another run, interrupted or at work, may have removed a part.
 
         Raises:
             StorageError: the storage fails. The next run deletes what was not deleted.
@@ -318,6 +320,19 @@ class Cleaner:
             for paths in in_groups(files, _CHUNK):
                 guarded.remove(kind, paths)
         self._clean_folders()
+
+    def _left_to_others(self, group: Sequence[Snapshot]) -> int:
+        """How many snapshots of a group have notes that the next run needs if another expirer, which
+        removed them, is killed before it is done. If neither what followed exists nor a note of it,
+        it was done.
+        """
+        ids = self.snapshots.ids()
+        gone = next(
+            (place for place, one in enumerate(group[:-1]) if one.id in ids), len(group) - 1
+        )
+        following = group[gone]
+        leads_on = self.snapshots.stands(following) or self.notes.has(following.id)
+        return gone if leads_on else 0
 
     def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
         """Writes the changelogs of a group that expires, but for what lies below a gap."""
