@@ -60,8 +60,9 @@ class TableMaintenance(LoadedTable):
         `changelog.*` options.
 
         Unless `dry_run=True` is given it acts at once, because the table's metadata determines what
-        may be deleted (unlike `remove_orphan_files`). The next run deletes what could not be
-        deleted.
+        may be deleted (unlike `remove_orphan_files`). If the storage does not answer, the run ends
+        with `Unavailable`, and the next one continues it. Any other file that cannot be deleted
+        counts as `left`, and stays until `remove_orphan_files` removes it.
 
         Args:
             retain_max: keep at most so many snapshots; by default `snapshot.num-retained.max`.

@@ -237,7 +237,8 @@ class Cleaner:
             resumed: whether another run, interrupted or at work, may have removed a part.
 
         Raises:
-            StorageError: the storage fails. The next run deletes what was not deleted.
+            StorageError: the storage fails. The next run deletes what was not deleted, but for
+                single files that could not be deleted (`Remover`).
         """
         guarded = _GuardedRemover(self.remover, partial(self._is_back, gone, following))
         try:
