@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import product, takewhile
 from operator import and_
 from typing import Any, Final
 
@@ -167,7 +167,9 @@ def _cases(one: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expr
     is_float = one.type.is_float
     unordered = is_float or one.type.is_binary or one.type.is_nested  # NaN is beyond all bounds
     if one.type.root is TypeRoot.CHAR and low is not None:
-        low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
+        # The bounds of an ORC file are padded, and its values are not. Padded, a text comes before
+        # its own beginning if it goes on with a character below the blank.
+        low = "".join(takewhile(lambda character: character >= " ", low)).rstrip(" ")
     try:
         alone = (
             rows == 1 and low == high and not (is_float and low == 0)

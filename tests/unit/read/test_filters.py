@@ -292,6 +292,16 @@ def test_an_upper_bound_in_which_java_lost_a_character_prunes_nothing(tmp_path: 
 # -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("value", ["abc", "abc\t", "ab", "ab\t\t\t", "abd"])
+def test_a_padded_lower_bound_leaves_out_no_value_that_ends_below_the_blank(value: str) -> None:
+    """ORC pads CHAR before it compares, and then a tab comes before a blank."""
+    where = Predicate.of(pc.field("c") == value, made([("c", "CHAR(5)")])._table.schema, "t")
+    for other in ("abc", "abc\t", "ab", "ab\t\t\t", "abd"):
+        low, high = sorted(text.ljust(5) for text in (value, other))
+        assert where.possible([({"c": ColumnStats(low, high, 0)}, 2)]) == [True], other
+    assert where.possible([({"c": ColumnStats("b    ", "c    ", 0)}, 2)]) == [False]
+
+
 def test_a_time_chooses_the_newest_snapshot_that_is_not_younger(table: PaimonTable) -> None:
     times = [one.time_millis for one in table.snapshots()]
     for at in (times[1], times[-1], times[-1] + 10_000):
