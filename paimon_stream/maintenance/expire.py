@@ -1,6 +1,7 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The
-range is Java's, but each of our streams keeps its last snapshots for a day after it prepared its
-newest batch (R1.7, R8.3), and consumers hold snapshots back (`table/consumers.py`).
+range is Java's, but each of our streams that has a journal keeps its last snapshots for a day after
+it prepared its newest batch (R1.7, R8.3), and consumers hold snapshots back
+(`table/consumers.py`).
 """
 
 import logging
@@ -329,8 +330,8 @@ def _end(
 def _least_of_streams(
     storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
 ) -> int:
-    """The first id of the last snapshots of streams that were active within a day. Each is, or
-    follows, the one that the stream's journal names: that of the batch before its newest, or the
+    """The first id of the last snapshots of streams with a journal that were active within a day.
+    Each is, or follows, the one that the journal names: that of the batch before its newest, or the
     one on which the newest was judged.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]

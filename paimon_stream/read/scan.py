@@ -338,7 +338,7 @@ def known_of(
     rows are merged, only the statistics of the key count, but for `values`: a file is left out only
     if none of its keys can fulfil the condition. Older rows of these keys in other files are then
     filtered out, because they have the same key. With `values` the caller knows that no other file
-    may have the keys of these files, so their rows are final.
+    that is left may have the keys of these files.
     """
     schema_of = schemas_of(scan)
     layout = scan.table.layout
