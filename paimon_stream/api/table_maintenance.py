@@ -72,8 +72,8 @@ class TableMaintenance(LoadedTable):
                 default `snapshot.time-retained`.
             max_deletes: expire at most so many snapshots now; by default `snapshot.expire.limit`.
             dry_run: only report.
-            protect_streams: keep the last snapshot of streams with a journal that were active within a
-                day.
+            protect_streams: keep the last snapshot of streams with a journal that were active within
+                a day.
             progress: is called with what is done.
 
         Raises:

@@ -323,9 +323,9 @@ class Cleaner:
         self._clean_folders()
 
     def _left_to_others(self, group: Sequence[Snapshot]) -> int:
-        """How many snapshots of a group have notes that the next run needs if another expirer, which
-        removed them, is killed before it is done. If neither what followed exists nor a note of it,
-        it was done.
+        """How many snapshots of a group have notes that the next run needs if another expirer,
+        which removed them, is killed before it is done. If neither what followed exists nor a note
+        of it, it was done.
         """
         ids = self.snapshots.ids()
         gone = next(
@@ -558,8 +558,8 @@ class Cleaner:
         *,
         may_be_gone: bool,
     ) -> None:
-        """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests with
-        these names: it was done with the data files.
+        """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests
+        with these names: it was done with the data files.
         """
         if may_be_gone and not all(self.storage.exists(manifest_path(name)) for name in names):
             return
