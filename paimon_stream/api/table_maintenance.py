@@ -55,13 +55,14 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> ExpireReport:
         """Expires old snapshots and deletes the files that only they need. Tags, branches,
-        consumers, and streams that were active within a day keep the snapshots and files that they
-        need. So do changelogs that outlive their snapshots; they expire by the table's
-        `changelog.*` options.
+        consumers, and streams with a journal that were active within a day keep the snapshots and
+        files that they need. So do changelogs that outlive their snapshots; they expire by the
+        table's `changelog.*` options.
 
         Unless `dry_run=True` is given it acts at once, because the table's metadata determines what
-        may be deleted (unlike `remove_orphan_files`). The next run deletes what could not be
-        deleted.
+        may be deleted (unlike `remove_orphan_files`). If the storage does not answer, the run ends
+        with `Unavailable`, and the next one continues it. Any other file that cannot be deleted
+        counts as `left`, and stays until `remove_orphan_files` removes it.
 
         Args:
             retain_max: the most snapshots to keep; by default `snapshot.num-retained.max`.
@@ -71,7 +72,8 @@ class TableMaintenance(LoadedTable):
                 default `snapshot.time-retained`.
             max_deletes: the most snapshots that expire now; by default `snapshot.expire.limit`.
             dry_run: only report.
-            protect_streams: keep the last snapshot of streams that were active within a day.
+            protect_streams: keep the last snapshot of streams with a journal that were active within
+                a day.
             progress: is called with what is done.
 
         Raises:

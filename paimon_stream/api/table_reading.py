@@ -230,7 +230,9 @@ class TableReading(LoadedTable):
             IncompatibleSchema: for unknown columns.
             InvalidOption: for two of `snapshot_id`, `tag` and `timestamp`.
             InvalidData: for a partition value of another type, a value that `filter` cannot be
-                computed for, and for deletes that the merge engine does not accept.
+                computed for, and for deletes that the merge engine does not accept. In a table with
+                a primary key, the value may be of a row that was replaced or deleted, if the
+                condition rules out its key by another column.
             FormatError: for a broken file.
             StorageError: if the storage fails.
         """

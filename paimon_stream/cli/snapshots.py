@@ -192,7 +192,7 @@ def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
 _OLDER: Final = (
     'Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.'
 )
-_PROTECT: Final = "Keep the last snapshot of streams that were active within a day."
+_PROTECT: Final = "Keep the last snapshot of streams with a journal that were active within a day."
 
 
 @table_command(

@@ -1,6 +1,7 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The
-range is Java's, but each of our streams keeps its last snapshots for a day after it prepared its
-newest batch (R1.7, R8.3), and consumers hold snapshots back (`table/consumers.py`).
+range is Java's, but each of our streams that has a journal keeps its last snapshots for a day after
+it prepared its newest batch (R1.7, R8.3), and consumers hold snapshots back
+(`table/consumers.py`).
 """
 
 import logging
@@ -188,8 +189,7 @@ def expire_snapshots(
     changelogs: tuple[int, ...] = ()
     try:
         if not dry_run:
-            for run, following in cleaner.notes.unfinished(snapshots):
-                cleaner.finish(run, following, resumed=True)
+            _finish_others(cleaner)
         below_end = sum(snapshot_id < end for snapshot_id in ids)
         for group in _groups(snapshots, ids, end):
             if _expire_group(cleaner, group, newest, expired):
@@ -232,6 +232,12 @@ class _Expired:
     complete: bool = True
 
 
+def _finish_others(cleaner: Cleaner) -> None:
+    """Finishes what other expirers have begun. One that is still at it deletes the same files."""
+    for run, following in cleaner.notes.unfinished(cleaner.snapshots):
+        cleaner.finish(run, following, resumed=True)
+
+
 def _expire_group(
     cleaner: Cleaner, group: Sequence[Snapshot], newest: Snapshot, expired: _Expired
 ) -> bool:
@@ -243,7 +249,10 @@ def _expire_group(
     if begun.gone:
         expired.earliest = group[begun.gone].id
     if begun.removed:
-        cleaner.finish(group[: begun.gone], group[begun.gone])
+        resumed = len(begun.removed) < begun.gone
+        cleaner.finish(group[: begun.gone], group[begun.gone], resumed=resumed)
+    elif begun.gone:
+        _finish_others(cleaner)  # before the next group, to whose notes these lead on
     expired.complete = not begun.stopped
     return bool(begun.removed)
 
@@ -321,8 +330,8 @@ def _end(
 def _least_of_streams(
     storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
 ) -> int:
-    """The first id of the last snapshots of streams that were active within a day. Each is, or
-    follows, the one that the stream's journal names: that of the batch before its newest, or the
+    """The first id of the last snapshots of streams with a journal that were active within a day.
+    Each is, or follows, the one that the journal names: that of the batch before its newest, or the
     one on which the newest was judged.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]

@@ -19,7 +19,8 @@ order:
    their snapshots.
 6. Manifests and index files are deleted if neither the following snapshot nor a tag or branch uses
    them. Then the lists and index manifests that named them, and the statistics.
-7. The notes are removed.
+7. The notes are removed. Where another expirer has removed the whole group, its notes stay until
+   the group is finished, by it or by whoever met it.
 
 At the end of the run EARLIEST is set (`expire.py`). What lies below a gap in the ids is beside the
 lineage. It goes, but not the data files that it replaced, because these may be live (`_linked`).
@@ -220,7 +221,8 @@ class Cleaner:
             removed.pop()
             if self._was_newest(last):
                 self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
-        self.notes.drop(*(snapshot.id for snapshot in group[gone if removed else 0 : -1]))
+        noted = gone if removed else self._left_to_others(group)
+        self.notes.drop(*(snapshot.id for snapshot in group[noted:-1]))
         return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
 
     def finish(
@@ -232,10 +234,11 @@ class Cleaner:
         Args:
             gone: consecutive snapshots whose own files are gone.
             following: the snapshot after them.
-            resumed: whether an interrupted run may have removed a part.
+            resumed: whether another run, interrupted or at work, may have removed a part.
 
         Raises:
-            StorageError: the storage fails. The next run deletes what was not deleted.
+            StorageError: the storage fails. The next run deletes what was not deleted, but for
+                single files that could not be deleted (`Remover`).
         """
         guarded = _GuardedRemover(self.remover, partial(self._is_back, gone, following))
         try:
@@ -318,6 +321,20 @@ class Cleaner:
             for paths in in_groups(files, _CHUNK):
                 guarded.remove(kind, paths)
         self._clean_folders()
+
+    def _left_to_others(self, group: Sequence[Snapshot]) -> int:
+        """How many snapshots of a group have notes that the next run needs if another expirer,
+        which removed them, is killed before it is done. If neither what followed exists nor a note
+        of it, it was done.
+        """
+        ids = self.snapshots.ids()
+        gone = next(
+            (place for place, snapshot in enumerate(group[:-1]) if snapshot.id in ids),
+            len(group) - 1,
+        )
+        following = group[gone]
+        leads_on = self.snapshots.stands(following) or self.notes.has(following.id)
+        return gone if leads_on else 0
 
     def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
         """Writes the changelogs of a group that expires, but for what lies below a gap."""
@@ -494,7 +511,7 @@ class Cleaner:
 
         Args:
             followings: the snapshots.
-            gone: those of them whose lists an interrupted run may have deleted.
+            gone: those of them whose lists and manifests an interrupted run may have deleted.
             of_changelogs: data files that long-lived changelogs need.
             appended_stay: whether all appended files stay with their changelogs.
         """
@@ -520,7 +537,8 @@ class Cleaner:
                         if not protected(entry.file.file_name):
                             yield from self._paths(entry)
                 except CorruptMetadata as error:
-                    self._left(snapshot, error)
+                    names = [meta.file_name for meta in metas]
+                    self._left(snapshot, error, names, may_be_gone=snapshot in gone)
 
     def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's changes; none if they cannot be read. `may_be_gone` says
@@ -529,16 +547,25 @@ class Cleaner:
         try:
             metas = ManifestStore(self._ahead).delta(following)
         except CorruptMetadata as error:
-            path = manifest_path(following.delta_manifest_list)
-            # A run removes data files before lists. So if the interrupted run has removed this
-            # list, it was done with the data files, and none stays as an orphan.
-            if not may_be_gone or self.storage.exists(path):
-                self._left(following, error)
+            names = [following.delta_manifest_list]
+            self._left(following, error, names, may_be_gone=may_be_gone)
             return ()
         self._lists[following.delta_manifest_list] = tuple(meta.file_name for meta in metas)
         return metas
 
-    def _left(self, following: Snapshot, error: CorruptMetadata) -> None:
+    def _left(
+        self,
+        following: Snapshot,
+        error: CorruptMetadata,
+        names: Sequence[str],
+        *,
+        may_be_gone: bool,
+    ) -> None:
+        """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests
+        with these names: it was done with the data files.
+        """
+        if may_be_gone and not all(self.storage.exists(manifest_path(name)) for name in names):
+            return
         _LOG.warning(
             "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: "
             "%s",

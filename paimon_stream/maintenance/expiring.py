@@ -133,6 +133,10 @@ class ExpiringNotes:
                 return note.snapshot_id
         return None
 
+    def has(self, snapshot_id: int) -> bool:
+        """Whether this snapshot has a note. Raises `StorageError`."""
+        return self._storage.exists(note_path(snapshot_id))
+
     def drop(self, *snapshot_ids: int) -> None:
         """Removes notes that nobody needs. A failure is logged: the next expiry removes them."""
         for path, error in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():

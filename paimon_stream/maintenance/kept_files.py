@@ -161,8 +161,8 @@ class KeptFiles:
             return kept
         except CorruptMetadata as error:
             _LOG.warning(
-                "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be "
-                "read: %s",
+                "%s: metadata of the snapshots before %d stays as orphans; what is needed cannot "
+                "be read: %s",
                 self._storage.location,
                 following.id,
                 error,

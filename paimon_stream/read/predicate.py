@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import product, takewhile
 from operator import and_
 from typing import Any, Final
 
@@ -237,7 +237,9 @@ def _in_bounds(column: DataField, stats: ColumnStats, rows: int | None) -> pc.Ex
     if low is None:
         return None
     if column.type.root is TypeRoot.CHAR:
-        low = low.rstrip(" ")  # the bounds of an ORC file are padded, and its values are not
+        # The bounds of an ORC file are padded, and its values are not. Padded, a text comes before
+        # its own beginning if it goes on with a character below the blank.
+        low = "".join(takewhile(lambda character: character >= " ", low)).rstrip(" ")
     try:
         if not _holds_for_all(column.type, low, high, rows):
             return None

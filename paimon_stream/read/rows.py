@@ -235,7 +235,12 @@ def _with_rows(
 
 
 def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of the buckets of a table with a primary key. Files are opened ahead."""
+    """The rows of the buckets of a table with a primary key. Files are opened ahead.
+
+    Sections are made of the files that are left. A file that was left out may share keys with them,
+    but none of its keys fulfils the condition, so stale rows of these keys are filtered out at the
+    end.
+    """
     names = [column.name for column in scan.columns]
     needed = tuple(map(scan.schema.field, spec.needed(names)))
     plain = _Reader(scan, scan.columns, scan.where)
@@ -267,7 +272,7 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
 
 
 def _may_have_rows(scan: Scan, entry: ManifestEntry) -> bool:
-    """Whether a file may have rows that the scan wants. No other file has rows with its keys."""
+    """Whether a file may have rows that the scan wants. It is a section by itself (`_merged`)."""
     where = scan.where
     return where is None or any(where.possible(known_of(scan, [entry], where, values=True)))
 
@@ -295,7 +300,8 @@ class _Reader:
         self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
     ) -> None:
         """`where` is a condition on these columns. By it, row groups without wanted rows are
-        skipped. It is given only for files whose rows are final.
+        skipped. It is given only for files of append tables and those that are a section by
+        themselves (`_merged`).
         """
         self._scan = scan
         self._where = where

@@ -343,23 +343,32 @@ class TaskRows:
         messages = written_by(_results(self.answers), judged.table, gathered=False).messages
         digest, numbering = pickle.loads(self.basis)
         judged.require_same_table(digest)
-        self.keep()
         if isinstance(judged.verdict, Reuse):
             judged = judged.anew()  # the tasks wrote anew
         written = judged.written(messages, numbering=numbering)
         self._tell_compaction(written)
+        self.keep()  # last: until then a failure leaves the files to the caller
         return written
 
     def _tell_compaction(self, written: WrittenBatch) -> None:
         """Tells the compaction when the previous batch was committed. It does not know that if the
-        run begins with this batch.
+        run begins with this batch. If that snapshot cannot be read, this is logged, and the batch
+        goes on.
         """
         compaction = self.run.compaction
         last_of_stream = written.verdict.own
         if self.run.newest_batch is not None or last_of_stream is None or compaction is None:
             return
         store = SnapshotStore(written.judged.table.storage)
-        snapshot = store.find(last_of_stream.snapshot.id)
+        try:
+            snapshot = store.find(last_of_stream.snapshot.id)
+        except errors.PaimonStreamError as error:
+            _LOG.warning(
+                "%s: the compaction does not know when the batch before was committed: %s",
+                self.sink.location,
+                error,
+            )
+            return
         if snapshot is None:
             compaction.follows(system().clock.now_millis())
         else:

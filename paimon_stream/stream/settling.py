@@ -3,19 +3,26 @@ cleared, and the run remembers how it stands. Files of dead attempts go only if 
 publish them any more.
 """
 
+import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.request import Nothing, Published
+from paimon_stream.errors import StorageError
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
 from paimon_stream.stream.memory import Memory
 from paimon_stream.stream.own_history import with_rows
+from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Standing
 from paimon_stream.stream.steps import JudgedBatch, PublishedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.table.journal import PreviousBatch
+
+_LOG = logging.getLogger(__name__)
 
 
 def settle(published: PublishedBatch) -> SettledBatch:
@@ -27,7 +34,7 @@ def settle(published: PublishedBatch) -> SettledBatch:
     judged = written.judged
     run = judged.run
     batch = judged.batch
-    removed_files = _clear_journal(published)
+    removed_files, goes_back = _clear_journal(published)
     report = CommitReport.of(
         location=run.storage.location,
         user=run.identity.user,
@@ -41,14 +48,14 @@ def settle(published: PublishedBatch) -> SettledBatch:
     run.observer.reached(Phase.FINISHED, batch.batch_id)
     return SettledBatch(
         run=run,
-        standing=_standing_after(written, outcome, report),
+        standing=_standing_after(written, outcome, report, goes_back=goes_back),
         report=report,
         changes=outcome.changes if isinstance(outcome, Published) else None,
     )
 
 
 def _standing_after(
-    written: WrittenBatch, outcome: Published | Nothing, report: CommitReport
+    written: WrittenBatch, outcome: Published | Nothing, report: CommitReport, *, goes_back: bool
 ) -> Standing:
     """How the run stands after a batch that it has published, or that had nothing to publish."""
     batch = written.judged.batch
@@ -63,7 +70,7 @@ def _standing_after(
         return replace(
             before,
             memory=memory,
-            outlook=replace(before.outlook, goes_back=False),
+            outlook=replace(before.outlook, goes_back=goes_back),
             last_report=report,
             conflicts=0,
         )
@@ -76,7 +83,7 @@ def _standing_after(
         before,
         memory=memory,
         # An earlier run that is still alive sees this snapshot, and stops.
-        outlook=replace(before.outlook, goes_back=False, follows=False),
+        outlook=replace(before.outlook, goes_back=goes_back, follows=False),
         newest=outcome.newest,
         marks=written.judged.run.identity.properties(batch.batch_id, batch.offsets_hash),
         last_report=report,
@@ -122,7 +129,7 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
     return SettledBatch(run=run, standing=standing, report=report, changes=None)
 
 
-def _clear_journal(published: PublishedBatch) -> int:
+def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
     """Removes the journal's entries that say nothing any more. Removes what dead attempts at this
     batch left if all snapshots since its judgement were seen. Returns the number of removed files.
     """
@@ -131,6 +138,7 @@ def _clear_journal(published: PublishedBatch) -> int:
     outcome = published.outcome
     run = judged.run
     removed_files = 0
+    goes_back = False
     if isinstance(outcome, Published):
         if published.saw_all and len(entry.stage_uuids) > 1:
             removed_files = remove_dead_attempts(
@@ -144,12 +152,25 @@ def _clear_journal(published: PublishedBatch) -> int:
         run.journal.remove(entry.batch_id)
     if judged.standing.memory is None and not judged.table.options.value(JOURNAL):
         # Not before: the entry of a dead attempt may show that it was published.
-        run.journal.clear()
+        _removed(run, run.journal.clear)  # else the next run tries again
     elif judged.standing.outlook.goes_back and run.claims.holds():
         # Not before: until then the checkpoint may be exchanged. A batch without rows would leave
         # the entry of one that was rolled back.
-        run.journal.remove_later(entry.batch_id)
-    return removed_files
+        last = entry.batch_id if isinstance(outcome, Published) else entry.batch_id - 1
+        goes_back = not _removed(run, partial(run.journal.remove_later, last))
+    return removed_files, goes_back
+
+
+def _removed(run: StreamRun, remove: Callable[[], None]) -> bool:
+    """Whether old entries of the journal could be removed. The batch is done, and a failure to
+    remove them is logged.
+    """
+    try:
+        remove()
+    except StorageError as error:
+        _LOG.warning("%s: old entries of the journal stay: %s", run.storage.location, error)
+        return False
+    return True
 
 
 def _own_stood(written: WrittenBatch, own: PreviousBatch | None) -> int | None:

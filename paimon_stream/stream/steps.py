@@ -173,7 +173,7 @@ class PublishedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledBatch:
-    """A batch that is done. A compaction may come behind it: a `CompactedBehind`.
+    """A batch that is done. A compaction may come behind it (`Standing.behind`).
 
     Attributes:
         run: the run.

@@ -11,9 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from paimon_stream import PaimonTable
 from paimon_stream.errors import NullInNotNull, UnsupportedFeature
 from tests.kits.avro_files import read_file
 from tests.kits.files import Columns, Row, commit, opened, same, write
@@ -186,6 +188,16 @@ def test_java_finds_a_short_char_by_our_bounds_in_orc(java: Any, tmp_path: Path)
     java.write(theirs, rows)
     assert java.read_where(ours, ("=", "c", "a")) == [{"c": "a"}]
     assert java.read_where(theirs, ("=", "c", "a")) == []  # its own bounds are padded with blanks
+
+
+def test_a_filter_finds_a_short_char_beside_one_with_a_tab_in_java_s_orc(
+    java: Any, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    java.create_table(table, [("c", "CHAR(5)")], options={"file.format": "orc"})
+    java.write(table, [("abc",), ("abc\t",)])
+    found = PaimonTable.load(str(table)).to_arrow(filter=pc.field("c") == "abc")
+    assert found.to_pylist() == [{"c": "abc"}]
 
 
 def test_java_finds_what_its_own_orc_bounds_hide(java: Any, tmp_path: Path) -> None:

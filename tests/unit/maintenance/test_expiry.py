@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -679,6 +680,25 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
         assert held <= bench.metadata_files()
 
 
+def test_an_expiry_that_was_killed_before_it_deleted_lists_leaves_no_data_file(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their manifests are gone, and before these the data files went. So nobody is warned."""
+    bench = Bench(options={"manifest.merge-min-count": "2"}, storage=new_storage())
+    for number in range(4):
+        name = f"f{number}"
+        bench.committer().commit(bench.request(number, [bench.message(name)]))
+        message = bench.compaction(*bench.live_names(), into=f"big-{number}")
+        bench.committer().commit(bench.request(number, [message], user="compaction"))
+        bench.clock.advance(1000)
+    fault = Fault(at=1, verb="delete", path="manifest/manifest-list", stop=True)
+    with pytest.raises(Killed):
+        expire(bench, 1, storage=FaultyStorage(bench.storage, [fault]))
+    expire(bench, 1)
+    assert "orphans" not in caplog.text
+    bench.audit(["big-3"], orphans=True)
+
+
 def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -696,6 +716,43 @@ def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(
         assert expire(bench, 1, storage=storage).complete, at
         assert "rollback" not in caplog.text, at
         bench.audit([f"f{number}" for number in range(4 + storage.happened)], orphans=True)
+        met = storage.happened
+
+
+class FromTheNotesOn(Meanwhile):
+    """Counts operations from the first note on that is written."""
+
+    noted = False
+
+    def __getattr__(self, name: str) -> object:
+        self.noted |= name == "write_hint"
+        return super().__getattr__(name) if self.noted else getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("newer", [0, 1, 2])
+def test_what_an_expiry_that_was_killed_left_is_found_although_another_one_has_met_it(
+    newer: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was killed when it had removed the snapshots that the other one was about to remove."""
+    at, met = 0, True
+    while met:
+        at = following(at)
+        bench = grown(4)
+
+        def be_killed(bench: Bench = bench) -> None:
+            for number in range(4, 4 + newer):
+                bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+                bench.clock.advance(1000)
+            fault = Fault(at=1, verb="delete", path="manifest/", stop=True)
+            with suppress(Killed):
+                expire(bench, 1, storage=FaultyStorage(bench.storage, [fault]))
+
+        storage = FromTheNotesOn(bench.storage, at, be_killed)
+        expire(bench, 1, storage=storage)
+        expire(bench, 1)
+        assert "orphans" not in caplog.text, at
+        bench.audit([f"f{number}" for number in range(len(bench.live()))], orphans=True)
+        assert not bench.storage.list_files(OWN_FOLDER, "expiring"), at
         met = storage.happened
 
 

@@ -134,6 +134,18 @@ def test_a_manifest_is_left_closed_by_its_partitions() -> None:
     assert read(table, (pc.field("p") > "a") & (pc.field("id") < 50))[1:] == (1, 1)
 
 
+def test_a_condition_may_meet_a_replaced_row_of_a_key_that_it_rules_out() -> None:
+    """The file with the newer row stays closed (docs/reading.md)."""
+    schema = [("id", "INT NOT NULL"), ("s", "STRING")]
+    table = made(schema, primary_keys=["id"], options={"bucket": "1", "write-only": "true"})
+    table.append(pa.table({"id": pa.array(range(1, 9), pa.int32()), "s": ["x", *"2345678"]}))
+    table.append(pa.table({"id": pa.array([1], pa.int32()), "s": ["1"]}))
+    is_number = pc.field("s").cast(pa.int64()) > 0
+    assert table.to_arrow(filter=is_number).num_rows == 8
+    with pytest.raises(InvalidData, match="Failed to parse string: 'x'"):
+        table.to_arrow(filter=(pc.field("id") != 1) & is_number)
+
+
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
 def test_an_old_row_of_a_key_does_not_come_back(engine: str) -> None:
     table = made(
@@ -290,6 +302,16 @@ def test_an_upper_bound_in_which_java_lost_a_character_prunes_nothing(tmp_path: 
 
 # -- time travel
 # -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["abc", "abc\t", "ab", "ab\t\t\t", "abd"])
+def test_a_padded_lower_bound_leaves_out_no_value_that_ends_below_the_blank(value: str) -> None:
+    """ORC pads CHAR before it compares, and then a tab comes before a blank."""
+    where = Predicate.of(pc.field("c") == value, made([("c", "CHAR(5)")])._table.schema, "t")
+    for other in ("abc", "abc\t", "ab", "ab\t\t\t", "abd"):
+        low, high = sorted(text.ljust(5) for text in (value, other))
+        assert where.possible([({"c": ColumnStats(low, high, 0)}, 2)]) == [True], other
+    assert where.possible([({"c": ColumnStats("b    ", "c    ", 0)}, 2)]) == [False]
 
 
 def test_a_time_chooses_the_newest_snapshot_that_is_not_younger(table: PaimonTable) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +20,19 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python nee
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, catalog, errors
+from paimon_stream.commit.report import BatchObserver, Phase
 from paimon_stream.compact.rewrite import KeyedRewriter
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
-from paimon_stream.spark.batch import Runs
+from paimon_stream.spark.batch import QueryRun, Runs
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.identity import QueryFacts
 from paimon_stream.stream import compacting
+from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.write.task import encode_result
 from tests.kits.params import few
+from tests.kits.streams import At
 
 COLUMNS = st.StructType().add("id", "long").add("v", "string")
 STREAM = {"is_stream": True, "overwrite": False}
@@ -285,6 +288,74 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
     commit(made, answers(planned(made), rows(1), batch=1), 1)
     assert seconds[0] > 2
     assert [one.commit_kind for one in made.snapshots()][-1] == CommitKind.COMPACT
+
+
+def observed(
+    of: PaimonTable,
+    given: Sequence[TaskAnswer],
+    batch: int,
+    observer: BatchObserver,
+    keep: Callable[[], object],
+) -> Runs:
+    """Commits a batch in a new process, whose steps are told to an observer."""
+    settings, _, _ = driver.settings_of({"path": of.location}, **STREAM)
+    settings = replace(settings, observer=observer)
+    runs, facts = Runs(), QueryFacts(query_id="q", run_id="r", name=None, checkpoint=None)
+
+    def rows_of(run: QueryRun) -> Rows:
+        task_rows = driver.TaskRows(
+            sink=settings, answers=given, basis=given[0].basis, run=run, keep=keep
+        )
+        return Rows(write=task_rows.write, again=False)
+
+    with runs.reporting_failures(of.location, batch):
+        runs.run_batch(Batch(batch_id=batch), facts, settings, "paimon-stream_q", rows_of)
+    return runs
+
+
+def test_an_error_after_publishing_is_not_logged_as_if_nothing_were_in_the_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = table(tmp_path)
+    given = answers(planned(made), rows(1))
+
+    def fail() -> None:
+        raise ValueError("the observer")
+
+    with pytest.raises(ValueError, match="the observer"):
+        observed(made, given, 0, At(Phase.PUBLISHED, fail), list)
+    assert ids(made) == [1]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "paimon_stream"]
+    assert "Nothing of it is visible" not in line
+    assert "it looks for the batch before it writes" in line
+
+
+def test_a_batch_does_not_fail_because_the_time_of_the_batch_before_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The snapshot cannot be read while the compaction is told of it, and not longer."""
+    made = table(tmp_path, keyed=True)
+    commit(made, answers(planned(made), rows(1)))
+    given = answers(planned(made), rows(2), batch=1)
+    file = Path(made.location) / "snapshot" / "snapshot-1"
+    whole = file.read_bytes()
+    of_newer_release = json.dumps({**json.loads(whole), "version": 99})
+    steps: list[str] = []
+
+    class Breaks:
+        def reached(self, phase: Phase, identifier: int) -> None:
+            if phase is Phase.JUDGED:
+                file.write_text(of_newer_release)
+            elif phase is Phase.WRITTEN:
+                file.write_bytes(whole)
+
+    def keep() -> None:
+        steps.append(caplog.text)
+
+    observed(made, given, 1, Breaks(), keep)
+    assert ids(made) == [1, 2]
+    (logged_before,) = steps
+    assert "snapshot-1" in logged_before
 
 
 @pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])

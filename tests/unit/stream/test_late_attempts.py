@@ -20,7 +20,7 @@ from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.verdicts import Batch
 from tests.kits import steps
 from tests.kits.commits import Bench
-from tests.kits.faults import FaultyStorage
+from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.streams import At, AtBatch, PowerCut, Stream
 
 pytestmark = pytest.mark.s3
@@ -611,3 +611,42 @@ def test_what_an_operator_has_given_up_proves_nothing_of_earlier_batches() -> No
     stream.start()
     with pytest.raises(HistoryUnknown):
         stream.batch()
+
+
+def test_a_batch_does_not_fail_because_old_entries_of_a_stream_without_a_journal_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.start(At(Phase.STAGED, stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.options = NO_JOURNAL
+    fault = Fault(at=1, verb="delete", path="_paimon_stream/me/0")
+    stream.start(storage=FaultyStorage(bench.storage, [fault]))
+    assert stream.batch().outcome == "committed"
+    assert "old entries of the journal stay" in caplog.text
+    assert stream.batch().outcome == "committed"
+    assert bench.storage.exists("_paimon_stream/me/0")
+    stream.start()
+    stream.batch()
+    assert not bench.storage.exists("_paimon_stream/me/0")
+    assert len(readable(bench)) == 3
+
+
+def test_entries_of_later_batches_that_could_not_be_removed_go_with_the_next_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    Stream(bench).batches(4)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    stream = Stream(bench, next_batch=2, runs=10, written=5)
+    fault = Fault(at=1, verb="delete", path="_paimon_stream/me/3")
+    stream.start(storage=FaultyStorage(bench.storage, [fault]))
+    assert stream.batch().outcome == "committed"
+    assert "old entries of the journal stay" in caplog.text
+    assert bench.storage.exists("_paimon_stream/me/3")
+    stream.batch(rows=0)
+    assert not bench.storage.exists("_paimon_stream/me/3")
+    stream.batch()
+    assert len(readable(bench)) == 4
