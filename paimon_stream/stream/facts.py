@@ -182,14 +182,15 @@ class EarlierElsewhere(Enum):
 
 
 class LaterPrepared(Enum):
-    """Does the journal have an entry of a later batch of this table?
+    """Does the journal have an entry of a later batch of this table, or is this batch or a later
+    one given up, and snapshots have expired?
 
-    It was prepared after this batch had been done, so the checkpoint is older than the table's
+    That batch came after this one had been done, so the checkpoint is older than the table's
     history. Without it nothing is proven: the last two entries are kept, and a journal may be off.
     """
 
     NONE = "none"
-    PREPARED = "one was prepared"
+    PREPARED = "one was prepared, or let go on after what was given up"
 
 
 class OursBeside(Enum):

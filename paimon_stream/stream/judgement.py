@@ -281,7 +281,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     *_step(Step.LATER,
         _row(LaterPrepared.PREPARED, outcome=Outcome.CHECKPOINT_REWOUND, then=Step.LAST,
-             why="It was prepared after this batch had been done. What was before this one may be lost."),
+             why="It came after this batch had been done. What was before this one may be lost."),
     ),
     *_step(Step.BESIDE,
         _row(OursBeside.THIS_OR_LATER, FilesLive.LIVE, outcome=Outcome.COMMITTED,

@@ -229,12 +229,22 @@ class Facts(Findings):
     # -- this batch -------------------------------------------------------------------------------
     def _later_prepared(self) -> Finding[LaterPrepared]:
         later = _of_this_table(self.evidence.later_entry, self.evidence)
-        if later is None:
+        if later is not None:
+            return Finding(
+                LaterPrepared.PREPARED,
+                lambda refuse: refuse.checkpoint_rewound(
+                    f"this stream had already prepared batch {later.batch_id} for the table"
+                ),
+            )
+        last_given_up = max((last for _, last in self.evidence.given_up), default=-1)
+        # A batch is given up when a later one goes on. Of that one only its rows may be left.
+        if last_given_up < self.evidence.batch.batch_id or self.history.complete:
             return Finding(LaterPrepared.NONE)
         return Finding(
             LaterPrepared.PREPARED,
             lambda refuse: refuse.checkpoint_rewound(
-                f"this stream had already prepared batch {later.batch_id} for the table"
+                f"an operator had let this stream go on without batch {last_given_up}, and the "
+                "table may have later batches, whose snapshots have expired"
             ),
         )
 

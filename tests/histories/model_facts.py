@@ -292,7 +292,10 @@ class Facts:
         return (note.by == ROLLBACK and is_above) or is_before(note, own.millis)
 
     def _later_prepared(self) -> LaterPrepared:
-        return LaterPrepared.NONE if self.later is None else LaterPrepared.PREPARED
+        is_given_up = any(last >= self.batch for _, last in self.state.let_go)
+        has_expired = self.ask(HistoryWhole) is HistoryWhole.EXPIRED
+        is_later = self.later is not None or (is_given_up and has_expired)
+        return LaterPrepared.PREPARED if is_later else LaterPrepared.NONE
 
     def _attempt_prepared(self) -> AttemptPrepared:
         return AttemptPrepared.NONE if self.entry is None else AttemptPrepared.PREPARED

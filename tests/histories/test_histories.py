@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paimon_stream.errors import CheckpointRewound
 from tests.histories.events import EVENTS, OF_THE_ISSUE, RENAMED, UNDER_A_NAME, in_words
 from tests.histories.limits import LIMITS, Limit, beyond
-from tests.histories.walk import beginning, broken_by, walk
+from tests.histories.walk import Reached, beginning, broken_by, walk
 from tests.histories.world import ALL_SETTINGS, OFF, ON, RULES, SLOW, SLOW_OFF, Setting
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +20,11 @@ _REWOUND_BY_TWO = f"checkpoint put back; {_REWOUND}"
 _PUT_BACK_WITH_THE_TABLE = (
     "empty batch; batch; batch; checkpoint put back; checkpoint put back; checkpoint put back; "
     "rollback by one; rollback by one"
+)
+_PUT_BACK_AROUND_AN_OUTAGE = (
+    "outage; checkpoint put back; checkpoint put back",
+    "checkpoint put back; outage; checkpoint put back",
+    "checkpoint put back; checkpoint put back; outage",
 )
 
 
@@ -93,6 +99,36 @@ def test_a_batch_whose_entry_had_gone_before_it_was_found_and_taken_away_is_repo
 ) -> None:
     """The register does not vouch for it, so the note is asked."""
     assert broken_by(tuple(history.split("; ")), setting) is None
+
+
+@pytest.mark.parametrize("setting", [OFF, SLOW_OFF], ids=str)
+@pytest.mark.parametrize("after", _PUT_BACK_AROUND_AN_OUTAGE)
+@pytest.mark.parametrize(
+    "taken", ["rollback by one", "rollback to the tag", "forward to the branch"]
+)
+def test_who_runs_a_batch_again_that_he_had_given_up_is_asked_about_the_later_ones(
+    taken: str, after: str, setting: Setting
+) -> None:
+    """Nothing is left of the later batch but its rows, and its number is above what was given up."""
+    history = tuple(f"{taken}; continue; {after}".split("; "))
+    world, _ = Reached(history, beginning(setting), history).arrived()
+    refused = world.publish()
+    assert isinstance(refused, CheckpointRewound), refused
+    assert "had let this stream go on without batch 1" in str(refused)
+    assert broken_by((*history, "continue"), setting) is None
+
+
+@pytest.mark.parametrize("setting", [OFF, SLOW_OFF], ids=str)
+def test_a_batch_that_was_given_up_is_written_if_all_snapshots_show_that_nothing_was(
+    setting: Setting,
+) -> None:
+    """The table was rolled back with the checkpoint."""
+    begun = "checkpoint put back; rollback by one; rollback by one; continue; rollback by one"
+    history = (*begun.split("; "), "checkpoint put back", "checkpoint put back")
+    world, _ = Reached(history, beginning(setting), history).arrived()
+    assert world.copies() == {}
+    assert world.publish() is None
+    assert world.copies() == {0: 1}
 
 
 def test_the_beginning_is_what_the_histories_say() -> None:

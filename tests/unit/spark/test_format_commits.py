@@ -327,7 +327,7 @@ def test_an_error_after_publishing_is_not_logged_as_if_nothing_were_in_the_table
     assert ids(made) == [1]
     (line,) = [one.getMessage() for one in caplog.records if one.name == "paimon_stream"]
     assert "Nothing of it is visible" not in line
-    assert "it looks for the batch before it writes" in line
+    assert "looks for the batch in the table before it writes it" in line
 
 
 def test_a_batch_does_not_fail_because_the_time_of_the_batch_before_cannot_be_read(
