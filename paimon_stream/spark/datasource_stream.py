@@ -35,7 +35,7 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
 from paimon_stream.options.option import Option, one_of, positive, switch, text
-from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_read import ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
@@ -133,7 +133,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._consumer = value(_CONSUMER)
         self._most_snapshots = value(_MOST)
         self._producer = value(opt.CHANGELOG_PRODUCER) if self._scan.merge else ""
-        points = self._options.points_in_time
+        points = self._options.at.said_by
         if self._mode == "default":
             self._mode = next(
                 (mode for mode, name in _NEEDED.items() if name in points), "latest-full"
@@ -141,7 +141,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         needed = _NEEDED.get(self._mode)
         self._check_options(needed, points)
         self._check_changes_can_be_told()
-        start = 0 if needed is None else getattr(self._options, needed)
+        start = 0 if needed is None else getattr(self._options.at, needed)
         # A snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds.
         self._start = opt.Arguments(self._table.location).whole(needed or "", start)
 
@@ -261,7 +261,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             lowest = top_level(table.options)
         planned = plan_scan(
             table,
-            snapshot_id=snapshot_id,
+            at=PointInTime(snapshot_id=snapshot_id),
             partition=self._options.partition,
             hidden=self._producer == "input",
         )
