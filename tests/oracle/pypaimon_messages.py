@@ -275,6 +275,9 @@ def vectors() -> dict[str, Any]:
     }
 
 
+def text() -> str:
+    return json.dumps(vectors(), indent=1) + "\n"
+
+
 if __name__ == "__main__":
-    json.dump(vectors(), sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    sys.stdout.write(text())
