@@ -16,9 +16,10 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.merge.spec import KIND
+from paimon_stream.options import is_known
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.kits.other_engines import ENGINES, rows_found_by
+from tests.kits.other_engines import ENGINES, answered_by, rows_found_by
 from tests.kits.tables import batch_of
 
 SCALARS = [
@@ -98,6 +99,12 @@ TABLES: dict[str, Callable[[Path], PaimonTable]] = {
     "keys in parquet": lambda path: keyed(path, "parquet"),
     "keys in orc": lambda path: keyed(path, "orc"),
 }
+
+
+def test_every_option_of_pypaimon_is_one_that_we_know(tmp_path: Path) -> None:
+    keys = answered_by("pypaimon", "options", tmp_path, tmp_path)["key"].to_pylist()
+    assert len(keys) > 100
+    assert [key for key in keys if not is_known(key)] == []
 
 
 @pytest.mark.parametrize("reader", ENGINES)
