@@ -35,7 +35,12 @@ from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, O
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.message_files import check_messages, data_files, remove_files
+from paimon_stream.table.message_files import (
+    check_committable_here,
+    check_messages,
+    data_files,
+    remove_files,
+)
 from paimon_stream.table.references import names_in_use
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
@@ -142,6 +147,7 @@ class TableCommit:
                 replaced or rolled back.
             SharedCheckpoint: somebody else publishes this identifier or a later one under the same
                 user meanwhile.
+            UnsupportedFeature: a message asks for a search for conflicts (`check_from_snapshot`).
             PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
@@ -230,6 +236,7 @@ class TableCommit:
         }
         for taken in wanted.values():
             check_messages(self._table.layout, taken, self._storage.location)
+            check_committable_here(taken, self._storage.location)
         for identifier, taken in wanted.items():
             self._check_files_exist(identifier, taken, latest)
         published = 0
@@ -457,6 +464,7 @@ class TableCommit:
         """Publishes, then runs the table's maintenance, which cannot fail the commit. `seen` is the
         newest snapshot that was searched for this commit.
         """
+        check_committable_here(order.messages, self._storage.location)
         request = CommitRequest(
             user=order.user,
             identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,

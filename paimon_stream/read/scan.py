@@ -37,7 +37,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, check_branch_option
+from paimon_stream.table.table import Table, check_branch_option, check_map_layouts
 from paimon_stream.table.vectors import Vector, VectorIndex
 
 
@@ -153,7 +153,7 @@ def plan_scan(
     if hidden:
         _check_readable(table)
     else:
-        _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)
+        _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH, opt.QUERY_AUTH)
     snapshot = find_snapshot(table, at)
     schema = table.schema
     if snapshot is not None and at != NEWEST:
@@ -563,10 +563,12 @@ def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     more such options, which count for this read.
     """
     check_branch_option(table)
+    check_map_layouts(table)
     refused: tuple[opt.Option[Any], ...] = (
         opt.TABLE_TYPE,
         opt.SNAPSHOT_ORDERING,
         opt.PK_CLUSTERING_OVERRIDE,
+        opt.PRIMARY_KEY_NULLABLE,
         *also,
     )
     for option in refused:
