@@ -4,8 +4,9 @@ are those of streaming-reads.md.
 
 Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
 in, with its nonce. The start of the first batch is a mark, because Spark does not write down a
-start. What that batch reads follows from the mode and from its end, whenever Spark asks. Spark
-below 4.2 asks for the newest offset without saying how far it has read.
+start. What that batch reads follows from the mode and from its end, whenever Spark asks. Where it
+follows from what has not expired, too, the end says where the batch began. Spark below 4.2 asks for
+the newest offset without saying how far it has read, so there the end cannot say so.
 """
 
 from bisect import bisect_left
@@ -41,6 +42,7 @@ from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -382,12 +384,21 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _Begin(first, first)
 
     def _newest_before(self, millis: int, newest: int) -> int:
-        """The id of the newest snapshot that is older than a time in epoch milliseconds; 0 if none
-        is. Times ascend with the ids.
+        """The id of the newest snapshot that is older than a time in epoch milliseconds. If none is
+        left, the id before the oldest one that is left, and 0 if there is none. Changelogs that
+        outlive their snapshots count as snapshots, as in Paimon. Times ascend with the ids.
         """
-        ids = [id_ for id_ in self._store.ids() if id_ <= newest]
-        place = bisect_left(ids, millis, key=lambda id_: self._store.get(id_).time_millis)
-        return ids[place - 1] if place else 0
+        stores = dict.fromkeys((id_ for id_ in self._store.ids() if id_ <= newest), self._store)
+        oldest = min(stores, default=0)
+        if changelog_outlives(self._table.options):
+            changelogs = ChangelogStore(self._table.storage)
+            outlived = (id_ for id_ in changelogs.ids() if id_ < oldest)
+            stores.update(dict.fromkeys(outlived, changelogs))
+        ids = sorted(stores)
+        place = bisect_left(ids, millis, key=lambda id_: stores[id_].get(id_).time_millis)
+        if place:
+            return ids[place - 1]
+        return ids[0] - 1 if ids else 0
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
         """The snapshots after one up to another. Raises `NotFound` if one is missing
