@@ -113,7 +113,9 @@ class TableCommit:
         self._committer = Committer(table, self._runtime, observer, self._snapshots, digest)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
+        """The newest snapshot that it has published."""
         self._guarded = False
+        """Whether `guard_commit` was asked, which is done once."""
 
     @property
     def user(self) -> str:
