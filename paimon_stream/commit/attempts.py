@@ -70,8 +70,8 @@ class Patience:
         return self.retries >= self.max_retries or self.elapsed_millis > self.timeout
 
     def restart(self) -> None:
-        """Starts the time again. The process was paused, which does not mean that others were
-        faster.
+        """Starts the time again, because the process was paused. A pause does not mean that others
+        were faster.
         """
         self._began = self.runtime.clock.monotonic()
 
@@ -88,20 +88,21 @@ class Attempts:
 
     Attributes:
         request: what is committed.
-        source: gives its changes.
+        source: gives the changes of the snapshot.
         patience: the remaining retries and time.
-        names: gives the names of metadata files. It knows those that were drawn.
+        names: gives the names of metadata files, and knows which were drawn.
         seen: the latest snapshot that was searched for this commit. None in an empty table.
         count: the number of attempts so far.
         begun_millis: when the attempt read its base, in epoch milliseconds.
         schema_id: the newest schema at that time.
         before_put: what is still to be done before a snapshot is put.
         after_put: what is still to be done when a snapshot was put.
-        hinted: the id of a snapshot to which LATEST was pointed before it was confirmed. Else 0.
-        merged: the merge of manifests of an earlier attempt.
+        hinted: the id of a snapshot to which LATEST was pointed before the snapshot was confirmed;
+            0 if there is none.
+        merged: the merged manifests of an earlier attempt.
         merged_millis: when that merge was made, in epoch milliseconds.
         nonces: the nonces of all attempts.
-        outstanding: whether the outcome of a put is open.
+        outstanding: whether the outcome of a put is not known.
         unproven: the attempts that were lost without a proof.
         aged_millis: the age of the newest staging if it was too old to be published.
         phases: the milliseconds of all attempts, by step.
@@ -193,8 +194,8 @@ class Attempts:
         )
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
-        """The error for a commit of which an attempt may have been published. `failed` is the later
-        error.
+        """The error for a commit of which an attempt may have been published. `failed` is the error
+        that came after it.
         """
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(

@@ -1,23 +1,23 @@
-"""The committer: what a commit has written becomes one snapshot, and its compaction becomes another.
-Or nothing is published. The outcome is never guessed. `commit/append_compact.py` describes how two
-snapshots make one commit. This module publishes each of them, in attempts.
+"""The committer: what a commit has written becomes one snapshot, and its compaction becomes
+another; or nothing is published. The outcome is never guessed. `commit/append_compact.py` describes
+how two snapshots make one commit. This module publishes each of them, in attempts.
 
 What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 
 - *base*: an attempt builds on the snapshot that is the latest now, or was within the last second.
-  It must be of the table that the committer was made for, and in the lineage that the caller
-  judged.
+  That snapshot must be of the table that the committer was made for, and in the lineage that the
+  caller judged.
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: only new files are written, under names that were drawn before.
 - *put*: the only step that makes something visible. Nothing is deleted until the attempt is proven
-  lost. Then only its metadata goes, and its merge of manifests stays for the next attempt.
+  lost. Then only its metadata is deleted, and its merged manifests stay for the next attempt.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
 published. So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes
-nothing. A staging of more than half an hour is not put any more, because an orphan cleaner may take
-its files for remains.
+nothing. A staging that is older than half an hour is no longer put, because an orphan cleaner may
+take its files for remains.
 """
 
 import logging
@@ -148,7 +148,7 @@ class Committer:
         `Published`.
 
         Raises:
-            CommitUnknown: the commit may be published. With all other errors, nothing was.
+            CommitUnknown: the commit may have been published. With all other errors, nothing was.
             CommitConflict: the files do not fit the table.
             CommitContended: others were faster each time.
             HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not the
@@ -160,7 +160,8 @@ class Committer:
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
         if self._sequences is not None:
-            # The rows of a key are merged in the order of these numbers, so the writer's stay.
+            # The rows of a key are merged in the order of these numbers, so the numbers of the
+            # writer stay.
             request = replace(request, renumber=False)
         return commit_append_compact(
             request, collected, lambda half, source: self._publish_one(half, source, names)
@@ -185,8 +186,8 @@ class Committer:
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """The live files of these partitions, and the base at which they are live. Without a `base`
-        it is our own last snapshot, or the newest one of the table if we have none. See
+        """The live files of these partitions, and the base at which they are live. If no `base` is
+        given, that is our own last snapshot, or the newest one of the table if we have none. See
         `TableCache.watch`.
         """
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
@@ -285,8 +286,8 @@ class Committer:
         return cast("Snapshot | None", latest)
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing that was seen then has expired. If the
-        clock was set back, that is not known.
+        """Whether so little time has passed that nothing that was seen at that time has expired
+        since. False if the clock was set back.
         """
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
@@ -320,7 +321,7 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
     def _prepare(self, attempts: Attempts, latest: Snapshot | None) -> Staged | Nothing | None:
-        """Checks and stages on top of `latest`. None if `latest` expired meanwhile."""
+        """Checks and stages on top of `latest`. Returns None if `latest` expired meanwhile."""
         try:
             with attempts.timed("check"):
                 base = self._cache.base(latest)
@@ -351,7 +352,7 @@ class Committer:
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
                 raise
-            # What is missing belongs to a snapshot that has expired. Build on the newest one.
+            # The missing file belongs to a snapshot that has expired. Build on the newest one.
             return None
         if staged is None:
             return Nothing()
@@ -391,9 +392,9 @@ class Committer:
         self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
         with attempts.timed("confirm"):
             is_quick = self._is_swift(attempts.begun_millis)
-            # A first attempt that is so quick needs only a look at the neighbouring snapshots. The
-            # first snapshot of a table has no snapshot below it. So nothing would prove that the
-            # ids above it are free, and not expired.
+            # A first attempt that is so quick looks only at the neighbouring snapshots. This does
+            # not hold for the first snapshot of a table: without a snapshot below it, nothing
+            # proves that the ids above it are free, rather than expired.
             is_first = attempts.count == 1 and not placed.doubted
             swift = is_quick and is_first and staged.base.snapshot is not None
             along: tuple[Request, ...] = ()
@@ -420,9 +421,9 @@ class Committer:
     def _landed_with_its_files(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
         """Takes the snapshot back if files of this attempt were removed before its put.
 
-        A later run may have removed them if it published the commit, and the table was rolled back
-        below that. Then this raises `SharedCheckpoint`. An orphan cleaner may have removed them if
-        the put took very long.
+        A later run may have removed them: it published the commit, and then the table was rolled
+        back below that. This raises `SharedCheckpoint` then. Or an orphan cleaner removed them,
+        because the put took very long.
         """
         is_newest = attempts.request.is_newest
         snapshot_id = staged.snapshot.id
@@ -447,18 +448,18 @@ class Committer:
                     attempts.names.drawn.clear()
                     raise attempts.removed_by_later_run(missing)
                 return Lost(proven=False)  # somebody may still publish what was built on it
-            # Somebody has built on it just now.
+            # Another snapshot was built on it just now.
             self._snapshots.publish(staged.snapshot, staged.content)
         return Landed()
 
     def _point_latest(self, attempts: Attempts, staged: Staged) -> None:
-        """Writes the hint for readers at the time at which the snapshot is confirmed."""
+        """Writes the hint for readers while the snapshot is being confirmed."""
         attempts.hinted = staged.snapshot.id
         self._hint(lambda: self._snapshots.point_latest(staged.snapshot.id))
 
     def _retract_latest(self, attempts: Attempts) -> None:
-        """Removes the hint before the snapshot that it names may go. Java believes a hint without a
-        look at the snapshots.
+        """Removes the hint before the snapshot that it names may be removed. Java believes a hint
+        without a look at the snapshots.
         """
         if attempts.hinted:
             self._hint(self._snapshots.forget_latest)
@@ -480,7 +481,8 @@ class Committer:
 
     def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
         """Remembers a snapshot that is part of the table, and writes the hint for readers. A hint
-        that was written with the look at the neighbouring snapshots stays, unless that took long.
+        that was written during the look at the neighbouring snapshots stays, unless that look took
+        long.
         """
         snapshot = staged.snapshot
         self._snapshots.believe(snapshot, staged.content)
@@ -500,8 +502,8 @@ class Committer:
 
     # -- lost -------------------------------------------------------------------------------------
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
-        """Removes the files that only a lost attempt refers to. If it is not proven that it was
-        lost, they stay for good.
+        """Removes the files that only a lost attempt refers to. If the loss is not proven, the
+        files stay for good.
         """
         attempts.outstanding = False
         self._snapshots.doubt()

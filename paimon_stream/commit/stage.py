@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrittenLists:
     """The manifest lists of a new snapshot: the name and the bytes of each, and the manifests that
-    are new in them. The changelog's are None without a changelog.
+    are new in them. The changelog's list is None if there is no changelog.
     """
 
     base: str
@@ -73,8 +73,8 @@ class Stager:
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`.
 
-        The merge of an earlier attempt is used again if it still fits. The schema is the newest
-        one, whatever the schema of the files is (semantics.md §2.3 step 10).
+        The merged manifests of an earlier attempt are used again if they still fit. The snapshot
+        has the newest schema, whatever the schema of the files is (semantics.md §2.3 step 10).
 
         Args:
             base: the snapshot on which it is built.
