@@ -7,20 +7,20 @@ Invariant: a file that may still become part of the table is never removed.
 1. Candidates are listed first. Only then are the names in use read (`table/references.py`). A file
    that is committed in the meantime is either young, or in a journal.
 2. Candidates are older than the cutoff, by the storage's own clock if that is behind the local one.
-   If there is no space to ask that clock, they are at least a day old. They are looked at again
-   just before they are deleted, and stay if anything about them has changed.
-3. The age is at least an hour. Committers publish nothing that they staged longer ago than half of
-   that (`commit/committer.py`). They reuse prepared files only with a journal, whose names count as
-   used. And they check that those files exist which may be older than half an hour
-   (`commit/checks.py`).
+    If a full disk prevents asking that clock, candidates are at least a day old. They are looked at
+    again just before they are deleted, and stay if anything about them has changed.
+3. The age is at least an hour. Committers publish nothing that they staged more than half an hour
+    ago (`commit/committer.py`). They reuse prepared files only with a journal, whose names count as
+    used. And they check that files which may be older than half an hour exist (`commit/checks.py`).
 4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look
    unused.
 5. No removal begins while a rollback has a pin (`pins.py`).
 
 Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them.
 All files of a group are looked at before the first of them is deleted. That is no weaker than a
-look before each: what makes a candidate safe to delete is its age, which the seconds between cannot
-take away. Only a file that is written again is young, and names are used once.
+look before each deletion. A candidate is safe to delete because of its age, and no file gets
+younger in the seconds between. Only a file that is written again would be young, and names are used
+once.
 """
 
 import logging
@@ -243,7 +243,7 @@ class _OrphanRemoval:
                     "a backup; if only the hint is wrong, run repair-hints.",
                     path=f"{history.location}/{SNAPSHOT_FOLDER}",
                 ).of_table(history.location)
-        # Strays are judged only by their names, and only after everything could be read.
+        # Strays are judged by their names alone, so everything must have been read before.
         strays = list(self._strays())
         if orphans.size:
             self._remove_orphans(pages, hashes, orphans, references.protected)
@@ -264,8 +264,8 @@ class _OrphanRemoval:
         )
 
     def _candidates(self) -> tuple[list[tuple[int, int]], _Longs, set[bytes]]:
-        """The pages, each with its listing's number and where the hashes of its old files end;
-        these hashes; and the prefixes of the names of data files.
+        """Three values: the pages, each with the number of its listing and the place where the
+        hashes of its old files end; these hashes; and the prefixes of the names of data files.
         """
         hashes = array("q")
         pages: list[tuple[int, int]] = []
@@ -374,15 +374,15 @@ class _OrphanRemoval:
         return [stat for stat in same if stat.path not in failures]
 
     def _look_again(self, stat: FileStat) -> bool | PaimonStreamError:
-        """Whether the file is as it was listed, or the error if that is not known."""
+        """Whether the file is still as it was listed. Returns the error if that is not known."""
         try:
             return self.storage.stat(stat.path) == stat
         except PaimonStreamError as error:
             return error
 
     def _remove_empty(self, bucket: str) -> None:
-        """Removes the folder of a bucket that orphans were removed from, and those of its
-        partition, if they are empty. A writer whose folder is removed creates it again.
+        """After orphans were removed from the folder of a bucket, removes that folder and those of
+        its partition, if they are empty. A writer that needs the folder creates it again.
         """
         path = bucket
         for _ in range(1 + len(self.table.layout.partition_keys)):
@@ -392,7 +392,7 @@ class _OrphanRemoval:
                 self.storage.delete(path)
                 above, _, name = path.rpartition("/")
                 if name in self.storage.list_folders(above):
-                    return  # something is in it that is not listed
+                    return  # the folder has something that is not listed
             except PaimonStreamError as error:
                 _LOG.warning(
                     "%s: could not remove the folder %s: %s", self.storage.location, path, error

@@ -2,9 +2,9 @@
 §2.1).
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
-After it, the index has the keys of all live files, also those that delete. A hash index that is
-right stays. A wrong one that can be read keeps its hashes, except those that another bucket has. No
-row changes.
+Afterwards the index has the keys of all live files, also those of deleting rows. A hash index that
+is right stays. A wrong index that can be read keeps its hashes, except those that another bucket
+has. No row changes.
 """
 
 from collections.abc import Iterable
@@ -128,7 +128,7 @@ class _Rebuild:
         snapshots: those of the table.
         latest: the snapshot.
         dry_run: whether nothing is written.
-        lost: its index manifest, if that is missing or cannot be read.
+        lost: the snapshot's index manifest, if that is missing or cannot be read.
         listed: the hash indexes that it names, by partition and bucket.
         written: the paths of the index files that were written.
         messages: the changes of the buckets whose index was wrong.
@@ -200,8 +200,8 @@ class _Rebuild:
             return ()
 
     def _live(self) -> Iterable[ManifestEntry]:
-        """The live files. If the index manifest is lost, those of all snapshots and tags that have
-        it.
+        """The live files. If the index manifest is lost, the live files of all snapshots and tags
+        that have that index manifest.
         """
         snapshots = [self.latest]
         if self.lost is not None:
@@ -254,7 +254,7 @@ class _Rebuild:
         return wrong
 
     def _keys(self, files: Iterable[ManifestEntry]) -> Hashes:
-        """The hashes of all keys in these files, also of those that delete."""
+        """The hashes of all keys in these files, also of deleting rows."""
         schema = self.table.schema
         fields = tuple(map(schema.field, schema.bucket_keys))
         scan = Scan(
@@ -282,7 +282,7 @@ class _Rebuild:
         return None if others else hashes_of(data)
 
     def _write(self, partition: bytes, bucket: int, hashes: Hashes, name: str) -> None:
-        """Writes a bucket's new index file. Without keys, its entry goes."""
+        """Writes a bucket's new index file. If there are no keys, removes the bucket's entry."""
         content = hashes.astype(">i4").tobytes()
         file = index_file(name, content)
         gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())
