@@ -70,7 +70,7 @@ class CommitMessage:
     _read_from: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Takes lists and iterators of files once, as tuples. Raises `InvalidData` for anything
+        """Turns lists and iterators of files into tuples. Raises `InvalidData` for anything
         else.
         """
         if {type(files) for files in _FILES_OF(self)} == {tuple}:
@@ -124,7 +124,7 @@ class CommitMessage:
         data: bytes,
         version: int = VERSION,
     ) -> "CommitMessage":
-        """The message that makes up all of these bytes, which are of this version. Raises
+        """The message in these bytes, which must be of this version and hold nothing else. Raises
         `FormatError`, `UnknownVersion`.
         """
         source = _Input(data, version)
@@ -182,8 +182,8 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes. A number for which
-        too few bytes are left is refused before anything is read.
+        """The number of entries that follow, each of at least `smallest` bytes. If fewer bytes are
+        left than that, the number is refused before anything is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:
