@@ -1,6 +1,6 @@
 """Verification of the newest snapshot's files: levels where compactions look up older values, keys
 of files that readers do not merge, ids of row tracking, and what a snapshot names beside its
-manifests: statistics and index files. What cannot be read is reported by other checks.
+manifests: statistics and index files. Files that cannot be read are reported by other checks.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ def check_newest(table: Table, sample: int, findings: Findings) -> None:
     `StorageError`.
     """
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
-        table.options.value(option)  # a wrong value is no reason to check less
+        table.options.value(option)  # a wrong value does not stop the check
     checks: tuple[Callable[..., None], ...] = (
         _check_levels,
         partial(_check_live_keys, sample=sample),
@@ -357,8 +357,8 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
 
 def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
     """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
-    row, and each hash once in its partition (table-kinds.md D1 to D3). What cannot be read, others
-    report. Raises `StorageError`.
+    row, and each hash once in its partition (table-kinds.md D1 to D3). Other checks report what
+    cannot be read. Raises `StorageError`.
     """
     table = shelf.table
     findings = shelf.findings
@@ -394,7 +394,7 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
 
 
 def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) -> None:
-    """Checks the hash indexes of a partition. `hashes` are theirs, by bucket."""
+    """Checks the hash indexes of a partition. `hashes` are the hashes in them, by bucket."""
     findings = shelf.findings
     for bucket, hashes_of_bucket in hashes.items():
         folder = shelf.folder(partition, bucket)

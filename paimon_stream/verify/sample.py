@@ -73,7 +73,7 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
                 checker.take(chunk)
         checker.finish()
     except NotFound:
-        return  # gone since it was listed, because its snapshot expired
+        return  # the file is gone since the listing, because its snapshot expired
     except UnsupportedFeature as error:
         findings.info(
             "file-not-read", f"{path} was not read: {error}", path, "Read it with another engine."
@@ -112,7 +112,7 @@ class _SampledFile:
         bounds: the least and greatest values of each chunk, by column.
         astray: how many rows belong to another bucket.
         hashes: those of the keys, in a table with dynamic buckets.
-        elsewhere: the partition columns with other values than the partition's.
+        elsewhere: the partition columns in which rows have other values than the partition's.
         not_read: the columns that cannot be read since their type was changed, and why.
     """
 
