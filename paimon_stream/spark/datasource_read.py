@@ -56,7 +56,7 @@ class ReadOptions:
     """What the options of a read say; None for what they do not say.
 
     Attributes:
-        snapshot_id: a number if the text is one; `plan_scan` refuses any other text.
+        snapshot_id: a number if the text is a number; `plan_scan` refuses any other text.
         tag: the name of a tag.
         timestamp: in epoch milliseconds.
         columns: the names of the wanted columns.
@@ -155,7 +155,7 @@ reader_of: Final = _SnapshotReader
 
 
 def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
-    """The options by whom they concern, and what those of the read say."""
+    """The options, divided by what they concern, and the values of those of the read."""
     source = divided(options, chain.from_iterable(_KEYS))
     texts = {keys: _text_of(source, keys) for keys in _KEYS}
     timestamp = texts[_TIMESTAMP]
