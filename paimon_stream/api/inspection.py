@@ -117,8 +117,8 @@ class Statistics(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A stream or another writer: one commit user, and its query if that is known. The facts come
-    from the snapshots that are left.
+    """A stream or another writer: one commit user, and the query behind it if that is known. The
+    facts come from the snapshots that are left.
 
     Attributes:
         user: the commit user.

@@ -79,7 +79,7 @@ class CommitMessage:
     )
 
     def __post_init__(self) -> None:
-        """Takes lists and iterators of files once, as tuples. Raises `InvalidData` for anything
+        """Turns lists and iterators of files into tuples. Raises `InvalidData` for anything
         else.
         """
         if {type(files) for files in _FILES_OF(self)} == {tuple}:
@@ -214,8 +214,8 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes. A number for which
-        too few bytes are left is refused before anything is read.
+        """The number of entries that follow, each of at least `smallest` bytes. If fewer bytes are
+        left than that, the number is refused before anything is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:

@@ -98,7 +98,9 @@ def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
 
 
 def _put_names(row: _Row, names: tuple[str, ...]) -> None:
-    """Puts an array of texts. Its bytes are the variable part of a row with one such column."""
+    """Puts an array of texts. Its bytes are the variable part of a row with one such column, whose
+    header and slot take 16 bytes.
+    """
     if names:
         row.piece(encode_row((_ARRAY_OF_NAMES,), (names,))[16:])
     else:
@@ -171,7 +173,7 @@ def _signed(slot: int, bits: int) -> int:
 
 
 def _piece(data: bytes, slot: int) -> bytes:
-    """A value of which the slot has the size and the offset."""
+    """A value whose slot holds its size and offset."""
     length = slot & _LOW_WORD
     offset = slot >> 32
     if offset < 0 or offset + length > len(data):
@@ -182,7 +184,7 @@ def _piece(data: bytes, slot: int) -> bytes:
 
 
 def _bytes(data: bytes, slot: int) -> bytes:
-    """A value that is in its slot if it is short."""
+    """A value that is stored in its slot if it is short."""
     if slot >= 0:
         return _piece(data, slot)
     length = slot >> _MARK_SHIFT & 0x7F
@@ -383,7 +385,9 @@ def _global_index(values: Sequence[Any]) -> entries.GlobalIndexMeta:
 
 
 def _require(what: str, *values: Any) -> None:
-    """Raises `ValueError` if one of the values is None. They are those of a `what`."""
+    """Raises `ValueError` if one of the values is None. `what` says what they belong to, for the
+    message.
+    """
     if None in values:
         raise _null_in(what)
 

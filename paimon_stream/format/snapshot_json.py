@@ -40,7 +40,8 @@ class Snapshot:
         uuid: a random id of the snapshot, of newer engines.
         id: the number in the name of its file.
         schema_id: the newest schema at the time of the commit.
-        base_manifest_list: the list of the manifests of the snapshot before, a name in `manifest/`.
+        base_manifest_list: the list of the manifests of the previous snapshot, a name in
+            `manifest/`.
         base_manifest_list_size: bytes of that file; None if the writer left them out.
         delta_manifest_list: the list of the manifests of what the snapshot changed, likewise.
         delta_manifest_list_size: bytes of that file; None if the writer left them out.
@@ -90,8 +91,8 @@ class Snapshot:
 
     @property
     def nonce(self) -> str:
-        """What distinguishes this snapshot from any other that had or will have the same id: the
-        name of its delta manifest list, which is unique in the snapshots of every engine
+        """Distinguishes this snapshot from any other that had or will have the same id. It is the
+        name of the delta manifest list, which is unique in the snapshots of every engine
         (exactly-once.md).
         """
         return self.delta_manifest_list
@@ -134,7 +135,9 @@ class SnapshotRef:
 
     @classmethod
     def of_node(cls, node: Mapping[str, Any]) -> "SnapshotRef":
-        """What `node` returned. Raises `KeyError`, `ValueError`, `TypeError` or `OverflowError`."""
+        """The reference in the JSON that `node` returned. Raises `KeyError`, `ValueError`,
+        `TypeError` or `OverflowError`.
+        """
         return cls(id=integer(node["id"]), nonce=str(node["nonce"]))
 
 

@@ -281,8 +281,8 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
 
 @lru_cache(maxsize=1024)
 def _of_short_text(sql: str) -> "DataType":
-    """The type of a text too short to nest deeply. Nearly every column has one of a few such
-    types.
+    """The type of a text that is too short to nest deeply. Results are cached: nearly every column
+    has one of a few such types.
     """
     return _SqlType(sql).parsed(depth=0)
 
@@ -312,7 +312,7 @@ class _SqlType:
         self._at = 0
 
     def parsed(self, depth: int) -> "DataType":
-        """The type that makes up the whole text. `depth` is the number of types around it."""
+        """The type that the whole text says. `depth` is the number of types around it."""
         type_ = self._type(depth)
         if self._sql[self._at :].strip():
             raise self._not_a_type()
@@ -384,14 +384,18 @@ class _SqlType:
         )
 
     def _next(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The part that matches the pattern if it comes next. It is skipped then."""
+        """The match of the pattern at the current position, which is then skipped; None if there is
+        no match.
+        """
         part = pattern.match(self._sql, self._at)
         if part:
             self._at = part.end()
         return part
 
     def _expect(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """The part that matches the pattern, which must come next. It is skipped."""
+        """The match of the pattern at the current position, which is then skipped. Raises if there
+        is no match.
+        """
         part = self._next(pattern)
         if part is None:
             raise self._not_a_type()
@@ -425,7 +429,7 @@ def arrow_type(
 
     Args:
         type_: the Paimon type.
-        inner: makes the Arrow field of a nested type's part, of the part's name and type.
+        inner: makes the Arrow field of a part of a nested type from the part's name and type.
     """
     match type_.root:
         case TypeRoot.DECIMAL:

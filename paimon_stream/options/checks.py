@@ -1,4 +1,4 @@
-"""Checks what users give, before anything is done.
+"""Checks options and arguments of users, before anything is done.
 
 - Options: a value that does not parse is refused, and an unknown key is reported.
 - Arguments of public calls: the error names the table, the argument, and what it may be.
@@ -180,7 +180,7 @@ def check_table_options(
 
     Args:
         options: the options, by key.
-        additional: keys that may be given, too. With them, an unknown option is an error.
+        additional: further keys that are allowed. If there are any, an unknown option is an error.
     """
     keys = [option.key for option in table_options()]
     known = _by_name(table_options())
@@ -368,8 +368,8 @@ def _allowed(kind: str, *, optional: bool) -> str:
 
 
 def integer_of(value: object) -> int | None:
-    """The value as an `int`; None if it is no whole number. True and False do not count as
-    numbers, and the whole numbers of numpy do.
+    """The value as an `int`; None if it is no whole number. True and False do not count as numbers;
+    numpy's whole numbers do.
     """
     if isinstance(value, bool | np.bool_):
         return None

@@ -522,7 +522,7 @@ PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
     "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",
 )
 
-# What this release refuses or leaves to others.
+# Options that this release refuses or leaves to others.
 TABLE_TYPE = Option(
     "type", word, "table", "Kind of table. Only ordinary tables are read and written."
 )
@@ -645,8 +645,8 @@ EXPLICIT_CAST = switch(
     "write.merge-schema.explicit-cast", "Columns are only widened, and a warning says so."
 )
 
-# How compactions choose their files. One compaction may override what begins with COMPACTION
-# (`compaction_options`).
+# How compactions choose their files. A single compaction may override the options whose names here
+# begin with COMPACTION (`compaction_options`).
 COMPACTION_MIN_FILES = Option(
     "compaction.min.file-num",
     positive,

@@ -121,7 +121,7 @@ def check_evolution(column: str, source: DataType, target: DataType, later: bool
         column: the column's name, for messages.
         source: the type in a file.
         target: the type that is wanted.
-        later: whether `source` came after `target`. Then values may not fit.
+        later: whether `source` came after `target`, so that values may not fit.
 
     Raises:
         UnsupportedFeature: there is no such conversion.
@@ -304,7 +304,7 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
 def _member_array(
     array: pa.Array, source: DataType, member: DataField, leaf: Leaf, column: str
 ) -> pa.Array:
-    """The values of one of today's members in an array of structs; NULL if these lack it."""
+    """The values of one of today's members in an array of structs; NULL if the structs lack it."""
     before = _member(source, member.id)
     if before is None:
         return pa.nulls(len(array), arrow_type(member.type))
@@ -485,7 +485,7 @@ def out_of_range(what: str, path: str, **context: str) -> UnsupportedFeature:
     """The error for timestamps in a file that `moments` refuses.
 
     Args:
-        what: says where they are, as the beginning of a sentence.
+        what: says where the timestamps are, as the beginning of a sentence.
         path: of the file.
         context: more of the error's attributes.
     """

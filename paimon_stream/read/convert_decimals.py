@@ -83,6 +83,6 @@ def to_integer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _low_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The low 64 bits of each unscaled value. Where it is NULL, whatever the buffer holds."""
+    """The low 64 bits of each unscaled value. For NULL, they are whatever the buffer holds."""
     words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
     return words[array.offset : array.offset + len(array), 0]

@@ -53,7 +53,7 @@ def parsed(array: pa.Array, target: DataType) -> pa.Array:
     try:
         return parse(array, target).cast(wanted)
     except pa.ArrowInvalid:
-        # There is a number that is too large, or a day such as the 30th of February.
+        # At least one value is a number that is too large, or a day such as the 30th of February.
         raise NotParsed(1) from None
 
 

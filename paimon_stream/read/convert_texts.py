@@ -15,8 +15,8 @@ _NULL: Final = "null"
 
 
 def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """CHAR, VARCHAR or STRING of values of another type. Bytes are the text as they are. Other
-    values are cut, and for CHAR they are padded.
+    """CHAR, VARCHAR or STRING of values of another type. Bytes become text without a change. Texts
+    of other values are cut, and for CHAR they are padded.
     """
     if source.is_binary:
         return array.cast(pa.string())

@@ -58,9 +58,9 @@ def read_orc(
         source: the opened file.
         path: its path, for errors.
         fields: the columns, of the schema that the file was written with.
-        legacy_ltz: `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall
-            clock of UTC as if it were the wall clock of its own zone, which the stripe names. Here
-            it becomes the true instant again.
+        legacy_ltz: `orc.timestamp-ltz.legacy.type` of that schema. If set, Java stored the wall
+            clock of UTC as if it were the wall clock of its own zone, which the stripe names. Such
+            values are turned into the true instants again.
 
     Raises:
         FormatError: the file is broken. Arrow raises errors of its own on a broken file, too.

@@ -103,8 +103,8 @@ class Scan:
         files: its live files in reading order.
         merge: how rows of one key are merged; None for append tables.
         vectors: the deletion vectors of these files, by the name of the data file.
-        marked: all deleted rows of files whose vectors a compaction is about to change, by the name
-            of the data file.
+        marked: all deleted rows of each file whose vector a compaction is about to change, by the
+            name of the data file.
         where: chooses among the rows. Files without such rows are left out.
     """
 
@@ -402,15 +402,15 @@ def known_of(
     columns of tables with data evolution.
 
     Where rows are merged, only the statistics of the key count. So a file is left out only if none
-    of its keys can fulfil the condition. Older rows of these keys in other files are filtered out
-    later, because they have the same key.
+    of its keys can fulfil the condition. Older rows of such keys in other files are filtered out
+    later, because they have the same keys.
 
     Args:
         scan: the read.
         files: of this read.
         where: names the columns.
-        values: whether the statistics of all columns count also where rows are merged. The caller
-            knows that no other file may have the keys of these files, so their rows are final.
+        values: whether the statistics of all columns count even where rows are merged. The caller
+            then knows that no other file has keys of these files, so that their rows are final.
 
     Raises:
         NotFound, CorruptMetadata, StorageError: a schema cannot be read.
@@ -490,8 +490,8 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers see (semantics.md §6.6). Files of bucket
-    -2 are left out. With first-row and with deletion vectors, so are files that no compaction has
-    processed.
+    -2 are left out. With first-row and with deletion vectors, files that no compaction has
+    processed are also left out.
     """
     options = table.options
     by_level = options.value(opt.DELETION_VECTORS) and not options.value(
@@ -559,8 +559,8 @@ def _overlap_in_part(before: RowRange, after: RowRange) -> bool:
 
 
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
-    """Raises `UnsupportedFeature` if an option is set that this release does not read. `also` are
-    more such options, which count for this read.
+    """Raises `UnsupportedFeature` if an option is set that this release does not read. `also` has
+    further options that this read does not support.
     """
     check_branch_option(table)
     check_map_layouts(table)

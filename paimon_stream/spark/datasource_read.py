@@ -143,7 +143,7 @@ reader_of: Final = _SnapshotReader
 
 
 def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
-    """The options by whom they concern, and what those of the read say."""
+    """The options, divided by what they concern, and the values of those of the read."""
     source = divided(options, chain.from_iterable(_KEYS))
     texts = {keys: _text_of(source, keys) for keys in _KEYS}
     at = PointInTime.of(

@@ -64,7 +64,7 @@ class Offset(_OffsetWithoutRows, total=False):
     """How far a stream has read, as Spark writes it into its checkpoint.
 
     Attributes:
-        snapshot: the id of the last snapshot that was taken in.
+        snapshot: the id of the last snapshot that was read.
         nonce: that of this snapshot. It is empty if the table had no snapshot.
         rows: the number of rows of the table in this snapshot.
         first: of the first batch of a stream: where it began, the two values of a `_Begin`.
@@ -78,8 +78,7 @@ class _Begin(NamedTuple):
     """Where a batch begins.
 
     Attributes:
-        after: the id of the snapshot whose changes are not read any more. Those of later snapshots
-            are.
+        after: the changes of snapshots above this id are read.
         all_rows_of: the id of the snapshot of which all rows are read before these changes; None
             if the batch reads only changes.
     """
@@ -200,7 +199,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         last = min(self._newest_allowed, 0 if snapshot is None else snapshot.id)
         begin = self._begin(last, start)
         if begin.after > last or begin.all_rows_of == 0:
-            # What the stream starts with is not there yet. Or it was there, and is gone.
+            # The snapshot with which the stream starts does not exist yet. Or it existed, and is
+            # gone.
             return _BEFORE
         last = min(last, begin.after + getattr(limit, "max_files", last + 1))
         if snapshot is not None and last != snapshot.id:
@@ -213,7 +213,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
                 "rows": snapshot.total_record_count,
             }
         if limits is not None and start == _BEFORE:
-            # So a first batch that is run again begins where it began.
+            # With this, a first batch that is run again begins at the same place.
             offset["first"] = list(begin)
             return offset
         is_at_end = start["snapshot"] == last and start["nonce"] == offset["nonce"]
@@ -224,12 +224,12 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return limits.ReadMaxFiles(self._most_snapshots)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Has the stream end with the snapshot that is the newest now."""
+        """Lets the stream end with the snapshot that is the newest now."""
         newest = self._store.latest()
         self._newest_allowed = 0 if newest is None else newest.id
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
-        """The splits of what is after one offset, up to another (streaming-reads.md §3)."""
+        """The splits of the rows after one offset, up to another (streaming-reads.md §3)."""
         last = end["snapshot"]
         begin = _Begin(last, None) if start == end else self._begin(last, start)
         if start == _BEFORE and "first" in end:
@@ -308,8 +308,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return replace(self._scan, files=tuple(added))
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. Rows that a change takes away are left out, unless the reader's
-        columns include the kinds of rows.
+        """The rows of a split. Rows that a change removes are left out, unless the reader's columns
+        include the kinds of rows.
         """
         version, data, is_change = partition.value
         scan = self._scan

@@ -24,9 +24,10 @@ _MOST_NUMBER: Final = 2**62
 
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
-    """Checks that the table can have every partition, bucket and file that the messages name. They
-    may come from another engine or from a file: each name becomes a path, and a number that no file
-    has would make the table unusable. `location` is for the error. Raises `FormatError`.
+    """Checks that the table can have every partition, bucket and file that the messages name. The
+    messages may come from another engine or from a file. Each name in them becomes a path, and an
+    impossible number would make the table unusable. `location` is for the error. Raises
+    `FormatError`.
     """
     partitions: set[bytes] = set()
     for message in messages:
@@ -52,7 +53,7 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                     _check_external_path(layout, message, file)
         except FormatError as error:
             raise _misfit(message, error.message, location) from None
-        except (TypeError, AttributeError) as error:  # Python may put in anything
+        except (TypeError, AttributeError) as error:  # callers may pass values of any type
             raise _misfit(message, f"a field has the wrong type: {error}.", location) from None
 
 

@@ -89,7 +89,9 @@ class Table:
 
     @property
     def least_bucket(self) -> int:
-        """The lowest bucket of files that an overwrite replaces: rows that wait go, too."""
+        """The lowest bucket of files that an overwrite replaces. Files of rows that wait are among
+        them.
+        """
         return POSTPONE_BUCKET if self.is_postponed else 0
 
     @property
@@ -181,7 +183,7 @@ def _external_roots(storage: Storage) -> frozenset[str]:
     roots: set[str] = set()
     for schemas in map(SchemaStore, histories(storage)):
         for schema_id in schemas.ids():
-            # Whoever needs a schema that cannot be read reports it.
+            # If a schema cannot be read, whoever needs it reports the error.
             with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
                 roots.update(external_roots(opt.Options(schemas.get(schema_id).options)))
     return frozenset(roots)
@@ -299,7 +301,7 @@ def _check_options(table: Table) -> None:
 
 
 def _check_places(table: Table) -> None:
-    """Checks where data and history are, and how manifests are written."""
+    """Checks where the table keeps data and history, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
         # A store that cannot be opened or asked is an error.
@@ -420,7 +422,8 @@ def alter_table(
             check_table_kind(table_of(storage, schema))
         except errors.ConfigError:
             return changed
-        # Java refuses this, too, or at least nobody could write the table from here any more.
+        # Java refuses this, too, or at least nobody could write the table from this package any
+        # more.
         check_table_kind(changed_table)
         return changed
 
@@ -450,7 +453,7 @@ def evolve(
         table: the table, as the caller knows it.
         merge: makes the wanted schema.
         overrides: the options of this writer, as for `load_table`.
-        digest: the digest of the first schema of the table that is meant; None for any table.
+        digest: the digest that the table's first schema must have; None for any.
         rows: whether rows are to be written to the result, which `check_grown` then checks.
 
     Raises:
@@ -477,8 +480,8 @@ def evolve(
             if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
                 return wanted
             if schemas.latest_id() == table.schema.id:
-                # The schema was not created, but it still may be. The next attempt at the batch
-                # will see.
+                # The schema does not exist, but a late put may still create it. The next attempt at
+                # the batch will find out.
                 raise
         table = table_of(table.storage, schemas.latest(), overrides)
     raise errors.CommitContended(
@@ -498,7 +501,9 @@ def _require_same_table(table: Table, schemas: SchemaStore, digest: str) -> None
 
 
 def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
-    """Says which columns hold nanoseconds from now on, in which Arrow reaches from 1677 to 2262."""
+    """Warns of columns that hold nanoseconds from now on. Arrow's nanoseconds reach only from 1677
+    to 2262.
+    """
     coarse = {
         field.id for field in before.fields if field.type.is_timestamp and field.type.precision <= 6
     }
