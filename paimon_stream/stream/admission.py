@@ -2,6 +2,8 @@
 has given up, and which are written again (exactly-once.md §2, §4). Nothing here writes.
 """
 
+from collections.abc import Collection
+
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
@@ -82,7 +84,7 @@ def given_up(
     if not lost or isinstance(verdict, AlreadyCommitted):
         return known
     previous_id = batch_id - 1
-    under_own_name = -1 if verdict.own is None else verdict.own.batch_id
+    under_own_name = _own_id(evidence, verdict)
     under_old_names = _newest_under_old_names(evidence)
     last_lost = previous_id - 1 if previous_id in under_old_names else previous_id
     last_kept = max(
@@ -113,21 +115,41 @@ def _first_taken(evidence: Evidence, batches: range) -> int | None:
     return min((batch_id for batch_id, removed in noted if removed.is_proven), default=None)
 
 
-def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
-    """What is written again by an operator's decision, as in `RegisteredWriter`. With `reset`, the
-    operator let this batch continue although the table was ahead of the checkpoint, or was written
-    by another one. Then everything that the stream has here is written again.
+def passed_over(
+    evidence: Evidence, verdict: Verdict, *, reset: bool, doubted: Collection[int]
+) -> tuple[int, SnapshotRef] | None:
+    """What is written again by an operator's decision, as in `RegisteredWriter`.
+
+    Args:
+        evidence: what the storage holds.
+        verdict: that on this batch.
+        reset: whether the operator let this batch continue although the table was ahead of the
+            checkpoint, or was written by another one. Then everything that the stream has here is
+            written again.
+        doubted: the earlier batches that may be missing, without which the operator let this batch
+            continue. If one of them is not above our newest batch, it was written again above the
+            snapshot of that batch. It is not asked about again, so this snapshot counts again as
+            any other does.
     """
     batch_id = evidence.batch.batch_id
     latest = evidence.latest
     if not reset or latest is None:
-        return evidence.passed_over
+        own_id = _own_id(evidence, verdict)
+        written_again = any(earlier_id <= own_id for earlier_id in doubted)
+        return None if written_again else evidence.passed_over
     newest, _ = newest_of(
         evidence.snapshots, latest, lambda snapshot: is_own(snapshot, evidence.identity)
     )
     if newest is None or newest.commit_identifier < batch_id:
         return None
     return batch_id, SnapshotRef.of(newest)
+
+
+def _own_id(evidence: Evidence, verdict: Verdict) -> int:
+    """Our newest batch up to this one whose snapshot stands; -1 if there is none."""
+    if isinstance(verdict, AlreadyCommitted):
+        return -1 if verdict.snapshot is None else evidence.batch.batch_id
+    return -1 if verdict.own is None else verdict.own.batch_id
 
 
 def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:

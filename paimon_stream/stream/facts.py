@@ -142,13 +142,17 @@ class LastHeld(Enum):
 
 
 class GapLeft(Enum):
-    """Are there batches between our newest snapshot and this batch?
+    """Are there batches that our newest snapshot does not show: those between it and this batch, or
+    those up to its own that were written again above it?
 
-    Batches without rows leave none, so a gap proves nothing by itself.
+    Batches without rows leave none, so a gap proves nothing by itself. Batches may have been
+    written again since an operator let the checkpoint continue over the snapshot, or over one above
+    it. The first value that holds counts, in the order of `BATCHES`, `WRITTEN_AGAIN`.
     """
 
     NONE = "no"
-    BATCHES = "yes"
+    BATCHES = "yes, between"
+    WRITTEN_AGAIN = "some may have been written again above it"
 
 
 class EarlierNoted(Enum):
@@ -157,7 +161,8 @@ class EarlierNoted(Enum):
 
     A note proves that its batch was removed, if the run that wrote the note has ended. Only
     removals of this package leave notes, and those that removed expired snapshots do not name all
-    of these. A note that cannot be read may name each batch.
+    of these. A note that cannot be read may name each batch. Of batches that were written again
+    (`GapLeft`), the table may have the earlier rows, so `MAY_BE_TAKEN` is the most that is known.
     """
 
     NOTHING = "no note names one"

@@ -83,6 +83,7 @@ class Step(Enum):
     WHO = "Is it the same checkpoint?"
     OLD_NAME = "Had this sink another name?"
     ASKED = "Must the notes be asked of all earlier batches?"
+    OWN_AGAIN = "Our newest snapshot has this batch: was more written again above it, and lost?"
     OWN = "Our newest snapshot has this batch, or a later one"
     OWN_AGE = "Our newest snapshot has an earlier batch: is it of this table?"
     OWN_LAST = "…and is every batch that we committed after it still there?"
@@ -222,10 +223,15 @@ ROWS: Final[tuple[Row, ...]] = (
              why="The same, where records do not show whether it is here."),
     ),
     *_step(Step.ASKED,
-        _row(NotesAsked.TAKEN, outcome=Outcome.TABLE_ROLLED_BACK, then=Step.OWN,
+        _row(NotesAsked.TAKEN, outcome=Outcome.TABLE_ROLLED_BACK, then=Step.OWN_AGAIN,
              why="The snapshots and the journal may be those of a branch, so only notes tell of ours."),
-        _row(NotesAsked.MAY_BE_TAKEN, outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN,
+        _row(NotesAsked.MAY_BE_TAKEN, outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_AGAIN,
              why="The same, where a note is not certain or cannot be read."),
+    ),
+    *_step(Step.OWN_AGAIN,
+        _row(OwnStands.THIS_BATCH, GapLeft.WRITTEN_AGAIN, EarlierNoted.MAY_BE_TAKEN,
+             outcome=Outcome.HISTORY_UNKNOWN, then=Outcome.COMMITTED,
+             why="This batch is here. What came before it was written again, and a note names that."),
     ),
     *_step(Step.OWN,
         _row(OwnStands.UNMARKED, outcome=Outcome.CHECKPOINT_RESET, then=Outcome.FRESH,
@@ -261,9 +267,10 @@ ROWS: Final[tuple[Row, ...]] = (
         _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.TAKEN,
              outcome=Outcome.TABLE_ROLLED_BACK, then=Step.OWN_ENTRY,
              why="No journal vouches for the batches between, and a note names one."),
-        _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.MAY_BE_TAKEN,
+        _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, GapLeft.WRITTEN_AGAIN,
+             EarlierNoted.MAY_BE_TAKEN,
              outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_ENTRY,
-             why="The same, where a note is not certain or cannot be read."),
+             why="The same, where the note is in doubt, or the table may have the batch of before."),
         _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.NOTHING,
              EarlierElsewhere.WRITTEN,
              outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_ENTRY,

@@ -292,7 +292,9 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
             lost=anew and (is_loss or bool(refuse.given_up)),
             proven=is_loss and not refuse.given_up,
         ),
-        passed_over=passed_over(evidence, reset=anew and is_reset),
+        passed_over=passed_over(
+            evidence, verdict, reset=anew and is_reset, doubted=refuse.given_up if anew else ()
+        ),
     )
     if anew:
         run.journal.clear()

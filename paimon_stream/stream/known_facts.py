@@ -44,9 +44,20 @@ from paimon_stream.stream.finding import Finding, Findings
 from paimon_stream.stream.given_up import given_up_as, without_given_up
 from paimon_stream.stream.identity import is_of_query
 from paimon_stream.stream.last_batch import which_last, which_last_above, which_previous
-from paimon_stream.stream.missing_batches import unjournalled, which_elsewhere, which_noted
+from paimon_stream.stream.missing_batches import (
+    unjournalled,
+    which_elsewhere,
+    which_noted,
+    which_written_again,
+)
 from paimon_stream.stream.old_names import which_old_name
-from paimon_stream.stream.own_history import OwnHistory, walk_down_to_own, which_own, with_rows
+from paimon_stream.stream.own_history import (
+    OwnHistory,
+    may_lack_what_was_written_again,
+    walk_down_to_own,
+    which_own,
+    with_rows,
+)
 from paimon_stream.stream.prepared_attempt import (
     cut_above_ours,
     which_base,
@@ -171,9 +182,28 @@ class Facts(Findings):
         return Finding(_ASKED[noted.value], noted.say)
 
     def _earlier_noted(self) -> Finding[EarlierNoted]:
-        is_below = self.ask(OwnStands) is OwnStands.BELOW
-        above = self.history.own_id if is_below else -1
-        return self._noted_of(unjournalled(self.evidence, above), self.own)
+        own = self.own
+        evidence = self.evidence
+        noted = Finding(EarlierNoted.NOTHING)
+        if self.ask(GapLeft) is not GapLeft.WRITTEN_AGAIN:
+            above = self.history.own_id if self.ask(OwnStands) is OwnStands.BELOW else -1
+            noted = self._noted_of(unjournalled(evidence, above), own)
+        if noted.value is not EarlierNoted.NOTHING or own is None:
+            return noted
+        if not self._may_have_written_again:
+            return noted
+        given_up = given_up_as(evidence, evidence.identity.user, evidence.old_names)
+        return which_written_again(evidence, given_up, own)
+
+    @property
+    def _may_have_written_again(self) -> bool:
+        """Whether our newest snapshot has this batch or an earlier one, and what came up to that may
+        have been written again above it, and be lost.
+        """
+        own = self.own
+        if own is None or not may_lack_what_was_written_again(self.evidence, own):
+            return False
+        return self.ask(OwnStands) in (OwnStands.BELOW, OwnStands.THIS_BATCH)
 
     def _noted_of(self, missing: range, own: Snapshot | None) -> Finding[EarlierNoted]:
         if not missing:
@@ -209,7 +239,8 @@ class Facts(Findings):
         own = self.own
         batch_id = self.evidence.batch.batch_id
         if own is None or own.commit_identifier + 1 >= batch_id:
-            return Finding(GapLeft.NONE)
+            is_open = self._may_have_written_again
+            return Finding(GapLeft.WRITTEN_AGAIN if is_open else GapLeft.NONE)
         if self.evidence.registered is None:
             return Finding(GapLeft.BATCHES, lambda refuse: refuse.checkpoint_ahead(own))
         first = own.commit_identifier + 1

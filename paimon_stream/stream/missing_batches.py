@@ -93,6 +93,41 @@ def which_noted(
     return _which_doubted(evidence, removals, own, last)
 
 
+def which_written_again(
+    evidence: Evidence, given_up: Ranges, own: Snapshot
+) -> Finding[EarlierNoted]:
+    """What the notes say of the batches that were written again above our newest snapshot, `own`, and
+    come before its own batch, or are that one. The table may have the rows that they had before, so
+    none is known to be lost.
+
+    Args:
+        evidence: what the storage holds.
+        given_up: the batches that an operator has given up.
+        own: our newest snapshot, over which an operator has let the checkpoint continue.
+    """
+    batches = range(min(own.commit_identifier + 1, evidence.batch.batch_id))
+    last = last_not_given_up(batches, given_up)
+    if last is None:
+        return Finding(EarlierNoted.NOTHING)
+    removals = evidence.removals()
+    noted = [
+        (batch_id, removed)
+        for batch_id, removed in noted_batches(evidence, evidence.identity.user, given_up, batches)
+        if removed.snapshot is not None
+        and removed.snapshot.id > own.id
+        and not _is_older(removed, own, removals)
+        and not _stands_still(evidence, removed)
+    ]
+    batch_id, note = max(noted, key=_batch_and_proof) if noted else (last, None)
+    answer = judge_notes(removals, note)
+    if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
+        return Finding(EarlierNoted.NOTHING)
+    return Finding(
+        EarlierNoted.MAY_BE_TAKEN,
+        lambda refuse: refuse.lost_again(batch_id, own, answer.why),
+    )
+
+
 def _which_doubted(
     evidence: Evidence, removals: Removals, own: Snapshot | None, last: int
 ) -> Finding[EarlierNoted]:

@@ -172,6 +172,14 @@ def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
     return first <= evidence.batch.batch_id and SnapshotRef.of(own) == snapshot
 
 
+def may_lack_what_was_written_again(evidence: Evidence, own: Snapshot) -> bool:
+    """Whether batches up to that of our newest snapshot may have been written again above it, and be
+    lost since: an operator has let the checkpoint continue over it, or over one above it that is
+    gone. So a later batch in it does not show that they are in the table.
+    """
+    return evidence.passed_over is not None and own.id <= evidence.passed_over[1].id
+
+
 def _is_ahead(batch: Batch, own: Snapshot) -> bool:
     """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
     if own.commit_identifier != batch.batch_id:

@@ -127,6 +127,22 @@ class StreamRefusals(CommitRefusals):
         )
         self.given_up.add(batch_id)
 
+    def lost_again(self, batch_id: int, own: Snapshot, cause: str) -> None:
+        """An earlier batch may have been written again above our newest snapshot, over which an
+        operator had let the checkpoint continue, and was taken away. `cause` says what shows it,
+        and ends a sentence.
+        """
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            errors.HistoryUnknown,
+            f"an operator had let the checkpoint of this stream continue although snapshot {own.id} has batch "
+            f"{own.commit_identifier}. What was written again above that snapshot may be gone, and whether the table "
+            f"has the rows of batch {batch_id} from before is not known: {cause}",
+            f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
+            "Then let it continue with this batch",
+        )
+        self.given_up.add(batch_id)
+
     def checkpoint_ahead(self, own: Snapshot) -> None:
         """The table has one snapshot and nothing else of this stream, and batches between that
         snapshot and this batch may be missing.

@@ -275,6 +275,8 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
         given_up = tuple([(a, min(b, kept)) for a, b in given_up if a <= kept])
         given_up += ((kept + 1, batch - 1),) if kept + 1 < batch else ()
     passed_over = state.passed_over
+    if judged.doubts and facts.doubts_written_again:
+        passed_over = None
     if anew and is_reset:
         own = facts.own
         is_ahead = own is not None and own.batch is not None and own.batch >= batch

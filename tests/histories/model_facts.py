@@ -262,9 +262,43 @@ class Facts:
         )
 
     def _gap_left(self) -> GapLeft:
-        return GapLeft.BATCHES if self.own and self.own_batch + 1 < self.batch else GapLeft.NONE
+        if self.own and self.own_batch + 1 < self.batch:
+            return GapLeft.BATCHES
+        return GapLeft.WRITTEN_AGAIN if self._may_have_written_again else GapLeft.NONE
 
     def _earlier_noted(self) -> EarlierNoted:
+        noted = EarlierNoted.NOTHING
+        if self.ask(GapLeft) is not GapLeft.WRITTEN_AGAIN:
+            noted = self._noted_in_gap()
+        is_lost_again = noted is EarlierNoted.NOTHING and self._is_lost_again()
+        return EarlierNoted.MAY_BE_TAKEN if is_lost_again else noted
+
+    @property
+    def doubts_written_again(self) -> bool:
+        """Whether what a note may have taken is only what was written again above our snapshot."""
+        is_in_gap = self.ask(GapLeft) is not GapLeft.WRITTEN_AGAIN and (
+            self._noted_in_gap() is not EarlierNoted.NOTHING
+        )
+        return not is_in_gap and self._is_lost_again()
+
+    @property
+    def _may_have_written_again(self) -> bool:
+        own, passed_over = self.own, self.state.passed_over
+        if own is None or passed_over is None or own.id > passed_over[1][0]:
+            return False
+        return self.ask(OwnStands) in (OwnStands.BELOW, OwnStands.THIS_BATCH)
+
+    def _is_lost_again(self) -> bool:
+        own = self.own
+        if own is None or not self._may_have_written_again:
+            return False
+        batches = range(min(self.own_batch + 1, self.batch))
+        return any(
+            one.snapshot is not None and one.snapshot[0] > own.id and not self._is_older(note)
+            for _, note, one in self._noted_batches(batches)
+        )
+
+    def _noted_in_gap(self) -> EarlierNoted:
         missing = self._unjournalled(
             self.own_batch if self.ask(OwnStands) is OwnStands.BELOW else -1
         )

@@ -149,6 +149,21 @@ def test_who_is_also_asked_whether_his_batch_is_new_has_not_given_up_what_had_ex
         assert isinstance(world.publish(), HistoryUnknown)
 
 
+@pytest.mark.parametrize("setting", ALL_SETTINGS, ids=str)
+def test_a_later_batch_does_not_show_what_was_written_again_above_it(setting: Setting) -> None:
+    """Batch 1 was given up, and batch 2 written. Then batch 1 was written above it, and taken again."""
+    history = tuple(
+        f"rollback by one; continue; checkpoint put back; {_REWOUND}; rollback by one".split("; ")
+    )
+    world, _ = Reached(history, beginning(setting), history).arrived()
+    assert world.missing() == {1}
+    assert (world.stream.next_batch, world.copies()[2]) == (2, 1)
+    refused = world.publish()
+    assert isinstance(refused, HistoryUnknown)
+    assert "the rows of batch 1 from before" in str(refused)
+    assert broken_by((*history, "batch"), setting) is None
+
+
 def test_the_beginning_is_what_the_histories_say() -> None:
     world = beginning(ON)
     assert world.done == {0, 1}

@@ -130,6 +130,18 @@ IMPOSSIBLE = (
         LastHeld.BESIDE_THE_LINE,
     ),
     _cannot("A gap lies above our snapshot.", *_but(OwnStands.BELOW), GapLeft.BATCHES),
+    _cannot(
+        "Asked only where our snapshot has this batch or an earlier one.",
+        *_but(OwnStands.BELOW, OwnStands.THIS_BATCH),
+        GapLeft.WRITTEN_AGAIN,
+    ),
+    _cannot(
+        "The register keeps what was decided.",
+        UserRegistered.UNREGISTERED,
+        UserRegistered.ANOTHERS,
+        GapLeft.WRITTEN_AGAIN,
+    ),
+    _cannot("The table may have the rows of before.", GapLeft.WRITTEN_AGAIN, EarlierNoted.TAKEN),
     _cannot("The walk ends at our newest snapshot.", *FOUND, OursBeside.THIS_OR_LATER),
     _cannot(
         "The walk ends at our newest snapshot, so nothing is missing.", *FOUND, HistoryWhole.EXPIRED
@@ -297,6 +309,11 @@ LAWS = (
         _is_asked,
     ),
     Law(
+        "what was written again, with a note, asks, also behind a batch that is here",
+        box_of(GapLeft.WRITTEN_AGAIN, EarlierNoted.MAY_BE_TAKEN),
+        lambda end: end.is_let_in or (_is_asked(end) and end.outcome is not Outcome.COMMITTED),
+    ),
+    Law(
         "a gap without a register asks",
         box_of(OwnStands.BELOW, GapLeft.BATCHES, UserRegistered.UNREGISTERED),
         _is_asked,
@@ -403,7 +420,8 @@ LAWS = (
             not end.is_let_in
             or end.outcome is not Outcome.COMMITTED
             or any(
-                row.step in (Step.OWN, Step.BESIDE, Step.ATTEMPT, Step.BRANCH) for row in end.met
+                row.step in (Step.OWN_AGAIN, Step.OWN, Step.BESIDE, Step.ATTEMPT, Step.BRANCH)
+                for row in end.met
             )
         ),
     ),

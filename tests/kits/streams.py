@@ -48,7 +48,7 @@ class AtBatch:
 @dataclass
 class Stream:
     """A stream that writes one file per batch. Like a checkpoint, it remembers the batch to run
-    next.
+    next. Another `plan` gives its batches other source offsets.
     """
 
     bench: Bench
@@ -62,6 +62,7 @@ class Stream:
     writer: StreamWriter | None = None
     overwrites: bool = False
     done_millis: int | None = None
+    plan: str = ""
 
     @staticmethod
     def cut() -> None:
@@ -96,7 +97,7 @@ class Stream:
         assert self.writer is not None
         batch = Batch(
             batch_id=self.next_batch,
-            offsets_hash=f"{self.query_id}-{self.next_batch}",
+            offsets_hash=f"{self.query_id}-{self.next_batch}{self.plan}",
             previous_done_millis=self.done_millis,
         )
 
