@@ -51,8 +51,6 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 CHOSEN = (
     "keyed, fixed buckets",
-    "row tracking, deletion vectors",
-    "data evolution",
     "data evolution, deletion vectors",
 )
 STEPS = ("append", "pypaimon append", "java append", "overwrite", "pypaimon overwrite")
