@@ -16,7 +16,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.conformance.test_other_readers import NESTED, SCALARS, comparable, row
-from tests.kits.other_engines import require_engines, rows_found_by, written_by
+from tests.kits.other_engines import asked, require_engines, rows_found_by, written_by
 from tests.kits.params import few
 from tests.kits.reading import assert_rows, java_rows
 from tests.kits.tables import batch_of
@@ -97,3 +97,35 @@ def test_we_write_into_the_partitions_of_pypaimon(
     table.append(given)
     assert {folder.name for folder in path.glob("p=*")} == folders
     assert same_to_all(java, path, tmp_path, "id").num_rows == 4
+
+
+@pytest.mark.parametrize("keyed", few([False, True], lambda keyed: keyed))
+def test_columns_that_pypaimon_changes_are_changed_for_all(
+    java: Any, tmp_path: Path, keyed: bool
+) -> None:
+    require_engines()
+    path, unused = tmp_path / "db.db" / "t", tmp_path / "unused"
+    columns = [("id", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT"), ("s", "STRING")]
+    options = {"bucket": "2"} if keyed else {}
+    keys = ["p", "id"] if keyed else []
+    table = PaimonTable.create(
+        str(path), columns, primary_keys=keys, partition_keys=["p"], options=options
+    )
+    old = [{"id": i, "p": "xy"[i % 2], "v": i, "s": f"s{i}"} for i in range(6)]
+    table.append(rows_for(path, old))
+    changes = (("add", "n", "INT"), ("type", "v", "BIGINT"), ("rename", "s", "t"))
+    asked("pypaimon", "alter", path, unused, *changes)
+    new = [{"id": i, "p": "xy"[i % 2], "v": 2**40 + i, "t": f"t{i}", "n": i} for i in range(4, 9)]
+    written_by("pypaimon", "append", path, tmp_path, rows_for(path, new))
+    same_to_all(java, path, tmp_path, "id")
+    asked("pypaimon", "alter", path, unused, ("drop", "n"), ("add", "n", "STRING"))
+    ours = [{"id": i, "p": "xy"[i % 2], "v": i, "t": f"u{i}", "n": "n"} for i in range(7, 12)]
+    PaimonTable.load(str(path)).append(rows_for(path, ours))
+    before = same_to_all(java, path, tmp_path, "id")
+    PaimonTable.load(str(path)).compact(full=True)
+    after = same_to_all(java, path, tmp_path, "id")
+    assert comparable(after, "id") == comparable(before, "id")
+    named = {row["id"]: (row["v"], row["t"], row["n"]) for row in after.to_pylist()}
+    assert named[1] == (1, "s1", None)
+    assert named[6] == (2**40 + 6, "t6", None)
+    assert named[11] == (11, "u11", "n")
