@@ -125,7 +125,7 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
             "pypaimon",
             _one(r"'pypaimon==([\d.]+)'", makefile),
             "appends to tables of ours and overwrites them, in turns with us and Java, never at the same time",
-            "`tests/conformance/test_in_turns_with_pypaimon.py`",
+            "`tests/conformance/test_in_turns_with_pypaimon.py`, `test_what_pypaimon_writes.py`",
         ),
         ("paimon-rust", _one(r"'pypaimon-rust==([\d.]+)'", makefile), reads, where),
         (

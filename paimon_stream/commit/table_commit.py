@@ -31,7 +31,14 @@ from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
-from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, Options
+from paimon_stream.options import (
+    BUCKET,
+    COMMIT_USER_PREFIX,
+    DATA_EVOLUTION,
+    LONG,
+    Arguments,
+    Options,
+)
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.manifests import ManifestStore
@@ -238,7 +245,7 @@ class TableCommit:
         }
         for taken in wanted.values():
             check_messages(self._table.layout, taken, self._storage.location)
-            check_committable_here(taken, self._storage.location)
+            self._check_committable_here(taken)
         for identifier, taken in wanted.items():
             self._check_files_exist(identifier, taken, latest)
         published = 0
@@ -447,6 +454,13 @@ class TableCommit:
             for identifier in sorted(keys)
         }
 
+    def _check_committable_here(self, messages: Iterable[CommitMessage]) -> None:
+        """Raises `UnsupportedFeature` for messages that this package cannot commit safely."""
+        schema = self._table.schema
+        evolves = self._table.options.value(DATA_EVOLUTION)
+        columns = frozenset(schema.field_names) if evolves else None
+        check_committable_here(messages, self._storage.location, columns)
+
     def _check_files_exist(
         self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None
     ) -> None:
@@ -467,7 +481,7 @@ class TableCommit:
         """Publishes, then runs the table's maintenance, which cannot fail the commit. `seen` is the
         newest snapshot that was searched for this commit.
         """
-        check_committable_here(order.messages, self._storage.location)
+        self._check_committable_here(order.messages)
         request = CommitRequest(
             user=order.user,
             identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,

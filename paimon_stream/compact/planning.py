@@ -35,6 +35,7 @@ from paimon_stream.write.data_file import small_below, target_bytes
 _INDEXED: Final = "so a compaction has to build the index of its files"
 _REFUSED: Final[tuple[tuple[Option[Any], bool, str], ...]] = (
     (opt.CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
+    (opt.DATA_EVOLUTION, False, "so a compaction has to join files that hold columns of rows"),
     (opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
     (opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
     (opt.PK_BITMAP_INDEX, True, _INDEXED),

@@ -28,7 +28,7 @@ from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
-from paimon_stream.options import DELETION_VECTORS
+from paimon_stream.options import DATA_EVOLUTION, DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import deleted_rows, read_batches
 from paimon_stream.read.scan import Scan, plan_scan
@@ -105,6 +105,12 @@ def _check(table: Table) -> None:
         raise UnsupportedFeature(
             "has a primary key, and rows are deleted by their keys there. Append rows with these "
             "keys and an operation column that says -D."
+        ).of_table(table.location, subject=True)
+    if table.options.value(DATA_EVOLUTION):
+        raise UnsupportedFeature(
+            f"has {DATA_EVOLUTION.key} = true, and this release does not delete rows whose columns are in several "
+            "files. Overwrite the partitions without these rows, or delete them with an engine on the JVM.",
+            option=DATA_EVOLUTION.key,
         ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
         raise UnsupportedFeature(

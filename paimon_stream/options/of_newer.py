@@ -89,7 +89,7 @@ NEWER_OPTIONS: Final = (
     NewerOptions(
         ("postpone.merge-on-read",),
         Treatment.WARNED,
-        "Rows that wait in bucket -2 are shown after a compaction only, also by Java's core library.",
+        "Rows that wait in bucket -2 are shown after a compaction only, also by Java's core library. Reads warn, too.",
     ),
     NewerOptions(
         ("manifest-sort.enabled",),

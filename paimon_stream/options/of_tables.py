@@ -553,7 +553,8 @@ ROW_TRACKING = switch(
     "row-tracking.enabled", "Rows of append tables have ids, which compactions keep."
 )
 DATA_EVOLUTION = switch(
-    "data-evolution.enabled", "Columns may have files of their own. Such tables are only read."
+    "data-evolution.enabled",
+    "Columns may have files of their own. Whole rows are appended and overwritten, and nothing is compacted or deleted.",
 )
 PK_CLUSTERING_OVERRIDE = switch(
     "pk-clustering-override", "Files are not sorted by key. Such tables are refused."

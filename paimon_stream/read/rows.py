@@ -293,6 +293,26 @@ def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Sect
         ).of_table(scan.table.location) from None
 
 
+_NONE_DELETED: Final = np.empty(0, np.int64)
+
+
+def _age(entry: ManifestEntry) -> tuple[int, str]:
+    """Of the files that hold the same rows, the one for which this is smallest has the deletion
+    vector of these rows.
+    """
+    return entry.file.max_sequence_number, entry.file.file_name
+
+
+def _without(batch: pa.RecordBatch, deleted: Positions, start: int) -> pa.RecordBatch:
+    """The rows of a batch that are not deleted. It begins at position `start` of its file."""
+    first, end = np.searchsorted(deleted, (start, start + batch.num_rows)).tolist()
+    if first == end:
+        return batch
+    kept = np.ones(batch.num_rows, bool)
+    kept[deleted[first:end] - start] = False
+    return batch.filter(pa.array(kept))
+
+
 class _Reader:
     """Reads some columns of the files of a scan."""
 
@@ -320,16 +340,19 @@ class _Reader:
             (file_of(entry), min(entry.file.file_size, _OPENED_BYTES)) for entry in entries
         )
 
-    def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def file(
+        self, entry: ManifestEntry, batch_rows: int, deleted: Positions | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come
-        from the manifest.
+        from the manifest. `deleted` are the rows to leave out, if not those of the file's vector.
         """
         path = self._scan.table.layout.whole_path(self._scan.table.location, entry)
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
-        deleted = self.deleted(entry)
+        if deleted is None:
+            deleted = self.deleted(entry)
         chosen = self._chosen(sources, partition)
         rows = 0  # the rows before the next chunk
         for chunk in self._chunks(
@@ -342,11 +365,7 @@ class _Reader:
                 batch = self._fitted(chunk, sources, partition, rows)
                 if self._tracked:
                     batch = fill_row_ids(batch, entry.file, rows)
-            first, end = np.searchsorted(deleted, (rows, rows + chunk.rows)).tolist()
-            if first < end:
-                kept = np.ones(chunk.rows, bool)
-                kept[deleted[first:end] - rows] = False
-                batch = batch.filter(pa.array(kept))
+            batch = _without(batch, deleted, rows)
             rows += chunk.rows
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
@@ -363,21 +382,27 @@ class _Reader:
         NULL.
         """
         columns_of = self._columns_by_file(files)
+        deleted = self.deleted(min(files, key=_age))
         parts = [
-            self._with_columns(columns).file(entry, batch_rows)
+            self._with_columns(columns).file(entry, batch_rows, _NONE_DELETED)
             for entry, columns in zip(files, columns_of, strict=True)
             if columns
         ]
         next_batches = [next(part, None) for part in parts]
+        start = 0
         # The files have the same number of rows, so all parts end at the same time.
         while batches := [batch for batch in next_batches if batch is not None]:
             rows = min(batch.num_rows for batch in batches)
             arrays = {
                 name: batch.column(name)[:rows] for batch in batches for name in batch.schema.names
             }
-            yield pa.RecordBatch.from_arrays(
+            joined_batch = pa.RecordBatch.from_arrays(
                 [arrays[name] for name in self._arrow.names], schema=self._arrow
             )
+            kept = _without(joined_batch, deleted, start)
+            start += rows
+            if kept.num_rows:
+                yield kept
             rests = [batch.slice(rows) for batch in batches]
             next_batches = [
                 rest if rest.num_rows else next(part, None)
@@ -425,7 +450,7 @@ class _Reader:
             return self._scan.marked[entry.file.file_name]
         vector = self._scan.vectors.get(entry.file.file_name)
         if vector is None:
-            return np.empty(0, np.int64)
+            return _NONE_DELETED
         index, place = vector
         path = self._index_files.path(index)
         with _reading(path, self._scan):

@@ -3,6 +3,7 @@ does not read.
 """
 
 import difflib
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_branch_option, check_map_layouts
 from paimon_stream.table.vectors import Vector, VectorIndex
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -497,6 +500,14 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
     by_level = options.value(opt.DELETION_VECTORS) and not options.value(
         opt.DELETION_VECTORS_MERGE_ON_READ
     )
+    waiting = sum(entry.bucket < 0 for entry in entries)
+    if waiting and options.value(opt.POSTPONE_MERGE_ON_READ):
+        _LOG.warning(
+            "%s has %s = true, and rows of %d files wait in bucket -2. They are shown after a compaction only.",
+            table.location,
+            opt.POSTPONE_MERGE_ON_READ.key,
+            waiting,
+        )
     lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
     return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest]
 

@@ -4,7 +4,7 @@ snapshot.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.lost_facts import lost_entries
@@ -164,7 +164,8 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     files_of_buckets = defaultdict(list)
     for entry in entries:
         bucket_key = (entry.partition, entry.bucket, entry.total_buckets)
-        files_of_buckets[bucket_key].append(entry.file)
+        # The lost snapshot gave the rows ids, which the one in its place has given to others.
+        files_of_buckets[bucket_key].append(replace(entry.file, first_row_id=None))
     below = SnapshotStore(storage).find(place - 1)
     return LostBatch(
         user=user,

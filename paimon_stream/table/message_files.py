@@ -4,6 +4,7 @@ ownership law).
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from paimon_stream.errors import FormatError, PaimonStreamError, UnsupportedFeature
@@ -92,12 +93,25 @@ def _check_file(file: DataFileMeta) -> None:
         )
 
 
-def check_committable_here(messages: Iterable[CommitMessage], location: str) -> None:
-    """Raises `UnsupportedFeature` for a message whose writer wants conflicts looked for since a
-    snapshot. A commit without that search could undo what others have done. `location` is for the
-    error.
+def check_committable_here(
+    messages: Iterable[CommitMessage], location: str, columns: frozenset[str] | None
+) -> None:
+    """Raises `UnsupportedFeature` for messages of other engines that this package cannot commit
+    safely.
+
+    - The writer wants conflicts looked for since a snapshot. A commit without that search could
+      undo what others have done.
+    - In a table with data evolution, a message does more than add whole rows: it would have to be
+      compared with what others have done to the same rows.
+
+    Args:
+        messages: the messages.
+        location: the table's, for the error.
+        columns: the names of all columns, in a table with data evolution.
     """
     for message in messages:
+        if columns is not None:
+            _check_whole_rows(message, location, columns)
         if message.check_from_snapshot is not None:
             raise UnsupportedFeature(
                 "A commit message asks for a search for conflicts since snapshot "
@@ -105,6 +119,23 @@ def check_committable_here(messages: Iterable[CommitMessage], location: str) -> 
                 "with the engine that wrote it.",
                 snapshot_id=message.check_from_snapshot,
             ).of_table(location)
+
+
+def _check_whole_rows(message: CommitMessage, location: str, columns: frozenset[str]) -> None:
+    """Raises `UnsupportedFeature` if the message does more than add files of whole new rows."""
+    parts = [
+        file.file_name
+        for file in message.new_files
+        if file.first_row_id is not None or not columns <= set(file.write_cols or columns)
+    ]
+    added_only = replace(message, new_files=())
+    if parts or any(added_only.file_names()):
+        raise UnsupportedFeature(
+            "A commit message does more than add whole rows, which is all that this release commits where "
+            f"data-evolution.enabled is set: {', '.join(parts) or 'it removes, compacts or indexes files'}. Nothing "
+            "was published. Commit it with the engine that wrote it.",
+            files=tuple(parts),
+        ).of_table(location)
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:

@@ -193,7 +193,6 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 # Options that, if true, require something that a commit of this release would silently leave out.
 _UNSORTED: Final = "files that are not sorted by the key"
 _NOT_BUILT: Final[Mapping[opt.Option[Any], str]] = {
-    opt.DATA_EVOLUTION: "data evolution",
     opt.PK_CLUSTERING_OVERRIDE: _UNSORTED,
     opt.PRIMARY_KEY_NULLABLE: "keys that may be NULL",
     opt.BLOB_FIELD: "BLOBs",
@@ -209,12 +208,7 @@ def check_committable(table: Table) -> None:
     requires: `UnsupportedFeature` for its kind, an option or a partition column.
     """
     _check_type(table)
-    if table.options.value(opt.DATA_EVOLUTION):
-        raise _unsupported(
-            table,
-            opt.DATA_EVOLUTION,
-            f"uses {_NOT_BUILT[opt.DATA_EVOLUTION]}, for which this release does not commit",
-        )
+    _check_evolution(table)
     _check_places(table)
     _check_partition_columns(table)
 
@@ -291,6 +285,7 @@ def _check_options(table: Table) -> None:
         if table.options.value(option):
             raise _unsupported(table, option, f"uses {feature}, which this release does not write")
     check_map_layouts(table)
+    _check_evolution(table)
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
@@ -319,6 +314,16 @@ def _check_places(table: Table) -> None:
             "is of a file format that this release does not write",
         )
     compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
+
+
+def _check_evolution(table: Table) -> None:
+    """Refuses a table with data evolution whose rows would get no ids. Java does not make one."""
+    if table.options.value(opt.DATA_EVOLUTION) and not table.options.value(opt.ROW_TRACKING):
+        raise _unsupported(
+            table,
+            opt.DATA_EVOLUTION,
+            "uses data evolution without row-tracking.enabled, so no engine could join the columns of its rows",
+        )
 
 
 def check_map_layouts(table: Table) -> None:
@@ -358,9 +363,7 @@ def _unsupported(table: Table, option: opt.Option[Any], problem: str) -> errors.
     """
     key = option.key
     value = table.options.get(key)
-    if option is opt.DATA_EVOLUTION:
-        remedy = "Write it on the JVM"
-    elif option.default:
+    if option.default:
         remedy = f"Set {key!r} to {option.default!r} if the table may change"
     else:
         remedy = f"Remove the option {key!r} if the table may change"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import FormatError, InvalidOption, UnsupportedFeature
+from paimon_stream.errors import FormatError, UnsupportedFeature
 from tests.kits.reading import assert_rows, java_rows
 from tests.kits.seeds import seeds
 
@@ -124,17 +124,54 @@ def test_a_column_that_no_file_has_is_null_unless_it_must_not_be(
     assert table.to_arrow(columns=["c", "b"]).num_rows == 9
 
 
-def test_such_tables_are_not_written(golden: Golden) -> None:
+def test_such_tables_are_not_compacted_and_no_rows_are_deleted(golden: Golden) -> None:
     path, _ = golden("kinds/data_evolution")
     table = PaimonTable.load(str(path))
-    for work in (
-        lambda: table.append(table.to_arrow()),
-        lambda: table.compact(),
-        lambda: table.delete(pc.field("id") == 1),
-        lambda: table.new_commit("me"),
-    ):
-        with pytest.raises(
-            (UnsupportedFeature, InvalidOption), match=r"data evolution|data-evolution"
-        ):
+    for work in (lambda: table.compact(), lambda: table.delete(pc.field("id") == 1)):
+        with pytest.raises(UnsupportedFeature, match=r"data-evolution\.enabled = true"):
             work()
     assert len(table.snapshots()) == 5
+
+
+def rows_of(p: str, first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    return pa.table(
+        {
+            "p": [p] * count,
+            "id": pa.array(ids, pa.int32()),
+            "a": [f"a{one}" for one in ids],
+            "b": pa.array(ids, pa.int64()),
+            "c": [one / 4 for one in ids],
+        }
+    )
+
+
+def test_java_changes_columns_of_the_rows_that_we_append_and_we_overwrite_them(
+    kinds: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "db.db/t"
+    table = PaimonTable.create(str(path), COLUMNS, partition_keys=["p"], options=OPTIONS)
+
+    def same_rows() -> pa.Table:
+        now = PaimonTable.load(str(path))
+        assert_rows(now.to_arrow(), now.schema.fields, java_rows(kinds, now))
+        assert not now.verify(sample=100).findings
+        return now.to_arrow()
+
+    table.append(rows_of("x", 0, 5))
+    kinds.write(path, rows_of("y", 5, 5).to_pylist(), "w", 1)
+    table.append(pa.concat_tables([rows_of("x", 10, 3), rows_of("y", 13, 4)]))
+    assert same_rows()["id"].to_pylist() == [*range(5), 10, 11, 12, *range(5, 10), *range(13, 17)]
+    ranges = sorted((file["firstRowId"], file["rowCount"]) for file in kinds.files(path))
+    assert ranges == [(0, 5), (5, 5), (10, 3), (13, 4)]
+    assert kinds.snapshots(path)[-1]["nextRowId"] == 17
+    kinds.write_columns(path, ["p", "b"], [["x", -1]] * 3, [10], 2)
+    kinds.write_columns(path, ["p", "b"], [["y", -2]] * 4, [13], 3)
+    changed = same_rows()
+    assert changed.filter(pc.field("id") >= 10)["b"].to_pylist() == [-1] * 3 + [-2] * 4
+    table.overwrite(rows_of("x", 20, 2), {"p": "x"})
+    assert sorted(same_rows()["id"].to_pylist()) == [*range(5, 10), *range(13, 17), 20, 21]
+    table.drop_partitions([{"p": "y"}])
+    assert same_rows()["id"].to_pylist() == [20, 21]
+    kinds.write_columns(path, ["p", "b"], [["x", 9]] * 2, [17], 4)
+    assert same_rows()["b"].to_pylist() == [9, 9]

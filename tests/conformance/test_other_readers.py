@@ -117,5 +117,5 @@ def test_other_readers_find_the_rows_we_find(tmp_path: Path, name: str, reader: 
     assert comparable(theirs.select(ours.schema.names).cast(ours.schema)) == comparable(ours)
 
 
-def comparable(rows: pa.Table) -> list[str]:
-    return sorted(map(repr, rows.sort_by("k").to_pylist()))
+def comparable(rows: pa.Table, key: str = "k") -> list[str]:
+    return sorted(map(repr, rows.sort_by(key).to_pylist()))

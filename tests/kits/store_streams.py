@@ -5,11 +5,9 @@ us.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import traceback
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,15 +22,13 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
+from tests.kits.other_engines import PYTHON
 from tests.kits.steps import Messages, run_batch
 from tests.kits.stores import SECRETS, StoreServer
 from tests.kits.tables import write_rows
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.gateway import Gateway
 
-READERS = Path(
-    os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python")
-)
 QUICK = {
     "paimon-stream.store.timeout": "1 s",
     "paimon-stream.store.max-retries": "2",
@@ -139,12 +135,12 @@ class OtherReader:
     """pypaimon, in a process of its own, which reads tables on S3."""
 
     def __init__(self, server: StoreServer) -> None:
-        if not READERS.exists():
+        if not PYTHON.exists():
             pytest.skip("other readers have a venv of their own: make .venv-readers/.ready")
         given = {name: value for name, value in server.options().items() if name.startswith("s3.")}
         options = {"warehouse": "s3://bucket/wh", "s3.region": "us-east-1", **given}
         self._child = subprocess.Popen(
-            [READERS, "-c", _READER, json.dumps(options)],
+            [PYTHON, "-c", _READER, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

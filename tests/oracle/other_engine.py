@@ -47,6 +47,27 @@ class PyPaimon:
         chosen = update.new_predicate_builder().is_in(column, values)
         self._commit(builder, update.update_by_predicate(chosen, new))
 
+    def alter(self, path: str, rows: str, *changes: tuple[str, ...]) -> None:
+        """Changes the schema: `("add", column, type)`, `("rename", column, name)`,
+        `("type", column, type)` or `("drop", column)`.
+        """
+        from pypaimon import CatalogFactory
+        from pypaimon.schema.data_types import AtomicType
+        from pypaimon.schema.schema_change import SchemaChange
+
+        makers = {
+            "add": lambda column, type_: SchemaChange.add_column(column, AtomicType(type_)),
+            "rename": SchemaChange.rename_column,
+            "type": lambda column, type_: SchemaChange.update_column_type(
+                column, AtomicType(type_)
+            ),
+            "drop": SchemaChange.drop_column,
+        }
+        warehouse, database, name = path.rsplit("/", 2)
+        catalog = CatalogFactory.create({"warehouse": warehouse})
+        made = [makers[kind](*words) for kind, *words in changes]
+        catalog.alter_table(f"{database.removesuffix('.db')}.{name}", made)
+
     def vectors(self, path: str, rows: str) -> None:
         """Writes what is in `tests/vectors/commit_message_v14.json`."""
         import pypaimon_messages

@@ -270,16 +270,11 @@ UNWRITABLE = {
         {"file.format": "orc"},
         "orc.timestamp-ltz.legacy.type",
     ),
-    "data evolution": (
-        PLAIN,
-        [],
-        {"row-tracking.enabled": "true", "data-evolution.enabled": "true"},
-        "data-evolution.enabled",
-    ),
+    "frames of videos": (PLAIN, [], {"video-frame-field": "day"}, "video-frame-field"),
 }
 
 
-@pytest.mark.parametrize("case", few(UNWRITABLE, lambda case: case == "data evolution"))
+@pytest.mark.parametrize("case", few(UNWRITABLE, lambda case: case == "frames of videos"))
 def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
     job: Job, java: Any, case: str
 ) -> None:

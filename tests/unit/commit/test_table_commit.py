@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -222,6 +223,47 @@ def test_a_message_that_asks_for_a_search_for_conflicts_is_aborted_but_not_commi
             call()
     assert bench.snapshots.ids() == []
     assert commits.abort([message]) == 1
+
+
+EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"new_files": (replace(data_file("a"), first_row_id=3, write_cols=("id",)),)},
+        {"new_files": (replace(data_file("a"), write_cols=("id",)),)},
+        {"deleted_files": (data_file("a"),)},
+        {"compact_before": (data_file("a"),), "compact_after": (data_file("b"),)},
+        {
+            "new_index_files": (
+                IndexFileMeta(
+                    index_type="DELETION_VECTORS", file_name="i", file_size=1, row_count=1
+                ),
+            )
+        },
+    ],
+    ids=["columns", "some columns", "removed", "compacted", "index"],
+)
+def test_of_a_table_with_data_evolution_only_whole_new_rows_are_committed(
+    part: dict[str, Any],
+) -> None:
+    bench = Bench(options=EVOLVING)
+    message = replace(bench.message("f"), **part)
+    for call in (
+        lambda: table_commit(bench).commit(0, [message]),
+        lambda: table_commit(bench).filter_and_commit({0: [message]}),
+    ):
+        with pytest.raises(UnsupportedFeature, match=r"more than add whole rows.* Nothing was"):
+            call()
+    assert bench.snapshots.ids() == []
+    whole = replace(
+        bench.message("f"),
+        new_files=(replace(data_file("f"), write_cols=bench.table.schema.field_names),),
+    )
+    assert table_commit(bench).commit(0, [whole]).snapshot_id == 1
+    (entry,) = bench.live()
+    assert entry.file.first_row_id == 0
 
 
 def expired(options: dict[str, str] | None = None) -> tuple[Bench, list[object]]:

@@ -535,3 +535,17 @@ def test_files_of_a_bucket_that_overlap_are_merged_in_bounded_memory(tmp_path: P
     assert count == 16_000
     assert found == newest
     assert most < 30 * 2**20  # the rows are 51 MB
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_a_read_says_that_rows_wait_although_readers_should_merge_them(
+    tmp_path: Path, merges: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"bucket": "-2", "postpone.merge-on-read": str(merges).lower()}
+    columns = [("k", "INT NOT NULL"), ("v", "INT")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
+    rows = {"k": pa.array([1], pa.int32()), "v": pa.array([2], pa.int32())}
+    table.append(pa.table(rows))
+    caplog.clear()
+    assert table.to_arrow().num_rows == 0
+    assert ("rows of 1 files wait in bucket -2" in caplog.text) == merges

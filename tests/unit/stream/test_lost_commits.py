@@ -324,6 +324,22 @@ def test_a_commit_without_a_stream_is_committed_again_as_its_error_says(identifi
     bench.audit(["java-1", "late", "one-0", "one-1", "two-0", "two-1"])
 
 
+def test_the_rows_of_a_batch_that_is_committed_again_get_ids_that_nobody_has() -> None:
+    bench = Bench(options={"row-tracking.enabled": "true"})
+    commit = TableCommit(bench.table, "batches", runtime=bench.runtime)
+    for identifier in (5, 6):
+        commit.commit(identifier, [bench.message(f"our-{identifier}")])
+    lose(bench)
+    with pytest.raises(CommitLost) as caught:
+        commit.commit(7, [bench.message("late")])
+    assert run_command(bench, caught.value, yes=True).snapshot == 3
+    ids = {entry.file.file_name: entry.file.first_row_id for entry in bench.live()}
+    assert ids == {"our-5": 0, "java-1": 10, "our-6": 20}
+    numbers = {entry.file.file_name: entry.file.max_sequence_number for entry in bench.live()}
+    assert numbers == {"our-5": 1, "java-1": 2, "our-6": 3}
+    assert bench.latest().next_row_id == 30
+
+
 def run_command(bench: Bench, error: CommitLost, *, yes: bool) -> RecommitReport:
     """Does what the command that an error names does."""
     words = shlex.split(error.context["command"])

@@ -259,11 +259,7 @@ def test_what_could_be_written_can_be_written_after_a_change(changes: list[To]) 
 
 def test_a_table_that_others_write_can_be_altered() -> None:
     storage = MemoryStorage()
-    options = {
-        "row-tracking.enabled": "true",
-        "data-evolution.enabled": "true",
-        "file.format": "avro",
-    }
+    options = {"video-frame-field": "v", "file.format": "avro"}
     assert create_table(storage, SCHEMA.fields, options=options)
     alter_table(storage, [To.add_column("t", "TIMESTAMP(9)")])
     assert SchemaStore(storage).ids() == [0, 1]
