@@ -1,6 +1,10 @@
 """Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
 that does not parse, and so does this module. Java also takes a few spellings that are refused here,
-such as 1.5d or 0x1p3 for a DOUBLE, 2024 for a DATE, and a zone in a TIME. NULL stays NULL.
+such as 1.5d or 0x1p3 for a DOUBLE, 2024-02 for a DATE, and a zone in a TIME. NULL stays NULL.
+
+Text that is a whole number becomes what Java holds for it: a DATE of that many days since 1970, a
+TIME of that many milliseconds, and a TIMESTAMP of that many seconds, milliseconds, microseconds or
+nanoseconds, by its precision.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +21,7 @@ from paimon_stream.read.convert_decimals import to_decimal
 _TRUE: Final = ("t", "true", "y", "yes", "1")
 _FALSE: Final = ("f", "false", "n", "no", "0")
 _DIGITS: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_WHOLE: Final = r"\A-?[0-9]+\z"
 _INTEGER: Final = rf"\A[+-]?{_DIGITS}\z"
 _DECIMAL: Final = rf"\A[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,2}})?\z"
 _FLOAT: Final = rf"\A *(?:[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,3}})?|NaN|[+-]?Infinity) *\z"
@@ -29,6 +34,8 @@ _TIME: Final = (
     r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?\z"
 )
 _PER_DAY: Final = 86_400_000
+_EPOCH_UNITS: Final = MappingProxyType({0: "s", 3: "ms", 6: "us", 9: "ns"})
+"""What a whole number counts that becomes a TIMESTAMP, by its precision. Java fails on others."""
 _WIDE: Final = pa.decimal256(76, 38)
 
 
@@ -101,13 +108,35 @@ def _boolean(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _date(array: pa.Array, target: DataType) -> pa.Array:
-    return _day(pc.extract_regex(_checked(array, _DATE), _DATE)).cast(pa.date32())
+    numbers, texts = _apart(array)
+    days = pc.extract_regex(_checked(texts, _DATE), _DATE)
+    return pc.coalesce(numbers.cast(pa.int32()).view(pa.date32()), _day(days).cast(pa.date32()))
 
 
 def _moment(array: pa.Array, target: DataType) -> pa.Array:
     """Digits beyond the precision are cut off. Raises `OverflowError` beyond Arrow's
     nanoseconds.
     """
+    numbers, texts = _apart(array)
+    unit = _EPOCH_UNITS.get(target.precision)
+    if unit is None:
+        _refuse_any(numbers.is_valid())
+        return _moment_of_text(texts, target)
+    epochs = numbers.view(pa.timestamp(unit)).cast(arrow_type(target))
+    return pc.coalesce(epochs, _moment_of_text(texts, target).cast(arrow_type(target)))
+
+
+def _apart(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The whole numbers among texts, as BIGINT, and the other texts. Each is NULL where the other
+    is not.
+    """
+    is_whole = pc.match_substring_regex(array, _WHOLE)
+    nothing = pa.scalar(None, array.type)
+    numbers = pc.if_else(is_whole, array, nothing).cast(pa.int64())
+    return numbers, pc.if_else(is_whole, nothing, array)
+
+
+def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
     parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
     clock = pc.binary_join_element_wise(
         _two_digits(parts, "hour"), _two_digits(parts, "minute"), _two_digits(parts, "second"), ":"
@@ -130,22 +159,23 @@ def _time(array: pa.Array, target: DataType) -> pa.Array:
     """Milliseconds of the day, rounded half up by the fourth digit after the point, whatever the
     precision is. Nothing for the seconds is 0.
     """
-    parts = pc.extract_regex(_checked(array, _TIME), _TIME)
+    millis, texts = _apart(array)
+    parts = pc.extract_regex(_checked(texts, _TIME), _TIME)
     hours, minutes, seconds = (_number(parts, name) for name in ("hour", "minute", "second"))
     _refuse_any(pc.or_(pc.greater(minutes, 59), pc.greater(seconds, 59)))
     digits = pc.utf8_rpad(pc.struct_field(parts, "fraction"), width=4, padding="0")
-    ten_thousandths = pc.utf8_slice_codeunits(digits, 0, 4).cast(pa.int32())
-    millis = pc.divide(pc.add(ten_thousandths, 5), 10)
+    ten_thousandths = pc.utf8_slice_codeunits(digits, 0, 4).cast(pa.int64())
     whole_minutes = pc.add(pc.multiply(hours, 60), minutes)
     whole_seconds = pc.add(pc.multiply(whole_minutes, 60), seconds)
-    of_day = pc.add(pc.multiply(whole_seconds, 1000), millis)
-    _refuse_any(pc.greater_equal(of_day, _PER_DAY))
+    of_clock = pc.add(pc.multiply(whole_seconds, 1000), pc.divide(pc.add(ten_thousandths, 5), 10))
+    of_day = pc.coalesce(millis, of_clock)
+    _refuse_any(pc.or_(pc.less(of_day, 0), pc.greater_equal(of_day, _PER_DAY)))
     return of_day.cast(pa.int32()).view(arrow_type(target))
 
 
 def _number(parts: pa.Array, name: str) -> pa.Array:
     """A part of a clock as a number; nothing is 0."""
-    return _two_digits(parts, name).cast(pa.int32())
+    return _two_digits(parts, name).cast(pa.int64())
 
 
 def _day(parts: pa.Array) -> pa.Array:

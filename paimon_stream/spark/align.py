@@ -19,11 +19,13 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN
 from paimon_stream.spark.types import (
+    SPARK_TIME,
     can_up_cast,
     named,
     nullable_everywhere,
     same_but_nulls,
     spark_type,
+    written_type,
 )
 from paimon_stream.table.table import Table
 from paimon_stream.write.conform import default_of
@@ -56,7 +58,7 @@ class Alignment:
         return len(names) == len(self.columns) and all(
             source is not None
             and name == source.name == field.name
-            and same_but_nulls(source.dataType, spark_type(field.type))
+            and same_but_nulls(source.dataType, written_type(field.type, source.dataType))
             for name, (field, source) in zip(names, self.columns, strict=True)
         )
 
@@ -164,6 +166,13 @@ class _Judge:
         for field, source in zip(fields, source_of_each, strict=True):
             if source is None:
                 self._judge_missing(field, inside, is_key=field.name in keys)
+            elif field.name in keys and isinstance(source.dataType, SPARK_TIME):
+                self.problems.setdefault(
+                    field.name,
+                    f"key column {field.name!r} is {source.dataType.simpleString()}, the table's "
+                    f"is {field.type}: Spark cannot tell the partition or bucket of its TIME. Give "
+                    "the milliseconds of the day as an integer",
+                )
             else:
                 self._judge_type(source.dataType, field.type, inside + field.name)
         return source_of_each
@@ -216,7 +225,7 @@ class _Judge:
             ):
                 self._judge_type(source.keyType, key, f"{path}.key")
                 self._judge_type(source.valueType, value, f"{path}.value")
-            case _ if not can_up_cast(source, spark_type(target)):
+            case _ if not can_up_cast(source, written_type(target, source)):
                 self.problems.setdefault(path, _misfit(source, target, path))
 
 
@@ -260,7 +269,7 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
     """The value with the members of the table's structs, in the table's order, cast where
     needed.
     """
-    wanted = spark_type(target)
+    wanted = written_type(target, source)
     if same_but_nulls(source, wanted):
         return value
     if can_up_cast(source, wanted):
@@ -283,7 +292,7 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
             value = functions.transform_values(
                 value, lambda _, v: _rebuilt(v, source.valueType, item, fold)
             )
-            if same_but_nulls(source.keyType, spark_type(key)):
+            if same_but_nulls(source.keyType, written_type(key, source.keyType)):
                 return value
             return functions.transform_keys(
                 value, lambda k, _: _rebuilt(k, source.keyType, key, fold)

@@ -46,7 +46,7 @@ from paimon_stream.spark.datasource_task import Plan, TaskAnswer
 from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
-from paimon_stream.spark.types import same_but_nulls, spark_type
+from paimon_stream.spark.types import same_but_nulls, written_type
 from paimon_stream.spark.write_job import spec_of, written_by
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
@@ -214,7 +214,9 @@ def _columns(
         missing_are_null=may_lack,
     )
     for field, source in aligned.columns:
-        if source is not None and not _is_cast_by_arrow(source.dataType, spark_type(field.type)):
+        if source is None:
+            continue
+        if not _is_cast_by_arrow(source.dataType, written_type(field.type, source.dataType)):
             raise errors.IncompatibleSchema(
                 f"column {field.name!r} is {source.dataType.simpleString()}, the table's is "
                 f"{field.type}, and here only numbers become wider. Nothing was written. Cast the "

@@ -16,7 +16,7 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
-from paimon_stream.spark.types import can_up_cast, named, paimon_type, spark_type
+from paimon_stream.spark.types import can_up_cast, named, paimon_type, spark_type, written_type
 from paimon_stream.stream.operations import operations_of
 from paimon_stream.table.schema_change import Mode, fixed_columns, merge_columns, wider
 from paimon_stream.table.table import Merge, Table, check_grown
@@ -210,7 +210,7 @@ def _changed(
                 key=_changed(source.keyType, key, column, fold, widen=False),
                 element=_changed(source.valueType, value, column, fold, widen=widen),
             )
-    fits = can_up_cast(source, spark_type(old))
+    fits = can_up_cast(source, written_type(old, source))
     try:
         new = _relaxed(paimon_type(source, column))
     except UnsupportedFeature:

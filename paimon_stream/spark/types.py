@@ -33,6 +33,9 @@ _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
     TypeRoot.TIMESTAMP: st.TimestampNTZType,
     TypeRoot.TIMESTAMP_LTZ: st.TimestampType,
 }
+SPARK_TIME: Final[type[st.DataType] | tuple[()]] = getattr(st, "TimeType", ())
+"""Spark's TIME, for `isinstance`; Spark has it from 4.1 on."""
+_MILLI_DIGITS: Final = 3
 _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 # The root that a new table gets for each Spark class.
@@ -46,7 +49,7 @@ _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
 def to_data_fields(struct: st.StructType) -> tuple[DataField, ...]:
     """The columns of a new table with the schema of a DataFrame; comments become descriptions. Ids
     are positions: `reassign_ids` gives the final ones. Raises `UnsupportedFeature` for types that
-    Paimon does not have (intervals, variants, times, user-defined types).
+    Paimon does not have (intervals, variants, user-defined types).
     """
     return tuple(
         DataField(
@@ -77,6 +80,9 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
             return DataType(root=TypeRoot.MAP, key=key, element=value)
         case st.StructType():
             return DataType(root=TypeRoot.ROW, fields=to_data_fields(type_))
+    if isinstance(type_, SPARK_TIME):
+        # Paimon's TIME holds milliseconds, whatever its precision is.
+        return DataType(root=TypeRoot.TIME, precision=min(type_.precision, _MILLI_DIGITS))
     root = _ROOTS.get(type(type_))
     if root is None:
         raise UnsupportedFeature(
@@ -108,6 +114,39 @@ def spark_type(type_: DataType) -> st.DataType:
                 ]
             )
     return _PLAIN[type_.root]()
+
+
+def written_type(type_: DataType, source: st.DataType) -> st.DataType:
+    """The type that a column of a DataFrame gets before it is written: that of `spark_type`. But
+    Spark's TIME stays as it is, also inside `source`, and becomes Paimon's in Arrow. There, TIME
+    that is no whole milliseconds is an error. Spark has no cast from it.
+    """
+    match type_, source:
+        case DataType(root=TypeRoot.TIME), _ if isinstance(source, SPARK_TIME):
+            return source
+        case DataType(root=TypeRoot.ARRAY), st.ArrayType():
+            element = written_type(type_.items, source.elementType)
+            return st.ArrayType(element, type_.items.nullable)
+        case DataType(root=TypeRoot.MAP), st.MapType():
+            key, value = type_.entry
+            return st.MapType(
+                written_type(key, source.keyType),
+                written_type(value, source.valueType),
+                value.nullable,
+            )
+        case DataType(root=TypeRoot.ROW), st.StructType():
+            types = {member.name: member.dataType for member in source.fields}
+            return st.StructType(
+                [
+                    st.StructField(
+                        field.name,
+                        written_type(field.type, types.get(field.name, st.NullType())),
+                        field.type.nullable,
+                    )
+                    for field in type_.fields
+                ]
+            )
+    return spark_type(type_)
 
 
 # Spark's up-casts between numbers, without those that silently round large numbers.

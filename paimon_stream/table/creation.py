@@ -165,7 +165,7 @@ def _check_bucket_key(key: str, schema: TableSchema) -> None:
 
 def _wrong_bucket_key(key: str, problem: str) -> InvalidOption:
     return InvalidOption(
-        f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key
+        f"Option 'bucket-key' names {shown_name(key)}, {problem}.", option="bucket-key", column=key
     )
 
 
@@ -332,7 +332,8 @@ def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], kind: str) -
     for key in keys:
         if key not in types:
             raise IncompatibleSchema(
-                f"The {kind} names {key!r}, which is not a column. Columns are {', '.join(types)}.",
+                f"The {kind} names {shown_name(key)}, which is not a column. Columns are "
+                f"{', '.join(types)}.",
                 column=key,
             )
         if types[key].is_nested:

@@ -12,6 +12,7 @@ from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.binary_row import deserialize_partition, serialize
 from paimon_stream.format.entries import SimpleStats
+from paimon_stream.format.names import shown_name
 from paimon_stream.format.partition_path import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold, partition_bounds
 from paimon_stream.format.types import DataField, DataType
@@ -134,7 +135,7 @@ def _columns_of(
     if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
         raise IncompatibleSchema(
-            f"{unknown[0]!r} is not a partition column. The partition columns are: {known}.",
+            f"{shown_name(unknown[0])} is not a partition column. The partition columns are: {known}.",
             column=unknown[0],
         ).of_table(table)
     return columns
@@ -147,7 +148,7 @@ def _texts_of_path(path: str, default_name: str, table: str) -> dict[str, str | 
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
         raise IncompatibleSchema(
-            f"{path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'."
+            f"{shown_name(path)} does not name a partition. Write it like 'dt=2024-02-29/region=x'."
         ).of_table(table)
     texts: dict[str, str | _Anything] = {}
     for escaped_name, _, escaped_text in parts:
@@ -155,7 +156,7 @@ def _texts_of_path(path: str, default_name: str, table: str) -> dict[str, str | 
         text = unescape(escaped_text)
         if name in texts:
             raise IncompatibleSchema(
-                f"{path!r} names the column {name!r} twice. Give each column one value.",
+                f"{shown_name(path)} names the column {shown_name(name)} twice. Give each column one value.",
                 column=name,
             ).of_table(table)
         texts[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text

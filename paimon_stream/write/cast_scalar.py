@@ -183,7 +183,7 @@ def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
 
 
 def _time_of_millis(column: pa.Array, target: CastTarget) -> pa.Array:
-    """The TIME of milliseconds of the day. Spark has no such type, so its rows bring integers."""
+    """The TIME of milliseconds of the day, as rows of Spark bring them that has no TIME."""
     is_outside = pc.or_(pc.less(column, 0), pc.greater_equal(column, _MILLIS_PER_DAY))
     outside = _count(is_outside)
     if outside:

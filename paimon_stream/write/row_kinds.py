@@ -233,7 +233,8 @@ class KindRules:
         dropped: the kinds whose rows are ignored.
         refusal: the kinds whose rows could not be merged (R6.5).
         columns: the columns that refuse only some rows of a kind.
-        not_null: the columns that are NOT NULL and not of the key.
+        not_null: the columns that are NOT NULL and not of the key, each with the reason why a row
+            is refused that leaves NULL there.
         emptied: those of `not_null` that become NULL if the last row of a key takes a value back.
     """
 
@@ -242,7 +243,7 @@ class KindRules:
     dropped: tuple[int, ...]
     refusal: _Refusal = _NO_REFUSAL
     columns: tuple[_ColumnRule, ...] = ()
-    not_null: tuple[str, ...] = ()
+    not_null: tuple[tuple[str, str], ...] = ()
     emptied: tuple[_ColumnRule, ...] = ()
 
     @classmethod
@@ -260,7 +261,9 @@ class KindRules:
             dropped=dropped,
             refusal=_refusal(merge),
             columns=tuple(_column_rules(schema, merge)),
-            not_null=_not_null(schema, merge),
+            not_null=tuple(
+                (name, _null_left(name, merge.rules[name])) for name in _not_null(schema, merge)
+            ),
             emptied=tuple(_emptied(schema, merge)),
         )
 
@@ -301,9 +304,9 @@ class KindRules:
         that is NOT NULL, or will do so when readers merge them with older rows: Java Paimon fails
         on such rows.
         """
-        for name in self.not_null:
+        for name, reason in self.not_null:
             nulls = rows.column(name).is_null().to_numpy()
-            self._refuse(nulls, (spec.UPDATE_BEFORE, spec.DELETE), _null_left(name))
+            self._refuse(nulls, (spec.UPDATE_BEFORE, spec.DELETE), reason)
         kinds = rows.column(spec.KIND).to_numpy()
         for rule in self.emptied:
             is_refused = rule.refuses(kinds, rows)
@@ -347,8 +350,16 @@ def _no_value_back(column: str, rule: spec.ColumnRule) -> str:
     return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
 
 
-def _null_left(column: str) -> str:
-    return f"column {column!r} is NOT NULL, and taking its value back leaves NULL there (a column that may be NULL helps)"
+def _null_left(column: str, rule: spec.ColumnRule) -> str:
+    """Why a row is refused that leaves NULL in the column, and what helps."""
+    option = f"fields.{column}.ignore-retract = true"
+    if rule.function == "of_group":
+        # Without a function of its own, Java passes over the option.
+        option = f"fields.{column}.aggregate-function = last_value with {option}"
+    return (
+        f"column {column!r} is NOT NULL, and taking its value back leaves NULL there (its new value "
+        f"in the same batch, {option}, or a column that may be NULL helps)"
+    )
 
 
 def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
@@ -366,7 +377,7 @@ def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule
     for name in _not_null(schema, merge):
         rule = merge.rules[name]
         if rule.function in _EMPTYING and not rule.ignore_retract and name not in ordering:
-            yield _column_rule(schema, merge, name, _null_left(name))
+            yield _column_rule(schema, merge, name, _null_left(name, rule))
 
 
 def _column_rule(

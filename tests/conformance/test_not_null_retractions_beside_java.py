@@ -99,6 +99,41 @@ def test_what_leaves_a_value_or_no_row_is_accepted(java: Any, path: Path, case: 
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
 
 
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_pair_that_two_batches_share_breaks_java_in_between_and_the_named_option_helps(
+    java: Any, path: Path, case: str
+) -> None:
+    """Java takes the first half, cannot read or compact the table until the other half comes, and
+    reads it then. So the half is refused here, and the error names the option by which both read it.
+    """
+    options, rows = REFUSED[case]
+    halves = [(rows[1][0], 4, 11), ("+U" if rows[1][0] == "-U" else "+I", 4, 12)]
+    there = path.with_name("there")
+    java.create_table(there, COLUMNS, (), ["k"], {"bucket": "1", "write-only": "true", **options})
+    java.write(there, [(4, 10, 10, 10)], "java", 1)
+    java.write(there, [(4, 11, 11, 11)], "java", 2, kinds=[halves[0][0]])
+    with pytest.raises(Py4JJavaError, match="null"):
+        java.read(there)
+    with pytest.raises(Py4JJavaError, match="null"):
+        java.compact(there)
+    java.write(there, [(4, 12, 12, 12)], "java", 3, kinds=[halves[1][0]])
+    assert [row["t"] for row in java.read(there)] == [12]
+
+    table = created(java, path, options)
+    wrote(table, rows[:1])
+    with pytest.raises(BadRowKind, match=r"same batch.*fields\.t\.ignore-retract = true"):
+        wrote(table, halves[:1])
+    helping = [("set", "fields.t.ignore-retract", "true")]
+    if options is PARTIAL:
+        helping.append(("set", "fields.t.aggregate-function", "last_value"))
+    java.alter_table(path, *helping)
+    table = PaimonTable.load(str(path))
+    for half in halves:
+        wrote(table, [half])
+        assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
+    assert [row["t"] for row in java.read(path)] == [12]
+
+
 def test_rows_that_wait_for_their_buckets_are_refused_before_they_wait(
     java: Any, path: Path
 ) -> None:

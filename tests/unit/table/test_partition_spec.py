@@ -186,6 +186,13 @@ def test_a_name_that_is_no_partition_column_is_refused() -> None:
         parse_partition(fields("INT", "INT"), {"day": 1}, DEFAULT, table="/w/t")
 
 
+@pytest.mark.parametrize("given", [{"x" * 70_000: 1}, "x" * 70_000, "p0=1/p0=" + "x" * 70_000])
+def test_a_refused_name_is_not_repeated_in_full(given: Any) -> None:
+    with pytest.raises(IncompatibleSchema) as refused:
+        parse_partition(fields("INT"), given, DEFAULT, table="/w/t")
+    assert len(str(refused.value)) < 1_000
+
+
 def test_columns_left_out_may_have_any_value() -> None:
     spec = parse_partition(fields("STRING", "INT"), {"p1": 3}, DEFAULT, table="/w/t")
     assert spec.row is None

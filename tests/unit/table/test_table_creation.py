@@ -174,6 +174,15 @@ def test_names_of_paimon_are_no_column_names(name: str) -> None:
     assert caught.value.context["column"] == name
 
 
+@pytest.mark.parametrize(
+    "keys", [{"primary_keys": ["x" * 70_000]}, {"partition_keys": ["x" * 70_000]}]
+)
+def test_a_key_that_is_no_column_is_not_repeated_in_full(keys: dict[str, list[str]]) -> None:
+    with pytest.raises(IncompatibleSchema, match="which is not a column") as refused:
+        first_schema(fields(id="INT"), **keys)
+    assert len(str(refused.value)) < 1_000
+
+
 def test_columns_are_needed_and_appear_once() -> None:
     with pytest.raises(IncompatibleSchema, match="no columns"):
         first_schema(())
