@@ -17,7 +17,7 @@ from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, first_number
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.extras import require
 from paimon_stream.format.commit_message import CommitMessage
@@ -159,8 +159,7 @@ def _write(
     clock = system().clock
     started = clock.monotonic()
     if _is_spark(rows):
-        first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
-        table, messages = _frames().write_frame(rows, table, fixed, first, index, user)
+        table, messages = _frames().write_frame(rows, table, fixed, numbering, user)
     else:
         messages = _write_arrow(table, rows, fixed, numbering, user)
     millis = (clock.monotonic() - started) * 1000
@@ -192,8 +191,8 @@ def _write_arrow(
         _batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack
     )
     if table.schema.primary_keys:
-        first_sequence = 0 if numbering is None else numbering.first
-        task = write_keyed_task(spec, batches, first_sequence=first_sequence, operations=operations)
+        first = first_number(numbering)
+        task = write_keyed_task(spec, batches, first_sequence=first, operations=operations)
         return task.messages
     return write_task(spec, batches).messages
 

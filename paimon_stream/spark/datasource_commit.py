@@ -32,6 +32,7 @@ from pyspark.sql import types as st
 from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.sequence import first_number
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks, own_properties
@@ -150,9 +151,9 @@ def plan(
         recent = _recent(sink.location, snapshots, latest)
     return Plan(
         task=WriteTask(
-            spec=spec_of(table, None, user),
+            spec=spec_of(table, user, numbering=None),  # it would be for dynamic buckets
             attempts=sys.maxsize,  # Spark knows how many there are
-            first_sequence=0 if numbering is None else numbering.first,
+            first_sequence=first_number(numbering),
             operations=operations,
             numbers=None if numbering is None else NUMBERS,
         ),
