@@ -6,17 +6,18 @@ error, its files are removed. They stay only if it is not known whether they wer
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from paimon_stream import errors
 from paimon_stream.api.table_reading import LoadedTable
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, first_number
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.extras import require
 from paimon_stream.format.commit_message import CommitMessage
@@ -34,10 +35,10 @@ from paimon_stream.options import (
 )
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
-from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.operations import operations_of
-from paimon_stream.stream.sequence_conflicts import rewrites
+from paimon_stream.stream.sequence_conflicts import fresh_numbering, rewrites
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
@@ -61,17 +62,17 @@ def append_rows(
     rows: Rows,
 ) -> CommitReport:
     """Appends the rows as one batch commit. Raises what `PaimonTable.append` raises."""
-    digest = _check(table)
-    user = batch_user(table.options, system().ids)
+    write = BatchWrite(
+        digest=_check(table),
+        user=batch_user(table.options, system().ids),
+        after_commit=_after_commit(),
+    )
     for rewrites_done in count():
-        numbering = _numbers(table)
+        numbering = _numbers(table, write)
         try:
-            written = _write(table, rows, {}, numbering, user)
+            written = _write(table, rows, {}, numbering, write.user)
             table = written.table
-            with _removed_if_refused(table, written.messages):
-                return batch_commit(table, user, digest).append(
-                    written.messages, numbering, written.summary
-                )
+            return write.publish(written, partial(_remove, written))
         except errors.SequenceConflict as conflict:
             is_read_once = isinstance(rows, pa.RecordBatchReader)
             if is_read_once or rewrites_done == MOST_REWRITES or not rewrites(table, conflict):
@@ -89,9 +90,15 @@ def _check(table: Table) -> str:
     return SchemaStore(table.storage).first_digest()
 
 
-def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
-    """Where the sequence numbers of rows begin; None for a table without primary key."""
-    return batch_commit(table).numbers(replaces=replaces) if table.schema.primary_keys else None
+def _numbers(table: Table, write: BatchWrite) -> Numbering | None:
+    """The numbering of rows that are about to be written."""
+    committer = Committer(table, digest=write.digest)
+    return fresh_numbering(table, committer, replaces=write.replaced is not None)
+
+
+def _remove(written: WrittenRows) -> None:
+    """Removes the files of rows of which nothing was published."""
+    remove_files(written.table.storage, data_files(written.table.layout, written.messages))
 
 
 def overwrite_rows(
@@ -106,49 +113,26 @@ def overwrite_rows(
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    numbering = _numbers(table, replaces=True)
-    user = batch_user(table.options, system().ids)
-    written = _write(table, rows, fixed, numbering, user)
-    with _removed_if_refused(written.table, written.messages):
-        return batch_commit(written.table, user, digest).overwrite(
-            partition,
-            written.messages,
-            dynamic=replaces_some if partition is None else None,
-            properties=written.summary,
-        )
-
-
-@contextmanager
-def _removed_if_refused(table: Table, messages: tuple[CommitMessage, ...]) -> Iterator[None]:
-    """Removes the files of the messages if nothing of them was published."""
-    try:
-        yield
-    except errors.CommitUnknown:
-        raise  # it may be published, so no file may be removed
-    except errors.PaimonStreamError:
-        remove_files(table.storage, data_files(table.layout, messages))
-        raise
-
-
-def batch_commit(
-    table: Table,
-    user: str | None = None,
-    digest: str | None = None,
-) -> TableCommit:
-    """The object that commits one batch.
-
-    Args:
-        table: to which it is committed.
-        user: the commit user, by default a new one.
-        digest: of the table's first schema (`TableCommit`).
-    """
-    user = user or batch_user(table.options, system().ids)
-    return TableCommit(
-        table,
-        user,
-        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+    write = BatchWrite(
         digest=digest,
+        user=batch_user(table.options, system().ids),
+        after_commit=_after_commit(),
+        replaced=Replaced(
+            partition=partition, dynamic=replaces_some if partition is None else None
+        ),
     )
+    written = _write(table, rows, fixed, _numbers(table, write), write.user)
+    return write.publish(written, partial(_remove, written))
+
+
+def batch_commit(table: Table) -> TableCommit:
+    """What commits one batch without rows, under a new user."""
+    user = batch_user(table.options, system().ids)
+    return TableCommit(table, user, after_commit=_after_commit())
+
+
+def _after_commit() -> AfterCommit:
+    return AfterCommit(protect=protect_last_snapshot, batch=True)
 
 
 def _is_spark(rows: Any) -> bool:
@@ -159,25 +143,11 @@ def _frames() -> Any:
     return require("paimon_stream.spark.write_job", "spark", "Writing a DataFrame of Spark")
 
 
-class _Written(NamedTuple):
-    """Rows as files that are not committed yet.
-
-    Attributes:
-        table: to commit to. Its schema has new or wider columns if `merge_schema` allowed the rows
-            of a DataFrame to change it.
-        messages: of the files.
-        summary: of the messages, as the properties of a snapshot.
-    """
-
-    table: Table
-    messages: tuple[CommitMessage, ...]
-    summary: dict[str, str]
-
-
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
-) -> _Written:
-    """Writes the rows.
+) -> WrittenRows:
+    """Writes the rows. The table that they are written to has new or wider columns if
+    `merge_schema` allows the rows of a DataFrame to change it.
 
     Args:
         table: to which they belong.
@@ -189,13 +159,11 @@ def _write(
     clock = system().clock
     started = clock.monotonic()
     if _is_spark(rows):
-        first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
-        table, messages = _frames().write_frame(rows, table, fixed, first, index, user)
+        table, messages = _frames().write_frame(rows, table, fixed, numbering, user)
     else:
         messages = _write_arrow(table, rows, fixed, numbering, user)
     millis = (clock.monotonic() - started) * 1000
-    summary = BatchSummary.of_messages(messages, millis=millis, reused=False)
-    return _Written(table, messages, summary.properties())
+    return WrittenRows(table=table, messages=messages, numbering=numbering, millis=millis)
 
 
 def _write_arrow(
@@ -223,8 +191,8 @@ def _write_arrow(
         _batches(table, rows, operations), table.schema, fixed, missing_are_null=may_lack
     )
     if table.schema.primary_keys:
-        first_sequence = 0 if numbering is None else numbering.first
-        task = write_keyed_task(spec, batches, first_sequence=first_sequence, operations=operations)
+        first = first_number(numbering)
+        task = write_keyed_task(spec, batches, first_sequence=first, operations=operations)
         return task.messages
     return write_task(spec, batches).messages
 

@@ -47,6 +47,13 @@ class Numbering:
     may_be_shared: bool = False
 
 
+def first_number(numbering: Numbering | None) -> int:
+    """The first number of rows with this numbering. 0 for rows without one, which get no numbers, or
+    get them later.
+    """
+    return 0 if numbering is None else numbering.first
+
+
 class Sequences:
     """The sequence numbers of one table, as one committer knows them."""
 

@@ -30,7 +30,7 @@ from paimon_stream.spark.identity import (
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
-from paimon_stream.spark.write_job import run_write_job
+from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
@@ -310,32 +310,19 @@ class FrameRows:
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()
-        first_sequence = 0 if numbering is None else numbering.first
-        index = None if numbering is None else numbering.index
+        order = WriteOrder(plan=run.plan, user=run.user, numbering=numbering, operations=operations)
         if run.is_for_driver(self.frame, judged.table, self.facts):
             held = judged.held()
             small = write_small(
                 rows,
                 judged.table,
-                plan=run.plan,
+                order,
                 cuts=run.cuts,
-                first_sequence=first_sequence,
-                index=index,
-                user=run.user,
-                operations=operations,
                 target=for_driver(judged.table, held),
             )
             if small is not None:
                 return judged.written(small.messages, numbering=numbering, held=held)
-        written = run_write_job(
-            rows,
-            judged.table,
-            plan=run.plan,
-            first_sequence=first_sequence,
-            index=index,
-            user=run.user,
-            operations=operations,
-        )
+        written = run_write_job(rows, judged.table, order)
         return judged.written(written.messages, numbering=numbering)
 
 

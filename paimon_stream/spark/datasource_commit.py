@@ -24,14 +24,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as st
 
 from paimon_stream import errors
 from paimon_stream import options as opt
-from paimon_stream.commit.sequence import Sequences
-from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.sequence import first_number
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks, own_properties
@@ -48,11 +49,11 @@ from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, written_type
 from paimon_stream.spark.write_job import spec_of, written_by
-from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.operations import operations_of
-from paimon_stream.stream.sequence_conflicts import as_decided
+from paimon_stream.stream.sequence_conflicts import fresh_numbering
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Reuse
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
@@ -140,9 +141,8 @@ def plan(
     sources = _columns(columns, table, operations)
     snapshots = SnapshotStore(table.storage)
     latest = snapshots.latest()
-    numbering = None
-    if table.schema.primary_keys and not table.is_postponed:
-        numbering = Sequences(table, TableCache(table, snapshots)).next(latest, replaces=overwrite)
+    committer = Committer(table, snapshots=snapshots, digest=digest)
+    numbering = fresh_numbering(table, committer, latest, replaces=overwrite)
     user = sink.commit_user or batch_user(table.options, system().ids)
     if is_stream:
         user = commit_user(QueryFacts(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
@@ -151,9 +151,9 @@ def plan(
         recent = _recent(sink.location, snapshots, latest)
     return Plan(
         task=WriteTask(
-            spec=spec_of(table, None, user),
+            spec=spec_of(table, user, numbering=None),  # it would be for dynamic buckets
             attempts=sys.maxsize,  # Spark knows how many there are
-            first_sequence=0 if numbering is None else numbering.first,
+            first_sequence=first_number(numbering),
             operations=operations,
             numbers=None if numbering is None else NUMBERS,
         ),
@@ -423,31 +423,21 @@ def commit_rows(
     messages = written_by(_results(answers), table, gathered=False).messages
     warn_of_work_left(table)
     warn_of_merging(table)
-    summary = BatchSummary.of_messages(messages, millis=None, reused=False).properties()
     digest, numbering = pickle.loads(planned.basis)
-    commit = TableCommit(
-        table,
-        planned.user,
-        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+    replaced = None
+    if overwrite:
+        of_sink = opt.Options(sink.options)
+        dynamic = of_sink.is_set(opt.DYNAMIC_OVERWRITE) and of_sink.value(opt.DYNAMIC_OVERWRITE)
+        replaced = Replaced(partition=None, dynamic=dynamic)
+    write = BatchWrite(
+        user=planned.user,
         digest=digest,
+        after_commit=AfterCommit(protect=protect_last_snapshot, batch=True),
+        replaced=replaced,
+        identifier=identifier,
     )
-    try:
-        if overwrite:
-            of_sink = opt.Options(sink.options)
-            dynamic = of_sink.is_set(opt.DYNAMIC_OVERWRITE) and of_sink.value(opt.DYNAMIC_OVERWRITE)
-            report = commit.overwrite(
-                None, messages, identifier, dynamic=dynamic, properties=summary
-            )
-        else:
-            decided = as_decided(table, numbering)
-            report = commit.append(messages, decided, summary, identifier)
-    except errors.PaimonStreamError as failed:
-        if not isinstance(failed, errors.CommitUnknown):  # then they may be published
-            _remove(sink, answers)
-        raise
-    if report.outcome == "already committed":
-        _remove(sink, answers)
-    log_report(report)
+    rows = WrittenRows(table=table, messages=messages, numbering=numbering, millis=None)
+    log_report(write.publish(rows, partial(_remove, sink, answers)))
 
 
 def abort(

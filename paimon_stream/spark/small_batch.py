@@ -32,6 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import monotonically_increasing_id, struct, when
 
+from paimon_stream.commit.sequence import first_number
 from paimon_stream.errors import Unavailable
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
@@ -40,10 +41,15 @@ from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.types import named
-from paimon_stream.spark.write_job import partitions_of, spec_of, task_attempts, written_by
-from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
+from paimon_stream.spark.write_job import (
+    WriteOrder,
+    partitions_of,
+    spec_of,
+    task_attempts,
+    written_by,
+)
+from paimon_stream.spark.write_plan import Share, Way, Written
 from paimon_stream.table.table import Table
-from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
 
 _LOG = logging.getLogger(__name__)
@@ -114,13 +120,9 @@ def _place() -> Column:
 def write_small(
     frame: DataFrame,
     table: Table,
+    order: WriteOrder,
     *,
-    plan: WritePlan,
     cuts: Cuts,
-    first_sequence: int = 0,
-    index: str | None = None,
-    user: str = "",
-    operations: Operations | None = None,
     target: Table | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors.
@@ -128,12 +130,8 @@ def write_small(
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        plan: the plan of the run, which learns from this batch.
+        order: how they are written.
         cuts: Spark's expressions that earlier batches of the run have used.
-        first_sequence: as for `run_write_job`.
-        index: as for `run_write_job`.
-        user: as for `run_write_job`.
-        operations: as for `run_write_job`.
         target: the table with the storage to write to, if that is another one.
 
     Returns:
@@ -141,34 +139,35 @@ def write_small(
         report partitions or cannot return Arrow. In these cases the plan has learnt that.
     """
     check_shuffle(table)
-    rows = _collected(frame, table, plan, cuts, operations)
+    rows = _collected(frame, table, order, cuts)
     if rows is None:
-        plan.refused()
+        order.plan.refused()
         return None
     task = WriteTask(
-        spec=spec_of(target or table, index, user),
+        spec=spec_of(target or table, order.user, order.numbering),
         attempts=task_attempts(frame.sparkSession),
-        first_sequence=first_sequence,
-        operations=operations,
+        first_sequence=first_number(order.numbering),
+        operations=order.operations,
     )
     answer = _answer(task, rows)
     size = sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)
     written = written_by([answer], table)
-    plan.learn(Way.DRIVER, written, table)
+    order.plan.learn(Way.DRIVER, written, table)
     return written
 
 
 def _collected(
-    frame: DataFrame, table: Table, plan: WritePlan, cuts: Cuts, operations: Operations | None
+    frame: DataFrame, table: Table, order: WriteOrder, cuts: Cuts
 ) -> Sequence[pa.RecordBatch] | None:
     """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
     collected.
     """
     if table.schema.primary_keys:
         frame = with_key_defaults(frame, table)
-    operation = None if operations is None else operations.column
+    plan = order.plan
+    operation = None if order.operations is None else order.operations.column
     expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
     if expected is None:
         return None

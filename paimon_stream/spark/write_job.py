@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from paimon_stream.commit.sequence import Numbering, first_number
 from paimon_stream.errors import (
     ConfigError,
     InvalidData,
@@ -59,27 +60,33 @@ _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 
-def run_write_job(
-    frame: DataFrame,
-    table: Table,
-    *,
-    plan: WritePlan,
-    first_sequence: int = 0,
-    index: str | None = None,
-    user: str = "",
-    operations: Operations | None = None,
-) -> Written:
-    """Writes all rows of a DataFrame in the way that the plan chooses, and lets the plan learn from
-    it. Nothing is published.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOrder:
+    """How the rows of one batch are written, whoever writes them.
+
+    Attributes:
+        plan: the plan of the stream's run, or of this write. The write teaches it.
+        user: the commit user.
+        numbering: that of the rows; None for a table without a primary key, and for one whose rows
+            wait for their numbers.
+        operations: a column, in addition to the table's, that says what each row does; None if
+            there is none.
+    """
+
+    plan: WritePlan
+    user: str
+    numbering: Numbering | None
+    operations: Operations | None
+
+
+def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
+    """Writes all rows of a DataFrame in the way that the plan chooses, and teaches the plan.
+    Nothing is published.
 
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        plan: the plan of the stream's run, or of this write.
-        first_sequence: for a table with a primary key, a number above all sequence numbers in it.
-        index: names the index manifest by which keys get their dynamic buckets.
-        user: the commit user.
-        operations: names a column, in addition to the table's, that says what each row does.
+        order: how they are written.
 
     Returns:
         The messages, in the order of Spark's partitions.
@@ -90,23 +97,23 @@ def run_write_job(
     """
     check_shuffle(table)
     tasks = partitions_of(frame) if table.schema.primary_keys else None
-    way = plan.way_of_tasks(table, tasks)
-    placed = _placed(frame, table, spec_of(table, index, user), way)
+    way = order.plan.way_of_tasks(table, tasks)
+    placed = _placed(frame, table, spec_of(table, order.user, order.numbering), way)
     is_spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
     task = WriteTask(
         spec=placed.spec,
         attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
         packed=way is Way.PACKETS,
-        first_sequence=first_sequence,
+        first_sequence=first_number(order.numbering),
         is_sorted=placed.is_sorted,
-        operations=operations,
+        operations=order.operations,
         numbers=_numbers_of_task(tasks) if is_spread else None,
     )
-    row_bytes = fixed_row_bytes(table.schema) if operations is None else None
-    with arrow_batches_of(plan.arrow_batches(row_bytes), frame):
+    row_bytes = fixed_row_bytes(table.schema) if order.operations is None else None
+    with arrow_batches_of(order.plan.arrow_batches(row_bytes), frame):
         answers = map_arrow(placed.frame, task, f"{ANSWER} binary")
         written = answers_of(answers, table, gathered=not is_spread)
-    plan.learn(way, written, table)
+    order.plan.learn(way, written, table)
     return written
 
 
@@ -188,10 +195,14 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table, gathered=gathered)
 
 
-def spec_of(table: Table, index: str | None, user: str) -> WriteSpec:
-    """What tasks need to know. `index` and `user` are as for `run_write_job`."""
+def spec_of(table: Table, user: str, numbering: Numbering | None) -> WriteSpec:
+    """What tasks need to know. `user` and `numbering` are as for `WriteOrder`."""
     return WriteSpec(
-        storage=table.storage, schema=table.schema, options=table.options, index=index, user=user
+        storage=table.storage,
+        schema=table.schema,
+        options=table.options,
+        index=None if numbering is None else numbering.index,
+        user=user,
     )
 
 
@@ -299,8 +310,7 @@ def write_frame(
     frame: DataFrame,
     table: Table,
     fixed: Mapping[str, pa.Scalar],
-    first_sequence: int,
-    index: str | None,
+    numbering: Numbering | None,
     user: str,
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """Writes all rows of a batch write. Nothing is published except, if `merge-schema` allows it,
@@ -310,8 +320,7 @@ def write_frame(
         frame: the rows.
         table: the table.
         fixed: values of columns that the DataFrame may lack, by name.
-        first_sequence: as for `run_write_job`.
-        index: as for `run_write_job`.
+        numbering: as for `WriteOrder`.
         user: the commit user.
 
     Returns:
@@ -328,18 +337,14 @@ def write_frame(
             option="df",
         ).of_table(table.location)
     completed = _with_fixed_columns(frame, table.schema, fixed)
-    operations = operations_of(table.options)
-    table, rows = fit_rows(completed, table, partial(evolve, table))
-    written = run_write_job(
-        rows,
-        table,
+    order = WriteOrder(
         plan=WritePlan(streaming=False),
-        first_sequence=first_sequence,
-        index=index,
         user=user,
-        operations=operations,
+        numbering=numbering,
+        operations=operations_of(table.options),
     )
-    return table, written.messages
+    table, rows = fit_rows(completed, table, partial(evolve, table))
+    return table, run_write_job(rows, table, order).messages
 
 
 def _with_fixed_columns(

@@ -19,7 +19,7 @@ from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
 from paimon_stream.stream.prepared import EntryWrite, PreparedEntry, journal_entry
-from paimon_stream.stream.sequence_conflicts import as_decided
+from paimon_stream.stream.sequence_conflicts import prepared_numbering
 from paimon_stream.stream.steps import PublishedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.table.journalled import live_files_of
@@ -181,7 +181,7 @@ def _request(
             **run.identity.properties(batch.batch_id, batch.offsets_hash),
         },
         renumber=True,
-        numbering=as_decided(judged.table, _numbering_of(written)),
+        numbering=_numbering_of(written),
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,
@@ -210,12 +210,9 @@ def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitReques
 
 
 def _numbering_of(written: WrittenBatch) -> Numbering | None:
-    """How the rows were numbered. For prepared files, the journal has only the snapshot on which
-    the batch was judged. It is not later than the snapshot on which the rows were numbered.
-    """
-    verdict = written.verdict
-    if isinstance(verdict, Reuse) and written.judged.table.schema.primary_keys:
-        return Numbering(base=verdict.entry.base)
+    """How the rows were numbered, now or by the run that has prepared the files."""
+    if isinstance(written.verdict, Reuse):
+        return prepared_numbering(written.judged.table, written.verdict.entry.base)
     return written.numbering
 
 

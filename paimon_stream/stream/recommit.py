@@ -17,7 +17,7 @@ from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import CommitRequest, Published, Superseded
-from paimon_stream.commit.sequence import Numbering, Sequences
+from paimon_stream.commit.sequence import Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
@@ -38,7 +38,7 @@ from paimon_stream.stream.lost_batches import (
     not_to_be_repeated,
 )
 from paimon_stream.stream.own_history import is_of_run_without
-from paimon_stream.stream.sequence_conflicts import as_decided
+from paimon_stream.stream.sequence_conflicts import prepared_numbering
 from paimon_stream.table.fate import Fate, judge_notes
 from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import has_file, published_after
@@ -424,22 +424,19 @@ def _check_files(now: _TableNow, lost: LostBatch, changes: Changes) -> None:
         raise _Errors(table.storage.location, lost).files_gone(gone)
     if table.schema.primary_keys:
         sequences = Sequences(table, TableCache(table, now.snapshots))
-        numbering = as_decided(table, Numbering(base=lost.base))
+        numbering = prepared_numbering(table, lost.base)
         sequences.check(numbering, changes, now.latest)
 
 
 def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest:
     """What is to be committed: the batch, as it was."""
-    numbering = None
-    if now.table.schema.primary_keys:
-        numbering = as_decided(now.table, Numbering(base=lost.base))
     return CommitRequest(
         user=lost.user,
         identifier=lost.batch,
         messages=lost.messages,
         properties={**lost.properties, RECOMMITTED_MARK: lost.nonce or lost.uuid},
         renumber=True,
-        numbering=numbering,
+        numbering=prepared_numbering(now.table, lost.base),
         checked=True,
         seen=None if now.latest is None else SnapshotRef.of(now.latest),
         stage_uuid=runtime.ids.uuid(),

@@ -5,7 +5,7 @@
 from typing import Final
 
 from paimon_stream.commit.plan import collect
-from paimon_stream.commit.sequence import Numbering, Sequences
+from paimon_stream.commit.sequence import Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
@@ -13,7 +13,7 @@ from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.replay_errors import StreamRefusals
-from paimon_stream.stream.sequence_conflicts import as_decided
+from paimon_stream.stream.sequence_conflicts import prepared_numbering
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.journalled import live_files_of
@@ -97,7 +97,7 @@ def _conflict_of_numbers(table: Table, snapshots: SnapshotStore, entry: JournalE
     sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:
-        numbering = as_decided(table, Numbering(base=entry.base))
+        numbering = prepared_numbering(table, entry.base)
         sequences.check(numbering, written, snapshots.latest())
     except SequenceConflict as conflict:
         return conflict.message

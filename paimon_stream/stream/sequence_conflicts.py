@@ -1,11 +1,16 @@
 """What a writer has decided for batches whose sequence numbers others have used meanwhile, by the
 option `paimon-stream.on-sequence-conflict`. `commit/sequence.py` finds such conflicts.
+
+Invariant: each numbering is as decided from the moment on at which it is taken. Whoever writes by
+that option takes numbers here, and the commit needs to ask nobody.
 """
 
 from dataclasses import replace
 
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import IndexConflict, SequenceConflict
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import ON_SEQUENCE_CONFLICT
 from paimon_stream.table.table import Table
 
@@ -20,8 +25,39 @@ def rewrites(table: Table, conflict: SequenceConflict) -> bool:
     )
 
 
-def as_decided(table: Table, numbering: Numbering | None) -> Numbering | None:
-    """The numbering with which a batch is committed: with `ignore`, its numbers may be shared."""
+def fresh_numbering(
+    table: Table, committer: Committer, known: Snapshot | None = None, *, replaces: bool
+) -> Numbering | None:
+    """Numbers for rows that are about to be written. None for a table without a primary key, and
+    for one whose rows wait for their numbers.
+
+    Args:
+        table: the table, with the options of the writer.
+        committer: of the table.
+        known: the snapshot for which the numbers hold, as the caller has seen it. None for the
+            latest one.
+        replaces: whether the rows replace what is in the table.
+
+    Raises:
+        CorruptMetadata, StorageError: the numbers of the table cannot be read.
+    """
+    return _as_decided(table, committer.numbers(known, replaces=replaces))
+
+
+def prepared_numbering(table: Table, base: SnapshotRef | None) -> Numbering | None:
+    """The numbering of files that an earlier run has written. None for a table without a primary
+    key.
+
+    Args:
+        table: the table, with the options of the writer.
+        base: the snapshot on which the batch was judged. It is not later than the one on which the
+            rows were numbered. None if the table was empty then.
+    """
+    return _as_decided(table, Numbering(base=base)) if table.schema.primary_keys else None
+
+
+def _as_decided(table: Table, numbering: Numbering | None) -> Numbering | None:
+    """The numbering. With `ignore`, its numbers may be shared."""
     if numbering is None or table.options.value(ON_SEQUENCE_CONFLICT) != "ignore":
         return numbering
     return replace(numbering, may_be_shared=True)

@@ -17,6 +17,7 @@ from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import HeldOutputs, Storage
 from paimon_stream.storage.together import Meter, tally_of
 from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.sequence_conflicts import fresh_numbering
 from paimon_stream.stream.standing import Standing, Target
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
@@ -87,7 +88,8 @@ class JudgedBatch:
         primary key. Raises `CorruptMetadata`, `StorageError`.
         """
         latest = None if self.sight is None else self.sight.latest
-        return self.target.committer.numbers(latest, replaces=self.run.overwrites)
+        committer = self.target.committer
+        return fresh_numbering(self.table, committer, latest, replaces=self.run.overwrites)
 
     def held(self) -> HeldOutputs | None:
         """Where requests take long, a storage that holds the files of a driver which itself writes

@@ -1,0 +1,119 @@
+"""A batch write: one snapshot or nothing, whoever has written its rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.errors import CommitUnknown, SequenceConflict, TableReplaced, Unavailable
+from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
+from paimon_stream.stream.sequence_conflicts import fresh_numbering
+from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import Table
+from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Moment
+
+KEYED = {"bucket": "1", "write-only": "true"}
+
+
+class Write:
+    """A batch write of one file into the table of a bench."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        name: str,
+        *,
+        replaced: Replaced | None = None,
+        identifier: int | None = None,
+    ) -> None:
+        self.bench = bench
+        self.message = bench.message(name)
+        numbering = fresh_numbering(bench.table, bench.committer(), replaces=replaced is not None)
+        self.rows = WrittenRows(
+            table=bench.table, messages=(self.message,), numbering=numbering, millis=7.0
+        )
+        self.write = BatchWrite(
+            user="job",
+            digest=SchemaStore(bench.storage).first_digest(),
+            after_commit=lambda table, snapshot: None,
+            replaced=replaced,
+            identifier=identifier,
+        )
+
+    def publish(self, table: Table | None = None) -> CommitReport:
+        """Publishes in this table, by default that of the bench."""
+        rows = self.rows if table is None else replace(self.rows, table=table)
+        return self.write.publish(rows, self._remove)
+
+    def has_file(self) -> bool:
+        paths = data_files(self.bench.table.layout, [self.message])
+        return all(self.bench.storage.exists(path) for path in paths)
+
+    def _remove(self) -> None:
+        remove_files(self.bench.storage, data_files(self.bench.table.layout, [self.message]))
+
+
+def test_rows_become_one_snapshot_that_has_their_summary() -> None:
+    bench = Bench()
+    Write(bench, "older").publish()
+    report = Write(bench, "newer").publish()
+    assert report.snapshot_id == 2
+    assert bench.live_names() == ["newer", "older"]
+    summary = BatchSummary.of(bench.latest().properties)
+    assert (summary.files, summary.rows, summary.write_millis) == (1, 10, 7)
+
+
+def test_an_overwrite_replaces_what_is_in_the_table() -> None:
+    bench = Bench()
+    Write(bench, "older").publish()
+    Write(bench, "newer", replaced=Replaced(partition={}, dynamic=None)).publish()
+    assert bench.live_names() == ["newer"]
+
+
+def test_a_write_with_an_identifier_is_done_once_and_a_repetition_leaves_no_file() -> None:
+    bench = Bench()
+    first, again = Write(bench, "first", identifier=4), Write(bench, "again", identifier=4)
+    assert first.publish().outcome == "committed"
+    assert again.publish().outcome == "already committed"
+    assert bench.live_names() == ["first"]
+    assert not again.has_file()
+
+
+def test_a_write_that_loses_its_numbers_leaves_no_file() -> None:
+    bench = Bench(options=KEYED, keys=("id",))
+    ours, theirs = Write(bench, "ours"), Write(bench, "theirs")
+    theirs.publish()
+    with pytest.raises(SequenceConflict):
+        ours.publish()
+    assert bench.live_names() == ["theirs"]
+    assert not ours.has_file()
+
+
+def test_a_write_into_a_table_that_was_made_anew_leaves_no_file() -> None:
+    write = Write(Bench(), "ours")
+    write.write = replace(write.write, digest="that of the older table")
+    with pytest.raises(TableReplaced):
+        write.publish()
+    assert not write.has_file()
+
+
+def test_files_of_a_write_whose_outcome_is_unknown_stay() -> None:
+    bench = Bench()
+    write = Write(bench, "ours")
+    lost = Fault(
+        at=1,
+        verb="put_if_absent",
+        path="snapshot/",
+        moment=Moment.AFTER,
+        stop=True,
+        error=Unavailable,
+    )
+    with pytest.raises(CommitUnknown):
+        write.publish(bench.on(FaultyStorage(bench.storage, [lost])))
+    assert write.has_file()
+    assert bench.live_names() == ["ours"]
