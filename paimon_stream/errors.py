@@ -28,7 +28,7 @@ class PaimonStreamError(Exception):
 
     Attributes:
         message: the complete sentence for a person.
-        pattern: the same; in `InvalidData`, the text from which the message is made.
+        pattern: the message; in `InvalidData`, the text from which the message is made.
         context: the same facts for a program (`table`, `batch`, `column`, `count`, `path`,
             `snapshot`, …, as far as they apply).
     """

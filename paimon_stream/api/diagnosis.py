@@ -1,8 +1,8 @@
 """What the doctor says of one stream: the facts, and the sentences about them.
 
 Only a restart shows which columns the query has now. But the schema under which the stream's last
-batch was committed is known, and rows with exactly its columns fitted then. So rows with these
-columns are checked with the sink's own code.
+batch was committed is known, and rows with exactly its columns fitted at that time. So rows with
+those columns are checked with the sink's own code.
 """
 
 from collections.abc import Collection, Sequence
@@ -42,18 +42,19 @@ class Diagnosis(Report):
         safe: whether the stream goes on by itself and no row is lost or doubled.
         batch: the batch that Spark asks for next.
         replayed: whether Spark had already planned that batch.
-        last_batch: of the stream's newest snapshot that is left in the table.
+        last_batch: the batch of the stream's newest snapshot that is left in the table.
         last_snapshot: the id of that snapshot.
-        last_millis: its time, in epoch milliseconds.
-        last_query_id: the query that wrote it: another one if the checkpoint was wiped.
+        last_millis: the time of that snapshot, in epoch milliseconds.
+        last_query_id: the query that wrote that snapshot. If the checkpoint was wiped, it is
+            another query.
         explanation: for people.
         cure: what to do; None if there is nothing to do.
         option: the key of the option that would let the stream continue.
         notes: each is a reason to look before a restart.
         known: the other streams of the table if this one is not safe.
         other_users: other commit users under which the query is registered in this table.
-        history: each says which batches of the stream a rollback or fast forward has taken away,
-            which note of that cannot be read, or which batches have left nothing. It says nothing
+        history: each text says which batches of the stream a rollback or fast forward has removed,
+            which note of that cannot be read, or which batches have left nothing. They say nothing
             of the restart.
     """
 
@@ -267,7 +268,8 @@ def cure_of(
         checkpoint: the folder of the checkpoint that is judged.
         known_checkpoint: where the table says that the stream's checkpoint is; None if it does not
             say so.
-        other_users: those under which the query is registered here, if this one is new here.
+        other_users: the commit users under which the query is registered here, if the judged one is
+            new here.
     """
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
@@ -294,11 +296,11 @@ def cure_of(
 
 def _cure_of_cause(option: object, command: object) -> str | None:
     """What to do about the cause of an error, as the beginning of a sentence; None for an error
-    that no option allows.
+    that no option lets pass.
 
     Args:
         option: the key of the option that would let the stream continue.
-        command: what commits lost files again, of `CommitLost`.
+        command: the command that commits lost files again, from `CommitLost`.
     """
     if option == opt.ON_CHECKPOINT_RESET.key:
         return "Put the right checkpoint back"
@@ -358,8 +360,8 @@ def judge_columns(
 
 
 def _columns_note(then: TableSchema, table: Table, since: str) -> str | None:
-    """What is to be known of a query with the columns that the table had then; None if nothing is.
-    `since` begins the message of the error that the sink would raise.
+    """What an operator must know if the query has the columns that the table had at that time; None
+    if nothing. `since` begins the message of the error that the sink would raise.
     """
     try:
         fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")

@@ -2,8 +2,8 @@
 Nothing here writes: no claim, no register, no probe of the storage.
 
 The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and
-batch of the checkpoint. So its answer is the sink's, while nobody changes the table, the checkpoint
-or the sink's arguments.
+batch of the checkpoint. So the doctor's answer is the sink's, as long as nobody changes the table,
+the checkpoint or the sink's arguments.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,9 +80,10 @@ def examine(
     """One diagnosis for each sink that writes to the table at the storage's root.
 
     The sinks are those with these `names`, or the one with the commit `user`. If neither is given,
-    they are those that are registered for the checkpoint's query, and the one that `options` give a
-    prefix which the query has not had here. Without a checkpoint, all streams that are registered
-    in the table are judged, each with its registered checkpoint.
+    they are the sinks that are registered for the checkpoint's query; and, if `options` have a user
+    prefix that the query has not used here, the sink that gets its user from that prefix. Without a
+    checkpoint, all streams that are registered in the table are judged, each with its registered
+    checkpoint.
 
     Args:
         storage: of the table.
@@ -123,11 +124,12 @@ def examine(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NotingReplayErrors(StreamRefusals):
-    """Refuses as the sink does. What the operator's options allow is noted instead of logged.
+    """Refuses as the sink does. Refusals that the operator's options let pass are noted instead of
+    logged.
 
     Attributes:
         noted: reasons to look before a restart.
-        history: what is shown and says nothing of the restart.
+        history: facts that are shown, but say nothing of the restart.
     """
 
     noted: list[str] = field(default_factory=list)
@@ -157,11 +159,11 @@ class _NotingReplayErrors(StreamRefusals):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Others:
-    """The other commit users whose sinks may be in the run of the one that is judged.
+    """The other commit users whose sinks may be in one run with the judged sink.
 
     Attributes:
-        users: those that are taken for sinks of the same run.
-        apart: those of them that may be other names of the one that is judged.
+        users: those that count as sinks of the same run.
+        apart: those of them that may instead be other names of the judged sink.
     """
 
     users: frozenset[str] = frozenset()
@@ -213,7 +215,8 @@ class _Doctor:
         self._query_name = query_name
         self._snapshots = SnapshotStore(storage, runtime)
         self._registered: tuple[RegisteredWriter, ...] = ()
-        # If the sink would read a broken register, the judgement does, too, and reports it.
+        # If a register that the sink would read is broken, the judgement reads it, too, and reports
+        # that.
         with suppress(FormatError):
             self._registered = registered_writers(storage)
         self._removals = read_removals(storage)
@@ -284,9 +287,8 @@ class _Doctor:
         return f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
 
     def _renamed_by_prefix(self, query_id: str, users: Sequence[str]) -> list[str]:
-        """The commit user that the sink gets by a given prefix under which its query has not
-        registered so far: none of the query's `users` has it. The users that are registered are
-        then no sinks of the new run.
+        """The commit user that the sink gets from a prefix in the options, if none of the query's
+        registered `users` has that prefix. The registered users are then no sinks of the new run.
         """
         default = self._default_user(query_id)
         is_registered = any(user == default or user.startswith(f"{default}_") for user in users)
@@ -314,7 +316,7 @@ class _Doctor:
 
     # -- one sink ---------------------------------------------------------------------------------
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: _Others) -> Diagnosis:
-        """The sink's answer, and what the doctor knows beyond it."""
+        """The diagnosis of one sink: the sink's own answer, and what the doctor knows beyond it."""
         restart = self._restart(checkpoint, kind, user)
         diagnosis = replace(
             _of_last(user, checkpoint.root, restart.last),
@@ -362,7 +364,7 @@ class _Doctor:
         refusals: _NotingReplayErrors,
     ) -> Diagnosis:
         """The diagnosis with what the sink would do, or with the error that it would raise. The
-        refusals note what is passed over.
+        refusals note what the operator's options let pass.
         """
         batch = restart.batch
         try:
@@ -422,8 +424,8 @@ class _Doctor:
         return tuple(sorted(users))
 
     def _without_apart(self, restart: _Restart, others: _Others) -> str:
-        """What the sink raises if the query has no sinks as the users that are `apart`, as a
-        sentence; empty if nothing.
+        """The error that the sink would raise if the users that are `apart` were no sinks of the
+        query, as a sentence; empty if it would raise none.
         """
         try:
             if others.apart:
@@ -452,8 +454,8 @@ class _Doctor:
 
     # -- checkpoints that do not belong here ------------------------------------------------------
     def _is_stranger(self, identity: WriterIdentity) -> bool:
-        """Whether the table holds nothing of this query. What an unknown query has left under its
-        commit user may be its own.
+        """Whether the table holds nothing of this query. Where the query is not known, what was
+        left under its commit user may be its own.
         """
         registered = ((writer.user, writer.query_id) for writer in self._registered)
         published = (
@@ -468,8 +470,8 @@ class _Doctor:
     def _stranger(
         self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
-        """The query has done batches, but none of them is known in this table. If snapshots have
-        expired, it may have done them here.
+        """The diagnosis of a query that has done batches of which this table knows none. If
+        snapshots have expired, it may have done them here.
         """
         known = self._known(diagnosis.user)
         trace = (
@@ -511,7 +513,9 @@ class _Doctor:
         )
 
     def _two_streams(self, diagnosis: Diagnosis, restart: _Restart) -> Diagnosis:
-        """The checkpoint is of one stream of this table, and the commit user of another one."""
+        """The diagnosis where the checkpoint is of one stream of this table, and the commit user of
+        another.
+        """
         users_of_query = listed(diagnosis.other_users)
         checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
         if checkpoint is None:
@@ -529,8 +533,8 @@ class _Doctor:
         )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
-        """No query can be restarted from this checkpoint, even if the sink would admit a new
-        query.
+        """The diagnosis where no query can be restarted from this checkpoint, even if the sink
+        would admit a new query.
         """
         explanation, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
         if diagnosis.cure is not None:
@@ -542,7 +546,9 @@ class _Doctor:
     def _unusable(
         self, root: str | None, user: str | None, explanation: str, cure: str
     ) -> Diagnosis:
-        """Nothing can be judged. `root` is the folder of the checkpoint, None if it is not known."""
+        """The diagnosis where nothing can be judged. `root` is the folder of the checkpoint; None
+        if it is not known.
+        """
         last = None
         for snapshot in self._walk():
             if snapshot.commit_user == user and _is_of_stream(snapshot):
@@ -564,7 +570,7 @@ class _Doctor:
         return Marks.of(own_properties(last)).query_id
 
     def _known(self, user: str | None) -> tuple[Writer, ...]:
-        """The streams of this table but this user's, without those of other engines."""
+        """The streams of this table, except this user's and those of other engines."""
         try:
             writers = writers_of(self._table)
         except PaimonStreamError:
@@ -574,9 +580,7 @@ class _Doctor:
         )
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
-        """Where the stream's checkpoint is, according to its register or else to its last
-        snapshot.
-        """
+        """Where the stream's checkpoint is, by its register or else by its last snapshot."""
         for writer in self._registered:
             if writer.user == user:
                 return writer.checkpoint

@@ -52,7 +52,7 @@ class PageSection:
     layout: Mapping[str, Any] = field(default_factory=dict)
 
     def html(self, name: str) -> str:
-        """The section. What its plot shows is in the element `name`, for the page's script."""
+        """The section. The data of its plot are in the element `name`, for the page's script."""
         plot = self._plot_html(name) if self.traces else ""
         return f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{plot}{self._numbers_html()}</section>"
 
@@ -183,7 +183,9 @@ def sections_of(
 
 
 def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
-    """What is read; nothing, and the message among the failures, if it cannot be read."""
+    """The result of the read. If it fails, an empty result, and the message is added to the
+    failures.
+    """
     try:
         return read()
     except errors.PaimonStreamError as error:
@@ -550,7 +552,8 @@ th, td { border-bottom: 1px solid var(--line); padding: 0.2em 0.8em 0.2em 0; tex
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
-# A table's plots are drawn when it is opened, because those of all tables at once would take long.
+# The plots of a table are drawn when the table is opened, because drawing those of all tables at
+# once would take long.
 _SCRIPT: Final = """
 const ink = () => getComputedStyle(document.body).color;
 const look = () => ({ "font.color": ink(), paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });

@@ -44,7 +44,7 @@ _MANY_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """The newest stream of a table. None, or {}, is what is not known.
+    """The newest stream of a table. A fact that is not known is None, or {}.
 
     Attributes:
         location: of the table.
@@ -53,7 +53,7 @@ class StreamState:
         user: its commit user.
         query_name: of its query.
         batch: the id of its newest batch.
-        snapshot: the id of its newest snapshot; without a stream, that of the table's.
+        snapshot: the id of its newest snapshot; if there is no stream, of the table's newest.
         last_millis: the time of that snapshot, in epoch milliseconds.
         interval: the usual time between its batches, in milliseconds.
         running: the time since Spark planned a batch that is not done, in milliseconds.
@@ -184,8 +184,8 @@ class StreamWatch:
     def _recent(self, latest: Snapshot) -> list[Snapshot]:
         """The newest snapshots, the newest first, down to the first that is missing."""
         recent: dict[int, Snapshot] = {latest.id: latest}
-        # Below a snapshot that is as it was, nothing was rolled back: those that are known are
-        # not read again.
+        # Below a snapshot that still stands, nothing was rolled back, so known snapshots are not
+        # read again.
         is_as_before = self._known.get(latest.id) == latest
         for snapshot_id in range(latest.id - 1, max(latest.id - self._depth, 0), -1):
             known = self._known.get(snapshot_id)
@@ -198,8 +198,8 @@ class StreamWatch:
         return list(recent.values())
 
     def _running(self, checkpoint: str | None, now: int) -> int | None:
-        """How long Spark has been at a batch that is not done; None if there is none, and if that
-        cannot be known.
+        """How long Spark has been at a batch that is not done; None if there is no such batch, or
+        if that is not known.
         """
         if checkpoint is None:
             return None
@@ -213,7 +213,7 @@ class StreamWatch:
 
 def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """The snapshots of the stream that made the newest one of a stream; none if none of them has
-    rows. Given and returned the newest first.
+    rows. Both lists have the newest first.
     """
     marked = [(snapshot, Marks.of(own_properties(snapshot))) for snapshot in snapshots]
     streams = (
@@ -239,7 +239,7 @@ def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> t
         running: how long Spark has been at a batch that is not done; None if it is at none.
         age: the time since the stream's newest snapshot.
         attempts: how many attempts the stream's previous commit took.
-        patience: the time after which it is `stuck` or `silent`. All times are milliseconds.
+        patience: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
     """
     if running is not None and running > patience:
         return (

@@ -135,7 +135,7 @@ def batch_commit(
     user: str | None = None,
     digest: str | None = None,
 ) -> TableCommit:
-    """What commits one batch.
+    """The object that commits one batch.
 
     Args:
         table: to which it is committed.
@@ -230,8 +230,8 @@ def _write_arrow(
 
 
 def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
-    """An empty batch, which has columns and types checked even without rows; then the rows, with
-    their operations.
+    """First an empty batch, so that columns and types are checked even if there are no rows. Then
+    the rows, with their operations.
     """
     rows = _of_frame(table, rows)
     match rows:
@@ -278,8 +278,8 @@ def _of_frame(table: Table, rows: Any) -> Any:
 
 
 def _of_series(series: Any, type_: pa.DataType) -> pa.Array:
-    """A column of pandas. It gets the type of the table's column where pandas does not keep that:
-    it has whole numbers with NULL as floats, and nested values as Python objects.
+    """A column of pandas. It gets the type of the table's column where pandas does not keep that
+    type: pandas has whole numbers with NULL as floats, and nested values as Python objects.
     """
     is_float_for_integer = pa.types.is_integer(type_) and series.dtype.kind == "f"
     needs_type = pa.types.is_nested(type_) or is_float_for_integer

@@ -208,7 +208,7 @@ class FilesystemCatalog:
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table with its external paths. If that is cut short, it can be repeated.
+        """Deletes a table with its external paths. If the call is interrupted, it can be repeated.
 
         Args:
             identifier: names the table.
@@ -232,8 +232,8 @@ class FilesystemCatalog:
                 location,
                 failed,
             )
-        # The schemas and snapshots go last. So what half a drop leaves is no complete table, and no
-        # table can be created over it (catalogs.md §2).
+        # The schemas and snapshots are deleted last. So half a drop leaves no complete table, and
+        # no table can be created over the remains (catalogs.md §2).
         delete_below(storage, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
 
     def rename_table(
@@ -380,7 +380,7 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
 
 
 def _storage_options(kind: str, warehouse: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a catalog's options that its tables need. Warns of those that have no effect."""
+    """Those of a catalog's options that its tables need. Warns of options that have no effect."""
     of_database = {}
     if kind == "jdbc":
         of_database = {key: value for key, value in options.items() if OF_DATABASE.fullmatch(key)}

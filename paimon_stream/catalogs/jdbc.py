@@ -1,8 +1,8 @@
 """Paimon's JDBC catalog: tables are rows of a database, and folders of a warehouse (catalogs.md
 §4).
 
-The catalog has a lock, which is a row. It is taken around each put that publishes a snapshot or a
-schema, because Java publishes in two steps. Only the lock and the catalog's own methods ask the
+The catalog has a lock, which is a row. Each put that publishes a snapshot or a schema holds the
+lock, because Java publishes in two steps. Only the lock and the catalog's own methods use the
 database, so executors need no access.
 """
 
@@ -84,7 +84,8 @@ _PUBLISHED: Final = re.compile(
     r"(?:branch/branch-([^/]+)/)?(?:snapshot/snapshot|schema/schema)-\d+"
 )
 _FOLDER: Final = re.compile(r"([^/]+)\.db/+([^/]+)/*\Z")
-_LAST_SECONDS: Final = 60  # a put may take as long, so a lock that expires sooner is not used
+# A put may take as long as this, so a lock that expires sooner is not used.
+_LAST_SECONDS: Final = 60
 
 
 class JdbcCatalog(FilesystemCatalog):
@@ -207,7 +208,7 @@ class JdbcCatalog(FilesystemCatalog):
                 f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{number}, :v{number})"
             )
             values |= {f"n{number}": name, f"v{number}": value}
-        # If a row is there already, somebody altered the table at the same time, and copied it.
+        # If a row is there already, somebody altered the table at the same time, and wrote the row.
         with suppress(errors.AlreadyExists):
             ask(self.storage_options, *statements, db=database, t=table, **values)
 
@@ -217,8 +218,8 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The files of a table in a JDBC catalog, as a view that takes its lock if Java does: by
-    default on object stores. Asks nothing. The warehouse itself is opened without the catalog.
+    """The files of a table in a JDBC catalog, as a view that uses the catalog's lock if Java does:
+    by default on object stores. Asks nothing. The warehouse itself is opened without the catalog.
 
     Args:
         location: the table's folder, or the warehouse.
@@ -299,7 +300,8 @@ class LockedStorage(StorageView):
         try:
             return self.base.put_if_absent(path, data)
         finally:
-            # Only our own row is deleted: it may have expired, and the lock be another's.
+            # Only our own row is deleted: it may have expired, and the lock may be another writer's
+            # now.
             release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"
             try:
                 ask(self.options, release, lock=lock, at=taken)
@@ -312,7 +314,7 @@ class LockedStorage(StorageView):
                 )
 
     def _taken(self, lock: str) -> Any:
-        """Takes the lock as Java does. Returns when that was, by the clock of the database.
+        """Acquires the lock as Java does. Returns the time of that, by the clock of the database.
         Raises `CommitContended`.
         """
         clock = self.runtime.clock
@@ -336,8 +338,8 @@ class LockedStorage(StorageView):
             usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
             if taken is not None and clock.monotonic() - tried < usable_seconds:
                 return taken
-            # Another writer has the lock. Or it was taken for us and this process paused: then too
-            # little of its time is left, so it is not used, and it expires.
+            # Another writer has the lock. Or we acquired it, and this process paused: too little of
+            # its time is left then, so it is not used, and will expire.
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
                     f"The lock {lock!r} of the JDBC catalog was another writer's for "
@@ -381,8 +383,8 @@ def ask(
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
     kind = errors.StorageError
     try:
-        # The database keeps local times, and Java's sessions have the zone of its machine. In
-        # summer it is another one than in winter.
+        # The database keeps local times, and Java's sessions have the zone of its machine. The
+        # zone's offset is another one in summer than in winter.
         clock = system().clock
         away = round((clock.local_millis() - clock.now_millis()) / 60_000)
         engine, age = _engine(os.getpid(), away, tuple(sorted(settings.items())))
@@ -482,7 +484,7 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
 
 
 def _postgresql_arguments(properties: dict[str, str], away: int) -> dict[str, str]:
-    """The arguments of PostgreSQL's driver. Takes those about TLS out of the properties."""
+    """The arguments of PostgreSQL's driver. Removes those about TLS from the properties."""
     arguments: dict[str, str] = {
         key: properties.pop(key)
         for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")
@@ -505,6 +507,6 @@ def _create_tables(sql: Any, engine: Any) -> None:
             if not sql.inspect(engine).has_table(table):
                 with engine.begin() as connection:
                     connection.execute(sql.text(f"CREATE TABLE {table} ({columns})"))
-        except sql.exc.SQLAlchemyError:  # maybe another process has just made it
+        except sql.exc.SQLAlchemyError:  # another process may have just made the table
             if not sql.inspect(engine).has_table(table):
                 raise

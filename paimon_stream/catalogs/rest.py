@@ -80,8 +80,8 @@ _CHECK: Final = "Check what was asked for, and the options 'uri', 'warehouse' an
 class RestClient:
     """A server, as the options of a catalog name it.
 
-    Pickles hold its token; `repr` and messages do not. If the server has answered before, its
-    outage is waited for, as that of a store.
+    Pickles hold its token; `repr` and messages do not. If the server has answered before, requests
+    wait for the end of an outage, as they do for a store.
 
     Attributes:
         uri: the server's address, without a slash at its end.
@@ -151,7 +151,8 @@ class RestClient:
             path: what is asked for, below the prefix.
             body: the JSON that is sent; None for no body.
             seconds: how long an answer may take.
-            patient: whether an outage is waited for. Without it, GET is repeated a few times only.
+            patient: whether the request waits for the end of an outage. If False, GET is only
+                repeated a few times.
 
         Raises:
             PaimonStreamError: the error of the answer's status (`_ERRORS`). Its context has the
@@ -227,7 +228,7 @@ class RestClient:
             retry_after = response.headers.get("Retry-After", "")
             answer = json.loads(content) if content else {}
         except (urllib3.exceptions.HTTPError, OSError) as broken:
-            # The text of the error may hold what the address holds.
+            # The text of the error may hold parts of the address.
             answer = type(broken).__name__
         except ValueError:
             answer = content.decode("utf-8", "replace")
@@ -438,7 +439,7 @@ class RestCatalog(FilesystemCatalog):
         but: type[errors.StorageError],
         ignored: bool,
     ) -> None:
-        """Asks the server. The error `but` is not raised if it is to be `ignored`."""
+        """Asks the server. An error of the class `but` is not raised if `ignored` is set."""
         try:
             self._client.ask(verb, path, body)
         except but:
@@ -512,7 +513,7 @@ def _of_store(
 
 
 def _is_of_login(kind: str, key: str, replaced: set[str]) -> bool:
-    """Whether an option of a store is a part of its login, or one of those that are `replaced`."""
+    """Whether an option of a store is a part of its login, or among the `replaced` ones."""
     name = store_option(kind, key)
     return name is not None and (name.option.login or name.option.key in replaced)
 
@@ -666,8 +667,8 @@ class RestStorage(StorageView):
         """Opens the store with a new token if the last one ends within an hour, or if its store
         `refused` it. Returns whether the store is another one now.
 
-        Threads that need a token at once may all ask: a lock would add up their waits. Within a
-        minute the server is not asked again.
+        Threads that need a token at the same time may all ask, because with a lock their waits
+        would add up. Within a minute the server is not asked again.
         """
         last = self._token
         if last is None:
@@ -687,11 +688,11 @@ class RestStorage(StorageView):
             self._token = last._replace(asked=now)
             if has_ended:
                 raise
-            return False  # the last one still opens the store
+            return False  # the last token still opens the store
         options = {key.removeprefix(_CATALOG): value for key, value in self._options.items()}
         login = _texts(answer, "token")
         self.base = self._opened(self.location, _of_store(self.location, options, login))
-        # The times come last: other threads that read them take the store to be open.
+        # The times are set last, because other threads that see them assume that the store is open.
         self._token = _Token(ends=int(answer.get("expiresAtMillis") or now), asked=now)
         return True
 
@@ -700,8 +701,8 @@ class RestStorage(StorageView):
         path: str,
         limit: int = MOST_BYTES,
     ) -> bytes:
-        """See `Storage.read`. For a snapshot that this process has sent, these are the bytes that
-        were sent: the server writes other ones.
+        """See `Storage.read`. For a snapshot that this process has sent, returns the bytes that
+        were sent, because the server writes others.
         """
         version = _version_at(path)
         if version is None:
@@ -730,8 +731,8 @@ class RestStorage(StorageView):
         folder: str,
         prefix: str = "",
     ) -> list[FileStat]:
-        """See `Storage.list_files`. Snapshots above the latest one of the server are not shown, and
-        that one always is.
+        """See `Storage.list_files`. Snapshots above the server's latest one are not shown. The
+        latest one is always shown.
         """
         files = cast(list[FileStat], self.__getattr__("list_files")(folder, prefix))
         if folder != SNAPSHOT_FOLDER:
@@ -794,8 +795,8 @@ class RestStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. For a snapshot, EXISTS is no proof, as everywhere: the
-        caller reads who holds the id.
+        """See `Storage.put_if_absent`. For a snapshot, EXISTS is no proof, as with all storages:
+        the caller reads which snapshot has the id.
         """
         version = _version_at(path)
         if version is None or not version.isdecimal():
@@ -807,7 +808,7 @@ class RestStorage(StorageView):
             body = self._new_commit(int(version), snapshot, path)
             _remember(self._posted, nonce, (data, body))
             return self._commit(body)
-        # An answer was lost. This looks first, because the id may be free again by now.
+        # An answer was lost. Look first, because the id may be free again by now.
         if self._shown(version) is not None:
             return PutResult.EXISTS
         latest = self._shown("LATEST")
@@ -833,7 +834,7 @@ class RestStorage(StorageView):
         }
 
     def _commit(self, body: dict[str, Any]) -> PutResult:
-        """What the server says to a commit. `Unavailable`: it is unknown whether the snapshot was
+        """The server's answer to a commit. `Unavailable`: it is unknown whether the snapshot was
         published. Other errors: nothing was done (§4).
         """
         try:
@@ -864,7 +865,7 @@ def _version_at(path: str) -> str | None:
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """Adds a value in place, because other threads add theirs, too. Forgets the oldest ones."""
+    """Adds a value in place, because other threads also add values. Forgets the oldest ones."""
     known[key] = value
     for old in list(known)[:-_REMEMBERED]:
         known.pop(old, None)

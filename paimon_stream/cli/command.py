@@ -53,7 +53,7 @@ Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def folders(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Folders. The shell finds them itself."""
+    """The completion for folders. The shell finds them itself."""
     return [CompletionItem(typed, type="dir")]
 
 
@@ -71,7 +71,7 @@ def columns_from(columns: Sequence[Column[object]]) -> Offer:
 
 
 def _of_table(names_in: Callable[[Table], Iterable[str]]) -> Offer:
-    """Names that the table of the unfinished line knows."""
+    """Those names that the table of the unfinished line has."""
 
     def offer(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
         # If an option still lacks its value, click has not assigned the arguments yet.
@@ -163,7 +163,7 @@ class Session:
             if key.lower() not in opened.storage_options and not _OF_CATALOG.match(key)
         }
         if unknown:
-            open_storage(opened.warehouse, unknown)  # it refuses them, and says which it knows
+            open_storage(opened.warehouse, unknown)  # refuses them, and says which it knows
         return opened
 
     @property
@@ -296,7 +296,7 @@ class TableCommand(click.Command):
             raise click.UsageError("Give WAREHOUSE, or --catalog.")
         session = Session(location or "", _storage_options(storage_option), branch, of_catalog)
         names = None if shown_columns is None else shown_columns.split(",")
-        choose(self._columns, names)  # it refuses names of no column, before anything is done
+        choose(self._columns, names)  # this refuses unknown names, before anything is done
         code = _answered(
             session,
             partial(self.ask, session, **own_options),
@@ -427,7 +427,7 @@ def _answered(
 
 
 def _failed(location: str, error: Exception) -> CommandAnswer:
-    """The error as an answer. It is also printed as a line."""
+    """The error as an answer. Also prints it as a line."""
     kind = type(error).__name__
     message = str(error)
     code = DEFECT

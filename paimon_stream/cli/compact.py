@@ -127,8 +127,8 @@ def _summary(report: CompactReport, *, done: bool) -> str:
 
 class CompactionAdvice:
     """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how
-    to start it. It comes from a dry run of a compaction. For a table that this release does not
-    compact there is no advice.
+    to start it. The advice comes from a dry run of a compaction. For a table that this release does
+    not compact there is no advice.
 
     Attributes:
         report: of the dry run; None if the compaction is refused or the table cannot be read.

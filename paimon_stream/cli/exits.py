@@ -63,11 +63,11 @@ before_late_end: Final[list[Callable[[], object]]] = []
 
 def watch_ctrl_c() -> None:
     """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
-    by itself. That does no more harm than a kill. Must be called in the main thread.
+    by itself. Ending it so does no more harm than a kill. Must be called in the main thread.
 
     A thread of its own ends the process, because the main thread may be unable to. Python runs a
-    signal's handler only when a library returns to it. A pool of threads is left only when each of
-    them has its answer. And a request to a store that accepts connections and never answers returns
+    signal's handler only when a library returns to it. A pool of threads ends only when each thread
+    has its answer. And a request to a store that accepts connections and never answers returns
     after many seconds.
     """
     reads, writes = socket.socketpair()

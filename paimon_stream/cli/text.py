@@ -198,8 +198,8 @@ def _is_simple(text: str) -> bool:
 
 
 def _quoted(char: str) -> str:
-    """One character inside quotes. A combining accent is written as a number: it looks like a part
-    of its letter.
+    """One character inside quotes. A combining accent is written as a number, because nobody could
+    see it beside its letter.
     """
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char

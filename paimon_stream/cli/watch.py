@@ -52,7 +52,7 @@ from paimon_stream.stream.batch_summary import phases_of
 
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
-_QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown, and not waited for
+_QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown at once
 _STYLES: Final = {
     "unreadable": "red",
     "stuck": "red",
@@ -347,7 +347,7 @@ class _Screen:
         self._watched = watched
         self._console = console
         self._names = names
-        self._states: list[StreamState] = []  # of the newest round
+        self._states: list[StreamState] = []  # the states of the newest round
         self._sort = 0  # the position in `_SORTS`
         self._place = 0  # the position of the chosen table
         self._open: str | None = None  # the location of the opened table

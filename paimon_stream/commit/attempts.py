@@ -71,8 +71,8 @@ class Patience:
         return self.retries >= self.max_retries or self.elapsed_millis > self.timeout
 
     def restart(self) -> None:
-        """Starts the time again. The process was paused, which does not mean that others were
-        faster.
+        """Starts the time again, because the process was paused. A pause does not mean that others
+        were faster.
         """
         self._began = self.runtime.clock.monotonic()
 
@@ -102,7 +102,7 @@ class Attempts:
 
     Attributes:
         request: what is committed.
-        source: gives its changes.
+        source: gives the changes of the snapshot.
         patience: the remaining retries and time.
         names: gives the names of metadata files. It knows those that were drawn.
         hint: points LATEST to the snapshot.
@@ -202,8 +202,8 @@ class Attempts:
         )
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
-        """The error for a commit of which an attempt may have been published. `failed` is the later
-        error.
+        """The error for a commit of which an attempt may have been published. `failed` is the error
+        that came after it.
         """
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(

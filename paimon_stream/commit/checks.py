@@ -1,4 +1,4 @@
-"""Checks a commit against the table: finds the facts that the conflict rules need, and no others.
+"""Checks a commit against the table: reads the facts that the conflict rules need, and no others.
 
 Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the
 partitions that the commit touches are read. The live files are read only for a commit that removes
@@ -7,11 +7,12 @@ The files of a fresh batch are new, and no other batch has their names.
 
 A table that names a missing file cannot be read. From a certain age on, an orphan cleaner may
 delete a file that nothing refers to yet: ours from an hour on if it is asked to, ours and Java's
-from a day on by default. So a commit checks that the files exist which may be older than half an
-hour (semantics.md R9.1). Only a slow writer pays for it. The age is the time since the file's
-`_CREATION_TIME`. That is the writer's wall clock in its own zone (format.md §4.4), so it is
-compared with the committer's wall clock in its zone, as in Java. A time far in the future, as from
-a writer in a zone further east, says nothing about the age. So such files are checked, too.
+from a day on by default. So a commit checks that files which may be older than half an hour exist
+(semantics.md R9.1). Only a slow writer pays for that. The age is the time since the file's
+`_CREATION_TIME`. That is the writer's wall clock in the writer's zone (format.md §4.4). It is
+compared with the committer's wall clock in the committer's zone, as in Java. A time far in the
+future, as from a writer in a zone further east, says nothing about the age. So such files are
+checked, too.
 """
 
 import logging
@@ -55,9 +56,9 @@ def missing_files(
         storage: where the files are.
         layout: gives their paths.
         changes: add the files.
-        now: the local time, in milliseconds. Only files that may be older than
-            `LONGEST_UNCHECKED_MILLIS` are looked for then. An index file has no time. It is as old
-            as the oldest data file of the same changes. None for all files.
+        now: the local time, in milliseconds: only files that may be older than
+            `LONGEST_UNCHECKED_MILLIS` are looked for. An index file has no time, and counts as old
+            as the oldest data file of the same changes. None: all files are looked for.
 
     Raises:
         StorageError: the storage does not answer.
@@ -72,7 +73,7 @@ def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
 
 
 def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator[str]:
-    """The paths of added files. With the time `now`, only of those that may be old."""
+    """The paths of added files. If there is a time `now`, only of those that may be old."""
     files = [
         entry for entry in (*changes.entries, *changes.changelog) if entry.kind is FileKind.ADD
     ]
@@ -89,7 +90,7 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
 
 
 def _may_be_old(entry: ManifestEntry, now: int | None) -> bool:
-    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. Without a time, it may."""
+    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. True if the time is None."""
     created = entry.file.creation_time
     return now is None or created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
 
@@ -238,11 +239,11 @@ class Checker:
     # -- the rules
     # ------------------------------------------------------------------------------------
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
-        """The files of the touched partitions.
+        """The files of the touched partitions. They are read anew for each commit, and later
+        attempts read only what others have committed since.
 
-        They are read anew for each commit. Later attempts read only what others have committed
-        since. With `row_incremental`, later commits do so, too (R3.4). A source of changes has just
-        read the files at this base, so they are not read again.
+        With `row_incremental`, later commits also read only that (R3.4). If a source of changes has
+        just read the files at this base, they are not read again.
         """
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
@@ -299,11 +300,11 @@ class Checker:
     # -- strict mode
     # ----------------------------------------------------------------------------------
     def _check_strict(self, context: CommitContext, base: Base) -> None:
-        """Checks what others did since the last safe snapshot, which is the option
-        `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). −1 stands for the latest
-        snapshot at the first commit. After a check, the base is the last safe snapshot, unless that
-        is a later one. Raises `StrictModeViolated`, and `HistoryUnknown` if some of these snapshots
-        have expired.
+        """Checks what others did since the last safe snapshot, which the option
+        `commit.strict-mode.last-safe-snapshot` names (semantics.md §2.9). −1 stands for the
+        snapshot that is the latest at the first commit. After a check, the base becomes the last
+        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`, and
+        `HistoryUnknown` if some of these snapshots have expired.
         """
         if self._last_safe is None:
             return
@@ -321,7 +322,7 @@ class Checker:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, which are those from 0 up.
+        """Whether the snapshot's delta has files in real buckets, which have numbers from 0 up.
         Postponed files are in no real bucket.
         """
         return any(

@@ -1,23 +1,23 @@
-"""The committer: what a commit has written becomes one snapshot, and its compaction becomes another.
-Or nothing is published. The outcome is never guessed. `commit/append_compact.py` describes how two
-snapshots make one commit. This module publishes each of them, in attempts.
+"""The committer: what a commit has written becomes one snapshot, and its compaction becomes
+another; or nothing is published. The outcome is never guessed. `commit/append_compact.py` describes
+how two snapshots make one commit. This module publishes each of them, in attempts.
 
 What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 
 - *base*: an attempt builds on the snapshot that is the latest now, or was within the last second.
-  It must be of the table that the committer was made for, and in the lineage that the caller
-  judged.
+  That snapshot must be of the table that the committer was made for, and in the lineage that the
+  caller judged.
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: only new files are written, under names that were drawn before.
 - *put*: the only step that makes something visible. Nothing is deleted until the attempt is proven
-  lost. Then only its metadata goes, and its merge of manifests stays for the next attempt.
+  lost. Then only its metadata is deleted, and its merged manifests stay for the next attempt.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
 published. So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes
-nothing. A staging of more than half an hour is not put any more, because an orphan cleaner may take
-its files for remains.
+nothing. A staging that is older than half an hour is no longer put, because an orphan cleaner may
+take its files for remains.
 """
 
 from collections.abc import Collection, Iterable
@@ -174,7 +174,7 @@ class Committer:
         `Published`.
 
         Raises:
-            CommitUnknown: the commit may be published. With all other errors, nothing was.
+            CommitUnknown: the commit may have been published. With all other errors, nothing was.
             CommitConflict: the files do not fit the table.
             CommitContended: others were faster each time.
             HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not the
@@ -186,7 +186,8 @@ class Committer:
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._settings.buckets)
         if self._sequences is not None:
-            # The rows of a key are merged in the order of these numbers, so the writer's stay.
+            # The rows of a key are merged in the order of these numbers, so the numbers of the
+            # writer stay.
             request = replace(request, renumber=False)
         return commit_append_compact(
             request, collected, lambda half, source: self._publish_one(half, source, names)
@@ -211,8 +212,8 @@ class Committer:
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """The live files of these partitions, and the base at which they are live. Without a `base`
-        it is our own last snapshot, or the newest one of the table if we have none. See
+        """The live files of these partitions, and the base at which they are live. If no `base` is
+        given, that is our own last snapshot, or the newest one of the table if we have none. See
         `TableCache.watch`.
         """
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
@@ -319,8 +320,8 @@ class Committer:
         )
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing that was seen then has expired. If the
-        clock was set back, that is not known.
+        """Whether so little time has passed that nothing that was seen at that time has expired
+        since. False if the clock was set back.
         """
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
@@ -389,7 +390,7 @@ class Committer:
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == sight.latest:
                 raise
-            # What is missing belongs to a snapshot that has expired. Build on the newest one.
+            # The missing file belongs to a snapshot that has expired. Build on the newest one.
             return None
         if staged is None:
             return Nothing()
@@ -468,9 +469,9 @@ class Committer:
     ) -> Landed | Lost:
         """Takes the snapshot back if files of this attempt were removed before its put.
 
-        A later run may have removed them if it published the commit, and the table was rolled back
-        below that. Then this raises `SharedCheckpoint`. An orphan cleaner may have removed them if
-        the put took very long.
+        A later run may have removed them: it published the commit, and then the table was rolled
+        back below that. This raises `SharedCheckpoint` then. Or an orphan cleaner removed them,
+        because the put took very long.
         """
         is_newest = attempts.request.is_newest
         snapshot_id = staged.snapshot.id
@@ -495,7 +496,7 @@ class Committer:
                     attempts.names.drawn.clear()
                     raise attempts.removed_by_later_run(missing)
                 return Lost(proven=False)  # somebody may still publish what was built on it
-            # Somebody has built on it just now.
+            # Another snapshot was built on it just now.
             self._snapshots.publish(staged.snapshot, staged.content)
         return Landed()
 
@@ -503,7 +504,8 @@ class Committer:
         self, attempts: Attempts, sight: Sight, staged: Staged, landed: Landed
     ) -> Published:
         """Remembers a snapshot that is part of the table, and writes the hint for readers. A hint
-        that was written with the look at the neighbouring snapshots stays, unless that took long.
+        that was written during the look at the neighbouring snapshots stays, unless that look took
+        long.
         """
         snapshot = staged.snapshot
         self._snapshots.believe(snapshot, staged.content)
@@ -523,8 +525,8 @@ class Committer:
 
     # -- lost -------------------------------------------------------------------------------------
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
-        """Removes the files that only a lost attempt refers to. If it is not proven that it was
-        lost, they stay for good.
+        """Removes the files that only a lost attempt refers to. If the loss is not proven, the
+        files stay for good.
         """
         attempts.outstanding = False
         self._snapshots.doubt()

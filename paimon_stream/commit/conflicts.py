@@ -1,6 +1,6 @@
 """The conflict rules: pure functions of what is in the table and what a commit would change.
 
-Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of
+Each rule passes or raises one `CommitConflict`. No rule reads storage. The rules are checks 1-6 of
 semantics.md §3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row
 ids are refused before anything is written. When the rules run, nothing has been written, so a
 conflict leaves nothing behind.
@@ -60,8 +60,8 @@ class CommitContext:
 
     @property
     def left_out(self) -> str:
-        """Says what was not published. The rows of a batch may be published although its compaction
-        is not (R3.2).
+        """Says what was not published. The rows of a batch may be published although the batch's
+        compaction is not (R3.2).
         """
         if self.kind is CommitKind.COMPACT:
             return "The compaction was left out"
@@ -129,8 +129,8 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
 def check_schemas(
     context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]
 ) -> None:
-    """The table has the schema of every added file. Without it nobody could read the file. `known`
-    are the ids of the table's schemas. Raises `SchemaChanged`.
+    """The table has the schema of every added file. Nobody could read a file without its schema.
+    `known` are the ids of the table's schemas. Raises `SchemaChanged`.
     """
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
@@ -352,7 +352,7 @@ def check_strict_mode(
         adds_files: whether the delta of a snapshot has files in real buckets.
 
     Raises:
-        StrictModeViolated: somebody has.
+        StrictModeViolated: another user has done so.
     """
     for snapshot in since:
         if snapshot.commit_user == context.user:
@@ -379,7 +379,7 @@ def check_strict_mode(
 
 
 def _listed(names: Collection[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first few names, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(sorted(names)[:_SHOWN]) + more
 

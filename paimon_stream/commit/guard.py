@@ -34,9 +34,9 @@ _STORE_NAMES: Final = {
 
 def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clock) -> None:
     """Looks at the last 20 snapshots up to the id `newest`, in one trip. If another engine made one
-    of them within seven days, it logs a warning, or raises `UnsupportedTable` if
-    `paimon-stream.commit.guard` is strict. If other engines publish atomically, it looks at
-    nothing. Raises what `SnapshotStore.find` raises.
+    of them within seven days, this logs a warning, or raises `UnsupportedTable` if
+    `paimon-stream.commit.guard` is strict. Where other engines publish atomically, nothing is
+    looked at. Raises what `SnapshotStore.find` raises.
     """
     if not _is_looked_at(table):
         return
@@ -48,8 +48,8 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """The same for a writer without a stream. It looks only at the latest snapshot, which was read
-    anyway.
+    """The same for a writer without a stream. This looks only at the latest snapshot, which was
+    read anyway.
     """
     if latest is not None and _is_looked_at(table):
         _warn_of_others(table, (latest,), clock)
@@ -59,7 +59,7 @@ def _is_looked_at(table: Table) -> bool:
     """Whether another engine may replace a snapshot of this table, and the options do not say that
     none does.
     """
-    # With a lock or a server, no other engine gets between.
+    # With a lock or a server, no other engine can replace a snapshot.
     is_exclusive = getattr(table.storage, "takes_lock", False) or is_served(table.storage)
     return (
         not is_exclusive
@@ -69,7 +69,9 @@ def _is_looked_at(table: Table) -> bool:
 
 
 def _warn_of_others(table: Table, snapshots: Iterable[Snapshot], clock: Clock) -> None:
-    """Logs a warning or raises `UnsupportedTable` if another engine made one of these lately."""
+    """Logs a warning or raises `UnsupportedTable` if another engine made one of these snapshots
+    lately.
+    """
     since = clock.now_millis() - _LATELY_MILLIS
     recent = (snapshot for snapshot in snapshots if snapshot.time_millis >= since)
     foreign = next((snapshot for snapshot in recent if not is_ours(snapshot)), None)

@@ -2,7 +2,8 @@
 
 The rules are Java's. HASH indexes, and deletion vectors of tables with buckets, have at most one
 file per bucket: a new file replaces the old one. All other indexes, and deletion vectors of tables
-without buckets, are identified by file name. In the latter, no data file has two deletion vectors.
+without buckets, are identified by file name. In a table without buckets, no data file has two
+deletion vectors.
 """
 
 from collections.abc import Hashable, Iterable, Sequence

@@ -26,7 +26,8 @@ class LostFacts:
         files: how many files it had added. None if that is not known.
         rows: how many rows these files have. None if that is not known.
         command: the command that commits the files again.
-        in_store: whether the table is in a store. Then the command needs the storage options, too.
+        in_store: whether the table is in a store, so that the command needs the storage options,
+            too.
     """
 
     files: int | None
@@ -50,8 +51,8 @@ class LostFacts:
             user: the commit user.
             batch: the commit identifier.
             added: the files that it had added. None if they are not known.
-            which: the options of the command that say where the files are named, if they are not in
-                a journal.
+            which: the options of the command that say where the files are named, if no journal
+                names them.
         """
         named_by = ("--user", user, "--batch", str(batch), *which)
         return cls(
@@ -86,8 +87,8 @@ class LostFacts:
 
 
 def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -> LostFacts:
-    """The facts of the commit that made this snapshot. They are for a message, so nothing is
-    raised.
+    """The facts of the commit that made this snapshot. They are for a message, so this raises
+    nothing.
     """
     entries = lost_entries(ManifestStore(storage), snapshot.nonce)
     added = None

@@ -1,6 +1,6 @@
-"""Overwriting: replaces the live files of some partitions with new ones in one snapshot
-(semantics.md §5). A *static* overwrite replaces the partitions that match a spec (`{}` matches
-all). A *dynamic* one replaces the partitions that get new files.
+"""Overwriting: one snapshot replaces the live files of some partitions with new ones (semantics.md
+§5). A *static* overwrite replaces the partitions that match a spec (`{}` matches all). A *dynamic*
+one replaces the partitions that get new files.
 
 Invariants: each attempt determines on its base which files it removes. So an append that was
 published meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots
@@ -39,7 +39,7 @@ class Overwrite:
     Attributes:
         source: the source of its changes.
         messages: its messages, without files that are left out.
-        always: whether it makes a snapshot even if nothing changes.
+        always: whether there is a snapshot even if nothing changes.
     """
 
     source: "OverwriteSource"
@@ -68,7 +68,7 @@ class OverwriteSource:
             table: the table.
             manifests: reads its manifests.
             cleared: the partitions that are cleared.
-            written: what comes in place of their files.
+            written: the changes that come in place of their files.
             spared: partitions with a file that was created at this time (local milliseconds) or
                 later stay as they are.
         """
@@ -106,8 +106,8 @@ class OverwriteSource:
         )
 
     def _live(self, base: Base) -> list[ManifestEntry]:
-        """The live files of the cleared partitions. Manifests never change, so those that an
-        earlier attempt has read are not read again.
+        """The live files of the cleared partitions. Manifests never change, so what an earlier
+        attempt has read is not read again.
         """
         by_manifest: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
@@ -141,7 +141,7 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that replaces files with the messages' files.
+    """The overwrite that puts the messages' files in place of others.
 
     Args:
         table: the table.
@@ -298,10 +298,10 @@ def _numbered(table: Table, written: Changes) -> Changes:
 
 def upgraded(table: Table, written: Changes) -> Changes:
     """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of
-    each bucket whose key ranges are disjoint get the top level, in the order of their keys. Nothing
-    changes if the table has no key or turns this off (`overwrite-upgrade`), or if any file already
-    has a level, is in no real bucket, or is removed. Raises `FormatError` for keys that are not of
-    the table's types.
+    each bucket whose key ranges are disjoint get the top level, in the order of their keys. The
+    changes stay as they are if the table has no key or turns this off (`overwrite-upgrade`), or if
+    any file already has a level, is in no real bucket, or is removed. Raises `FormatError` for keys
+    that are not of the table's types.
     """
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
     clustered = table.options.value(opt.PK_CLUSTERING_OVERRIDE)
@@ -332,7 +332,7 @@ def top_level(options: opt.Options) -> int:
 
 def _on_top(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:
     """The files of a bucket on the level `top`, in the order of their keys. If their keys overlap,
-    they do not change.
+    the files stay as they are.
     """
     by_key = sorted(entries, key=lambda entry: order(entry.file.min_key))
     if any(

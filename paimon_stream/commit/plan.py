@@ -32,7 +32,7 @@ class Base:
 
     Attributes:
         snapshot: the latest snapshot. None in an empty table.
-        metas: its manifests, those of the base list first.
+        metas: the manifests of that snapshot, those of the base list first.
     """
 
     snapshot: Snapshot | None
@@ -198,7 +198,7 @@ def _index_changes(
 def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
     """The same changes, with new creation times for the files that go to bucket -2. Each time is
     later than those before it and than the `newest` in its partition, whatever the clocks say. A
-    compaction takes the rows of a key in the order of these times (table-kinds.md §4.1).
+    compaction merges the rows of a key in the order of these times (table-kinds.md §4.1).
     """
     last = dict(newest)
     entries: list[ManifestEntry] = []
@@ -211,9 +211,9 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes, with the final sequence numbers of new files in fixed buckets
-    (semantics.md §6.3). Writers count each bucket from 0. Here the numbers are moved above the
-    `highest` number in use, which is given by partition and bucket, in the order of the entries.
+    """The same changes, with the final sequence numbers of new files in fixed buckets (semantics.md
+    §6.3). Writers count each bucket from 0. This moves the numbers above the `highest` number in
+    use, which is given by partition and bucket. It goes in the order of the entries.
     """
     following = dict(highest)
     entries: list[ManifestEntry] = []

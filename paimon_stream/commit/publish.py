@@ -1,20 +1,20 @@
 """Publishes one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
 
-`put` creates `snapshot-K`. If the storage does not report whether it did, the same bytes are put
-again until it does. The result is the same whichever put succeeds, and once K exists, no delayed
-put can create it.
+`put` creates `snapshot-K`. If the storage does not report whether the file was created, the same
+bytes are put again until it reports that. The result is the same whichever put succeeds, and once K
+exists, no delayed put can create it.
 
-`confirm` then looks at the snapshots around K, because a paused writer may create an id again,
-outside the lineage, after it expired or was rolled back. Such a snapshot is *void*; exactly-once.md
-§5 has the rules. A folder with very many snapshots is not listed for this in each commit. While K-1
-exists with the nonce on which we staged, no expiry has reached K+1, because expiry deletes the
-oldest first. So K+1 alone shows whether there is any id above K. This does not cover a rollback to
+`confirm` then looks at the snapshots around K. A paused writer may create an id again, outside the
+lineage, after that id expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has
+the rules. A folder may have very many snapshots, so it is not listed for this in each commit. While
+K-1 exists with the nonce on which we staged, no expiry has reached K+1, because expiry deletes the
+oldest first. So K+1 alone shows whether there is any id above K. That is not so after a rollback to
 K-1 itself amid other commits. So only an attempt that was *swift* looks at the neighbours alone,
 and every other one looks at all ids.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
-one that is not. `proven` says that it can never become part of the table, so its metadata may be
-deleted. Everything else is `CommitUnknown`, and then nothing was deleted.
+one that is not. `proven` says that the commit can never become part of the table, so its metadata
+may be deleted. Every other case is `CommitUnknown`, and nothing was deleted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -73,8 +73,8 @@ class Lost:
     """The snapshot is not part of the table.
 
     Attributes:
-        proven: whether it never will be. If not, another writer may still publish a snapshot that
-            was built on it.
+        proven: whether the snapshot never will be part of it. If that is not proven, another writer
+            may still publish a snapshot that was built on this one.
     """
 
     proven: bool
@@ -161,8 +161,9 @@ class Publisher:
             doubted: whether an earlier put may already have taken effect.
             swift: whether the base was read just now. Then the first look is at the neighbouring
                 snapshots only.
-            along: is done in the same trip as that look. It must not raise.
-            undo: is done if that look is not enough, before anything is removed. It must not raise.
+            along: what is done in the same trip as that look. It must not raise.
+            undo: what is done if that look is not enough, before anything is removed. It must not
+                raise.
 
         Raises:
             CommitUnknown: the answer is not known.
@@ -197,7 +198,7 @@ class Publisher:
         K = staged.snapshot.id
         base = staged.base.snapshot
         snapshots = self._snapshots
-        assert base is not None  # else the look would not be swift
+        assert base is not None  # so that the look is swift
         looks = (
             self._same_table,
             partial(snapshots.raw, K),
@@ -227,8 +228,9 @@ class Publisher:
         return self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
-        """Whether the base, which is gone or was replaced, has expired or was rolled back. None if
-        the snapshots changed meanwhile. Raises `CommitUnknown` if neither is proven.
+        """Decides by the snapshots below K, where the base is gone or was replaced: `Landed` if the
+        base has expired, `Lost` if it was rolled back. None if the snapshots changed meanwhile.
+        Raises `CommitUnknown` if neither is proven.
         """
         K = staged.snapshot.id
         ids = self._snapshots.ids()
@@ -246,8 +248,8 @@ class Publisher:
         )
 
     def _look_above(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
-        """Whether the snapshots above K show that they were built on it. None if nothing is
-        shown.
+        """Decides by the snapshots above K: `Landed` if they were built on K, `Lost` if they were
+        not. None if they show nothing.
         """
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
@@ -270,8 +272,8 @@ class Publisher:
         return None
 
     def _is_ours(self, content: bytes | None, staged: Staged) -> bool:
-        """Whether this is our snapshot's file. If the server of a catalog has written the file, the
-        nonce decides.
+        """Whether this is the content of our snapshot's file. If the server of a catalog has
+        written the file, its bytes may differ from ours, and the nonce decides.
         """
         if content is None or content == staged.content or not self._served:
             return content == staged.content
@@ -288,9 +290,9 @@ class Publisher:
         return Lost(proven=proven)
 
     def _remove(self, staged: Staged) -> None:
-        """Removes the file of a snapshot that is void, or has expired. If it has expired, a put
-        created it again: one that was repeated because the answer to the first one got lost, or a
-        late one of the same prepared files.
+        """Removes the file of a snapshot that is void, or has expired. The file of an expired
+        snapshot was created again by a put: either by a repeated put, because the answer to the
+        first one got lost, or by a late put of the same prepared files.
         """
         if not self._served:  # the server owns the files
             self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
@@ -298,8 +300,8 @@ class Publisher:
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
         """Whether an attempt that was lost without a proof became part of the table after all. None
-        if that is open, until there is a snapshot above it. Raises `CommitUnknown` if the snapshot
-        that would show it has expired.
+        while that cannot be told, because there is no snapshot above it yet. Raises `CommitUnknown`
+        if the snapshot that would show it has expired.
         """
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
@@ -336,14 +338,14 @@ class Publisher:
     #
     # They show whether the later ones were built on it. The answer is False only if the later
     # snapshot shows that it was not built on ours. A snapshot that changed no file and no index
-    # leaves no trace. If it is not part of the table, nothing is missing, so it counts as part of
-    # it. If it published only new index files, and these are gone, nothing is shown.
+    # leaves no trace. Nothing would be missing from the table without it, so it counts as part of
+    # the table. If a snapshot published only new index files, and these are gone, nothing is shown.
 
     def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
         """Whether the following snapshot was built on ours. If so, its base list has no manifest
-        that we have merged away. It has our delta manifests, or our files in manifests that were
-        merged since. If we only removed files, it does not have these any more. Raises `NotFound`
-        or `CorruptMetadata` if the snapshot expires meanwhile.
+        that we have merged away, and it has our delta manifests, or our files in manifests that
+        were merged since. If we only removed files, the list no longer has those files. Raises
+        `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile.
         """
         metas = self._manifests.read_list(
             following.base_manifest_list, following.base_manifest_list_size

@@ -1,7 +1,7 @@
-"""Refuses a commit if it cannot be proven that it was not made before. If an operator has decided to
-continue, it logs a warning instead. The messages are in one place, so that each of them names
-table, user, batch, cause and cure. `stream/replay_errors.py` has the refusals that only streams
-need.
+"""Refuses a commit unless it is proven that the commit was not made before. If an operator has
+decided to continue, it logs a warning instead. The messages stand in one place, so that each of
+them names table, user, batch, cause and remedy. `stream/replay_errors.py` has the refusals that
+only streams need.
 """
 
 import logging
@@ -74,7 +74,7 @@ class CommitRefusals:
         """Refuses the batch, unless the option says to continue.
 
         Args:
-            option: by which an operator lets the batch continue.
+            option: the option by which an operator lets the batch continue.
             kind: the error that is raised.
             cause: what is wrong, without a full stop.
             advice: what to do before the batch is let continue, without a full stop.

@@ -15,9 +15,9 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The points, in the order in which a batch reaches them. DISCARDED comes after an attempt that
-    was lost, before the next attempt's BASE_READ. Tests stop, interleave or kill a writer exactly
-    at such a point.
+    """The points, in the order in which a batch reaches them. DISCARDED is reached after an attempt
+    that was lost, before the next attempt's BASE_READ. Tests stop, interleave or kill a writer
+    exactly at such a point.
     """
 
     BATCH_STARTED = "batch-started"
@@ -45,7 +45,7 @@ class BatchObserver(Protocol):
         phase: Phase,
         identifier: int,
     ) -> None:
-        """May block, raise or kill the process."""
+        """Is called at the point `phase`. It may block, raise or kill the process."""
 
 
 class _NoObserver:

@@ -17,9 +17,9 @@ class ChangeSource(Protocol):
     """Gives the changes of a snapshot."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that make the wanted snapshot of this base. It is called for every attempt,
-        and writes nothing. Its errors end the commit, and nothing is published. `NotFound` and
-        `CorruptMetadata` do so only if the base is still the latest snapshot.
+        """The changes that the wanted snapshot makes to this base. This is called for every
+        attempt, and writes nothing. Its errors end the commit, and nothing is published. `NotFound`
+        and `CorruptMetadata` do so only if the base is still the latest snapshot.
         """
 
 
@@ -66,20 +66,19 @@ class CommitRequest:
         watermark: epoch milliseconds. None for that of the base.
         properties: the properties of the snapshot.
         statistics: the name of an existing file with statistics. None for those of the base.
-        merge: limits of manifest merging that replace the table's. There is a snapshot then only if
-            there are changes or a merge was due.
+        merge: limits of manifest merging that replace the table's. With such limits, there is a
+            snapshot only if there are changes or a merge was due.
         renumber: whether files in fixed buckets get their sequence numbers now, in message order.
-        numbering: at which snapshot the numbers for a primary key were taken. None if that is not
-            known.
+        numbering: how the rows got their numbers for a primary key, and at which snapshot. None if
+            that is not known.
         checked: whether the commit checks that every file exists, and makes the conflict checks 3-5
             (semantics.md §1.2, §3.1). A fresh append does not need them.
         seen: the caller has searched all snapshots up to this one for this same commit. None for
-            the empty table. It may be older than the latest snapshot. Those above it are searched
-            now.
+            the empty table. There may be later snapshots by now: they are searched in the commit.
         sight: what the caller saw. The first attempt builds on it if that was a moment ago.
-        before_put: is done once, while the first staging is written and before any snapshot is put.
-            Its errors end the commit.
-        after_put: is done while the snapshot is confirmed, or after that. It must not raise.
+        before_put: what is done once, while the first staging is written and before any snapshot is
+            put. Its errors end the commit.
+        after_put: what is done while the snapshot is confirmed, or after that. It must not raise.
         stage_uuid: is part of the name of all metadata that any attempt writes.
         fence: is called if the snapshots above `seen` have a gap. True: nobody else can have
             committed this identifier.
@@ -143,7 +142,7 @@ class Published:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
     """Nothing was published, because since `seen` somebody else has published this snapshot under
-    the same user with the same or a later identifier. The caller decides what that means.
+    the same user with the same or a later identifier. The caller decides what to do about that.
     """
 
     snapshot: Snapshot

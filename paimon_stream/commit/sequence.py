@@ -2,11 +2,11 @@
 numbers are still valid at the commit. docs/format-notes.md says where the table's largest number is
 kept.
 
-Invariants: a number that a batch gets is above all numbers of the table at the snapshot at which it
-was taken. If others have meanwhile used such numbers in a bucket of the batch, or that is not known,
-the batch is not published (semantics.md R6.2). Rows of a key are merged in the order of their
-numbers, so the batch might lose against rows that were committed before it. The same holds for the
-files that a killed run has prepared.
+Invariants: a number that a batch gets is above all numbers that the table had at the snapshot at
+which the number was taken. If others have meanwhile used such numbers in a bucket of the batch, or
+that is not known, the batch is not published (semantics.md R6.2). Rows of a key are merged in the
+order of their numbers, so the batch might lose against rows that were committed before it. The same
+holds for the files that a killed run has prepared.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Numbering:
     """The numbers of one batch.
 
     Attributes:
-        base: the snapshot at which they were taken. None if the table was empty then.
+        base: the snapshot at which the numbers were taken. None if the table was empty then.
         first: the first number, which is above all numbers of the table at `base`.
         index: the index manifest of `base`, by which keys get dynamic buckets.
         may_be_shared: whether the commit is made although others have used these numbers. An
@@ -72,9 +72,9 @@ class Sequences:
         """Numbers for a batch that is about to be written.
 
         Args:
-            known: the snapshot above whose numbers they are. The caller knows that it is the
-                latest. None for the one that is the latest now.
-            replaces: whether the batch replaces what is in the table. It gets no index then,
+            known: the snapshot above whose numbers the new ones are. The caller knows that it is
+                the latest. None: the latest one is looked up.
+            replaces: whether the batch replaces what is in the table. If so, it gets no index,
                 because keys that are removed do not keep their buckets.
 
         Raises:
@@ -98,8 +98,9 @@ class Sequences:
             return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=index)
 
     def _check_indexed(self, latest: Snapshot) -> None:
-        """Raises `CorruptMetadata` if a bucket has files and no hash index. Its keys would be
-        written a second time (table-kinds.md K1.5). Reads all manifests, once in a run.
+        """Raises `CorruptMetadata` if a bucket has files and no hash index. The keys of such a
+        bucket would be written a second time (table-kinds.md K1.5). Reads all manifests, once in a
+        run.
         """
         lacking = self._cache.manifests.unindexed(latest)
         if lacking:
@@ -117,8 +118,8 @@ class Sequences:
         self._is_indexed = True
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
-        """The properties with the largest sequence number, for the snapshot of these changes on
-        this base. Empty if finding the number would mean reading the whole table.
+        """The properties that keep the table's largest sequence number, for the snapshot of these
+        changes on this base. Empty if the number could be found only by reading the whole table.
         """
         knows = self._cache.knows_highest(base.snapshot)
         if not knows and not self._for_java:
@@ -135,8 +136,9 @@ class Sequences:
     # ----------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
         """Raises `SequenceConflict` if, since these numbers were taken, others have added rows with
-        these or higher numbers to a bucket of these changes, or if that is not known. It would not
-        be known which row of a key is newer. Reads each delta that was committed since only once.
+        these or higher numbers to a bucket of these changes, or if that cannot be known: then
+        nobody could tell which row of a key is newer. Each delta that was committed since is read
+        only once.
         """
         if numbering is None:
             return
@@ -219,7 +221,7 @@ class Sequences:
         ).of_table(self._location)
 
     def _unknown(self, numbering: Numbering) -> SequenceConflict:
-        """The error for a batch after whose numbering some snapshots are gone."""
+        """The error for a batch if some snapshots after its numbering are gone."""
         base_id = 0 if numbering.base is None else numbering.base.id
         return SequenceConflict(
             f"this batch was numbered on snapshot {base_id}, and some later snapshots are gone. So it is not known "

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrittenLists:
     """The manifest lists of a new snapshot: the name and the bytes of each, and the manifests that
-    are new in them. The changelog's are None without a changelog.
+    are new in them. The changelog's list is None if there is no changelog.
     """
 
     base: str

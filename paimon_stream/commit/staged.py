@@ -19,12 +19,12 @@ class Staged:
     Attributes:
         snapshot: the snapshot.
         content: the bytes of its file.
-        base: the snapshot on which it is built, with the manifests of that one.
+        base: the snapshot on which this one is built, with the manifests of that base.
         changes: what it changes in the table.
         metas: its manifests, those of the base list first, then those of the delta list.
         delta_names: the names of the manifests in its delta list.
         changelog_metas: the manifests in its changelog list.
-        merged: how manifests of the base were merged for the base list.
+        merged: the manifests of the base before and after merging, for the base list.
         since_millis: when its staging began, in epoch milliseconds.
     """
 

@@ -1,12 +1,12 @@
-"""The committer's cache of table state, kept from attempt to attempt and from commit to commit. It
-makes the cost of a commit depend on what it changes, not on the size of the table (semantics.md
-§3.4).
+"""The committer's cache of table state, kept from attempt to attempt and from commit to commit.
+With the cache, the cost of a commit depends on what the commit changes, not on the size of the
+table (semantics.md §3.4).
 
-Invariants: the cache is valid at one snapshot, the *position*. It moves as a whole, over complete
-deltas in one lineage, and reads each of them once. Otherwise it is emptied. An OVERWRITE by others
-may replace files without a delta that says so (R3.4), so the cache forgets buckets and files then.
-After a failure it forgets everything. Partitions that no commit touches are never read. The size of
-the cache is bounded.
+Invariants: the cache is valid at one snapshot, the *position*. The cache moves as a whole, over
+complete deltas in one lineage, and reads each delta once. If it cannot, it is emptied. An OVERWRITE
+by others may replace files without a delta that says so (R3.4), so the cache forgets buckets and
+files then. After a failure it forgets everything. Partitions that no commit touches are never read.
+The size of the cache is bounded.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -116,14 +116,15 @@ class TableCache:
             try:
                 follows = self._follow(latest)
             except (NotFound, CorruptMetadata):
-                # It expired while it was read. Or it is broken, which a later read reports.
+                # The snapshot expired while it was read. Or it is broken, which a later read
+                # reports.
                 follows = False
             if not follows:
                 self._drop()
         self._position = latest
 
     def _follow(self, latest: Snapshot | None) -> bool:
-        """Takes in what was committed since. False if some of it is missing or not in one
+        """Takes in what was committed since. Returns False if some of that is missing or not in one
         lineage.
         """
         if latest is None:
@@ -309,8 +310,9 @@ class TableCache:
 
 
 def recorded_number(snapshot: Snapshot) -> int | None:
-    """The largest sequence number in a snapshot's own properties. None if it is not stored. Only
-    its own properties count, because a number that another engine copied may be too small.
+    """The largest sequence number in a snapshot's own properties. None if it is not stored.
+    Properties that were copied from an earlier snapshot do not count, because another engine may
+    have copied a number that is too small now.
     """
     return id_in_name(own_properties(snapshot).get(MAX_SEQUENCE, ""), "")
 

@@ -35,7 +35,12 @@ from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, O
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.message_files import check_messages, data_files, remove_files
+from paimon_stream.table.message_files import (
+    check_committable_here,
+    check_messages,
+    data_files,
+    remove_files,
+)
 from paimon_stream.table.references import names_in_use
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
@@ -81,8 +86,8 @@ class _CommitOrder:
 class TableCommit:
     """Commits to one table under one commit user; made by `PaimonTable.new_commit`. Messages may
     come from any engine. Raises `UnsupportedFeature` for a table to which this release cannot
-    commit. Its methods raise `InvalidOption` for arguments of a wrong type, with nothing published
-    or deleted.
+    commit. Its methods raise `InvalidOption` for arguments of a wrong type. Nothing is published or
+    deleted then.
     """
 
     def __init__(
@@ -95,8 +100,8 @@ class TableCommit:
         after_commit: AfterPublishing | None = None,
         digest: str | None = None,
     ) -> None:
-        """`digest` is that of the table's first schema when the rows were written, if that was
-        earlier.
+        """`digest` is the one that the table's first schema had when the rows were written, if that
+        was earlier.
         """
         check_committable(table)
         self._table = table
@@ -130,7 +135,7 @@ class TableCommit:
         """Publishes the messages as one snapshot, and their compaction, if any, as a second one
         after it. Without files there is no snapshot, unless the table's options ask for one.
 
-        It does not check whether the identifier was used before the call. After a failure, call
+        This does not check whether the identifier was used before the call. After a failure, call
         `filter_and_commit`.
 
         Args:
@@ -144,6 +149,7 @@ class TableCommit:
                 replaced or rolled back.
             SharedCheckpoint: somebody else publishes this identifier or a later one under the same
                 user meanwhile.
+            UnsupportedFeature: a message asks for a search for conflicts (`check_from_snapshot`).
             PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
@@ -183,8 +189,8 @@ class TableCommit:
         identifier: int | None = None,
     ) -> CommitReport:
         """Publishes rows that were just written with this numbering, as a batch commit under this
-        user. With an identifier it is safe to repeat, as for `overwrite`. Raises the errors of
-        `commit`, and `SequenceConflict` if others have used these numbers meanwhile.
+        user. With an identifier, the call is safe to repeat, as for `overwrite`. Raises the errors
+        of `commit`, and `SequenceConflict` if others have used these numbers meanwhile.
         """
         return self._publish_once(
             _CommitOrder(
@@ -232,6 +238,7 @@ class TableCommit:
         }
         for taken in wanted.values():
             check_messages(self._table.layout, taken, self._storage.location)
+            check_committable_here(taken, self._storage.location)
         for identifier, taken in wanted.items():
             self._check_files_exist(identifier, taken, latest)
         published = 0
@@ -376,7 +383,8 @@ class TableCommit:
         raise self._refusals(number).shared_checkpoint(outcome.snapshot)
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
-        """Deletes the files of messages that were not and will not be committed. Returns how many.
+        """Deletes the files of messages that were not committed and never will be. Returns how many
+        files were deleted.
 
         Raises:
             DeletedFiles: a snapshot, tag or long-lived changelog of the table or of a branch refers
@@ -404,8 +412,8 @@ class TableCommit:
     def _taken_marks(
         self, watermark: int | None, properties: Mapping[str, str] | None
     ) -> tuple[int | None, dict[str, str]]:
-        """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping
-        of texts.
+        """The watermark and the properties, after a check: None or a whole number of 64 bits, and
+        None or a mapping of texts. Raises `InvalidOption` otherwise.
         """
         watermark = self._arguments.whole(
             "watermark", watermark, least=LONG[0], most=LONG[1], optional=True
@@ -416,7 +424,7 @@ class TableCommit:
     def _taken_messages(
         self, messages: Iterable[CommitMessage], name: str = "messages"
     ) -> tuple[CommitMessage, ...]:
-        """The messages of a list, or of an iterator, which is taken once."""
+        """The messages of a list, or of an iterator, which is read once."""
         return self._arguments.items(name, messages, CommitMessage, _MESSAGES)
 
     def _taken_committables(
@@ -459,6 +467,7 @@ class TableCommit:
         """Publishes, then runs the table's maintenance, which cannot fail the commit. `seen` is the
         newest snapshot that was searched for this commit.
         """
+        check_committable_here(order.messages, self._storage.location)
         request = CommitRequest(
             user=order.user,
             identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,

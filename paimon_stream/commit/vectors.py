@@ -1,11 +1,12 @@
-"""Changes of deletion vectors: the index files that follow when data files go, or when rows of them
-are deleted (table-kinds.md §1.3).
+"""Changes of deletion vectors: which index files are written when data files are removed, or rows
+of them are deleted (table-kinds.md §1.3).
 
-An index file never changes. If a data file goes or gets another vector, the index file that has its
-vector is replaced by new ones. They have the other vectors byte for byte.
+An index file never changes. If a data file is removed or gets another vector, the index file that
+has its vector is replaced by new ones. These have the other vectors byte for byte.
 
-Invariant: a new index file belongs to nobody until a snapshot names it. It is removed only if the
-commit is surely not published. An attempt that lost may leave its index files as orphans.
+Invariant: a new index file belongs to nobody until a snapshot names it. Such a file is removed only
+    if the commit is certainly not published. An attempt that lost may leave its index files as
+    orphans.
 """
 
 import logging
@@ -57,9 +58,9 @@ class VectorChanges:
         gone: Collection[DataFile],
         marked: Marked | None = None,
     ) -> tuple[IndexChange, ...]:
-        """The changes of a snapshot's index files when data files go, or rows of them are deleted.
-        Writes the new index files, which are durable on return. The same question has the same
-        answer.
+        """The changes of a snapshot's index files when data files are removed, or rows of them are
+        deleted. Writes the new index files, which are durable on return. A second call with the
+        same arguments gives the same files.
 
         Args:
             entries: the index files with vectors that the snapshot has.
@@ -92,8 +93,8 @@ class VectorChanges:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """For the time of a commit. If it is surely not published, the index files that were
-        written are removed.
+        """A context for a commit. If the commit is certainly not published, the index files that
+        were written are removed.
         """
         try:
             yield

@@ -148,7 +148,8 @@ class CheckedFiles:
 
 class WatchedFiles:
     """Files by partition and bucket, in the order of commits. `below` limits the size of those that
-    are kept, in bytes. The memory is bounded: if there are more than `MOST`, all are forgotten.
+    are kept, in bytes. The memory is bounded: if there are more than `MOST` files, all are
+    forgotten.
     """
 
     MOST: Final = 100_000
@@ -170,9 +171,9 @@ class WatchedFiles:
         return self._count > self.MOST
 
     def missing(self, partitions: Collection[bytes], below: int | None) -> list[bytes]:
-        """The given partitions that are not watched. From now on files of less than `below` bytes
-        are wanted, None for all. If that has changed, or there are too many files, no partition is
-        watched any more.
+        """The given partitions that are not watched. From now on, files of less than `below` bytes
+        are kept; None: all. If that limit has changed, or there are too many files, all partitions
+        are forgotten first.
         """
         if below != self.below or self.too_many:
             self.forget()

@@ -18,8 +18,9 @@ from paimon_stream.table.snapshots import SnapshotStore
 def published_since(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None
 ) -> Snapshot | None:
-    """The oldest snapshot above the one that the attempts have seen that somebody else published
-    under the request's user, with its identifier or a later one (R2.6). None if there is none.
+    """Whether somebody else has published this commit since: the oldest snapshot under the
+    request's user, with its identifier or a later one, above the snapshot that the attempts have
+    seen (R2.6). None if there is none.
 
     The kind matters: an APPEND does not show whether its compaction was published. Batch commits
     share one identifier and are not searched for.
@@ -71,7 +72,7 @@ def check_lineage(
     last snapshot of this committer.
 
     Raises:
-        TableRolledBack: it does not.
+        TableRolledBack: `latest` does not continue from it.
         CommitLost: `last` is the snapshot that was seen, it has rows, and its id exists with another
             nonce.
         HistoryUnknown: the manifest lists that would show it are gone.
@@ -140,8 +141,8 @@ def require_last(
 
 
 def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the snapshot is the latest, or lies below it in the table's lineage, even if it has
-    expired since. None if that is open.
+    """Whether the snapshot is the latest, or lies below the latest in the table's lineage. A
+    snapshot that has expired since still counts. None if that cannot be told.
     """
     return fate_of(snapshots, ref, latest).is_held
 

@@ -3,10 +3,10 @@ publishes them (compaction.md §12, RC12.1).
 
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
-Invariants: no row changes. Before a unit is published, no snapshot names its new files. They are
-removed if the unit is given up, except after a `CommitUnknown`. What was published stays, whatever
-happens after that. So a compaction that was interrupted goes on where it ended when it is run
-again.
+Invariants: no row changes. Before a unit is published, no snapshot names its new files. The new
+    files are removed if the unit is given up, except after a `CommitUnknown`. Published units stay,
+    whatever happens after that. So an interrupted compaction continues where it ended when it is
+    run again.
 """
 
 import os
@@ -76,14 +76,14 @@ def compact(
     """Compacts the buckets of a table that need it.
 
     Args:
-        load: gives the table as it is now, with the options of this call.
+        load: gives the table as it is at the time of the call, with the options of this call.
         full: whether this is a full compaction.
         partitions: only partitions that match one of these specs are compacted. None for all.
-        dry_run: whether nothing is written. The report says then what is to be expected.
+        dry_run: whether nothing is written. If so, the report says what is to be expected.
         progress: shows how many bytes are done.
         runtime: the clock and the ids. None for those of the system.
-        elsewhere: other processes that rewrite units. Without them, and if they take none, threads
-            of this process do.
+        elsewhere: other processes that rewrite units. If it is None, or if they accept no unit,
+            threads of this process rewrite the units.
 
     Returns:
         What was done.
@@ -123,9 +123,9 @@ def compact(
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """Has Arrow take memory from jemalloc for the time of a run, unless the process has chosen a
-    pool. mimalloc, which is Arrow's default, keeps about 100 MiB more of what was given back
-    (docs/compaction.md). jemalloc keeps nothing during the run.
+    """Lets Arrow allocate from jemalloc during a run, unless the process has chosen a pool.
+    mimalloc, which is Arrow's default, keeps about 100 MiB more of the memory that was freed
+    (docs/compaction.md). jemalloc keeps none during the run.
     """
     pool_before = pa.default_memory_pool()
     has_jemalloc = "jemalloc" in pa.supported_memory_backends()
@@ -149,9 +149,9 @@ class _CompactionPlan:
         scan: the live files.
         limits: what decides which files are rewritten.
         units: what is rewritten.
-        stale: units that are not rewritten now. They have files of a schema that is newer than the
-            loaded one, and their rows would lose what is new in it.
-        distributes: whether rows that wait get their buckets. These buckets are planned after that.
+        stale: units that are not rewritten now. Some of their files have a newer schema than the
+            loaded one, and their rows would lose the new columns.
+        distributes: whether rows that wait get their buckets. Those buckets are planned afterwards.
     """
 
     scan: Scan
@@ -253,7 +253,7 @@ class _CompactionCall:
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _CompactionPlan) -> tuple[Rewriter, int]:
-        """What rewrites the units, and how many of them at the same time."""
+        """The rewriter of the units, and how many units it rewrites at the same time."""
         units_at_once = 0
         if self.elsewhere is not None and not plan.distributes:
             units_at_once = self.elsewhere.at_once(plan.units)
@@ -269,8 +269,9 @@ class _CompactionCall:
         return remote, units_at_once
 
     def expected(self, plan: _CompactionPlan) -> CompactReport:
-        """What a run would do with these units. New files are about as large as the target. Raises
-        the first error of the plan, and a `ConfigError` if the new files could not be written.
+        """The report of what a run would do with these units. It assumes that new files are as
+        large as the target. Raises the first error of the plan, and a `ConfigError` if the new
+        files could not be written.
         """
         if self.done.failed:
             raise self.done.failed[0]
@@ -292,7 +293,9 @@ class _CompactionCall:
         )
 
     def report(self, plan: _CompactionPlan, given_up: Sequence[Unit]) -> CompactReport:
-        """What was done. `plan` is the last one, and the units in `given_up` were not compacted."""
+        """The report of what was done. `plan` is the last plan, and the units in `given_up` were
+        not compacted.
+        """
         table = plan.scan.table
         done = self.done
         skipped = _counted(table.layout, given_up, plan.limits.target, _SKIPPED)
@@ -391,8 +394,8 @@ class _UnitsOfPlan:
         """Rewrites the units, `at_once` of them at the same time, and publishes them. Returns the
         units that others have changed.
 
-        Files that are not published are removed. They stay after a `CommitUnknown`, and after an
-        exception that is no `PaimonStreamError`, because a snapshot may name them then.
+        Files that are not published are removed. After a `CommitUnknown`, or an exception that is
+        no `PaimonStreamError`, they stay, because a snapshot may name them.
         """
         units = self._plan.units
         clock = self._runtime.clock
@@ -425,8 +428,8 @@ class _UnitsOfPlan:
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
-        """Takes what was rewritten. A unit whose files are damaged is left out, and the others are
-        published.
+        """Accepts the result of a unit. A unit whose files are damaged is left out, and the others
+        are published.
         """
         unit = self._plan.units[number]
         try:
@@ -451,8 +454,8 @@ class _UnitsOfPlan:
         return all(entry.identity in self._live[1] for entry in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:
-        """Publishes what waits, in the order of the plan. The new files of units that were left out
-        are removed.
+        """Publishes the rewritten units that wait, in the order of the plan. Removes the new files
+        of units that others had changed.
         """
         rewritten = [self._waiting[number] for number in sorted(self._waiting)]
         self._waiting.clear()

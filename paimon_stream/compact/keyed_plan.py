@@ -2,7 +2,7 @@
 §5.1). Sizes, levels and key ranges decide it, and no storage is touched.
 
 The files form sorted *runs*, the newest data first: each file of level 0, then each level from 1
-on. A unit takes the first runs and no gap between them, and it takes all of level 0.
+on. A unit has the first runs, without a gap between them, and all of level 0.
 """
 
 from collections import defaultdict
@@ -61,11 +61,11 @@ class KeyedThresholds:
         trigger: how many runs a bucket must have to be compacted.
         amplification: all runs are merged if the newer runs are larger than this percentage of the
             last run.
-        ratio: by how many per cent the next run may be larger for a pick to take it, too.
+        ratio: by how many per cent the next run may be larger and still be added to a pick.
         always_full: whether every pick of several runs takes all.
-        total: all runs are merged if they have fewer bytes. None for no such rule.
-        incremental: all runs are merged if the runs below the highest level have more bytes. None
-            for no such rule.
+        total: all runs are merged if together they have fewer bytes than this. None: no such rule.
+        incremental: all runs are merged if the runs below the highest level have more bytes than
+            this. None: no such rule.
         force: whether level 0 is always emptied.
         rewrite_all: whether files are rewritten even if they only have to change their level, or
             nothing.
@@ -162,7 +162,7 @@ def next_unit(
     full: bool,
     vectors: Collection[str] = (),
 ) -> KeyedUnit | None:
-    """What is to be done next in one bucket. None if nothing is.
+    """The next unit of one bucket. None if there is nothing to do.
 
     Args:
         files: all files of the bucket, in the order of commits.
@@ -258,7 +258,7 @@ def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[S
 
 
 def _runs(files: Iterable[ManifestEntry]) -> list[SortedRun]:
-    """The same, without a look at the keys. The files of a run are in no order."""
+    """As `runs_of`, but without looking at the keys. The files of a run are in no order."""
     levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
     for entry in files:
         levels[entry.file.level].append(entry)
@@ -335,8 +335,8 @@ def pick_full(
 
 
 def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
-    """Whether all runs are merged before they are many. The time of the last full compaction is not
-    known, so an interval between full compactions has always passed (RC4.1).
+    """Whether all runs are merged before there are many. The time of the last full compaction is
+    not known, so the interval between full compactions counts as passed (RC4.1).
     """
     size = sum(run.size for run in runs)
     below = sum(run.size for run in runs if run.level != limits.top)
@@ -348,8 +348,8 @@ def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
 
 
 def _count_with_similar(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> int:
-    """How many runs are taken if at least `taken` are. The next run is taken, too, as long as it is
-    not much larger than those before.
+    """How many runs a pick has that has at least the first `least`. The next run is added as long
+    as it is not much larger than those before it together.
     """
     size = sum(run.size for run in runs[:taken])
     for run in runs[taken:]:
@@ -361,8 +361,8 @@ def _count_with_similar(runs: Sequence[SortedRun], taken: int, limits: KeyedThre
 
 
 def _pick_of(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> Pick:
-    """A pick of at least `taken` runs. Its level is below that of the first run that stays. Level 0
-    is taken as a whole.
+    """A pick of at least the first `least` runs. Its level is below that of the first run that
+    stays. All runs of level 0 are in it.
     """
     level = limits.top if taken == len(runs) else max(0, runs[taken].level - 1)
     while level == 0 and taken < len(runs):
@@ -377,8 +377,9 @@ def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
     """Whether rows could change if the first `count` runs are merged without the older ones
     (RC5.6).
 
-    A merged row of these engines does not say what a delete took away, and not between which older
-    rows its parts belong. Products are rounded. A long delimiter can be found across two values.
+    With these engines, a merged row does not show which values a delete has removed, or between
+    which older rows its parts belong. Products are rounded. A long delimiter can be found across
+    two values.
     """
     if spec.engine not in (PARTIAL_UPDATE, AGGREGATION):
         return False
@@ -395,7 +396,7 @@ def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
     lowest_of_newer = min(file.min_sequence_number for file in newer)
     highest_of_older = max(file.max_sequence_number for file in older)
     if lowest_of_newer <= highest_of_older:
-        return True  # two writers took the same numbers
+        return True  # two writers used the same numbers
     is_exact = (
         spec.engine == AGGREGATION
         and not spec.remove_on_delete
@@ -415,14 +416,14 @@ def _merges_and_upgrades(
     *,
     keep_deletes: bool,
 ) -> tuple[list[Merge], list[ManifestEntry]]:
-    """What is rewritten together, and what only changes its level (§5.1).
+    """Which sections are rewritten together, and which files only change their level (§5.1).
 
     Args:
         picked_sections: all that is placed on the level.
         level: where it is placed.
         limits: what decides which files are rewritten.
-        alone: the names of files that are rewritten in any case. Small files are not merged with
-            their neighbours then. None if they are.
+        alone: the names of files that are rewritten in any case. With such names, small files are
+            not merged with their neighbours. None: they are.
         keep_deletes: whether rows that delete stay in what is merged.
     """
     merges: list[Merge] = []

@@ -1,4 +1,4 @@
-"""What compactions of a table do with the rows that a key has had: look them up, write a changelog
+"""What compactions of a table do with the older rows of a key: look them up, write a changelog
 (compaction.md §6-§8), and drop what is older than `record-level.expire-time` (§10).
 """
 
@@ -31,7 +31,8 @@ class OlderRows:
     Attributes:
         spec: how rows of one key are merged.
         top: the highest level.
-        looks_up: whether a row that leaves level 0 takes in what higher levels have of its key.
+        looks_up: whether a row that leaves level 0 is merged with the rows that higher levels have
+            of its key.
         marks: whether the older rows that were looked up are marked as deleted in their files.
         full: whether rows that reach the highest level are compared with the rows there, for the
             changelog.
@@ -78,8 +79,8 @@ class OlderRows:
         )
 
     def merging(self, level: int, files: Iterable[ManifestEntry]) -> Comparison | None:
-        """How older rows are looked up and a changelog is written when these files are merged onto
-        the level. None if neither is done.
+        """How older rows are looked up, and a changelog is written, when these files are merged
+        onto the level. None if neither is done.
         """
         looks_up = self.looks_up and any(entry.file.level == 0 for entry in files)
         logs = (self.full and level == self.top) or (self.logs and looks_up)
@@ -121,7 +122,7 @@ class RecordExpiry:
 
     Attributes:
         field: the column with the time of a row. A row with NULL stays.
-        since: rows before this time are dropped. In seconds since 1970.
+        since: rows with a time before this one are dropped, in seconds since 1970.
         schema: gives the schema of an id.
     """
 
@@ -133,8 +134,8 @@ class RecordExpiry:
     def of(
         cls, schema: TableSchema, options: opt.Options, schemas: SchemaStore, millis: int
     ) -> "RecordExpiry | None":
-        """What the options ask for at this time in milliseconds; None if rows do not expire. Raises
-        `InvalidOption`.
+        """The expiry that the options ask for; None if rows do not expire. `millis` is the present
+        time (epoch milliseconds). Raises `InvalidOption`.
         """
         if not options.is_set(opt.RECORD_EXPIRE_TIME):
             return None

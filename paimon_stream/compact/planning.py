@@ -3,13 +3,13 @@ live files, and chooses the rewriter that carries the units out.
 
 Without buckets, the small files of a partition are packed into units (compaction.md §2.1). In a
 fixed bucket the order of rows counts, so the files of a unit are neighbours (§3.1). A plan depends
-on its input only.
+only on its input.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from paimon_stream import options as opt
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
@@ -32,10 +32,16 @@ from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.data_file import small_below, target_bytes
 
-_REFUSED: Final[tuple[tuple[Option[bool], bool, str], ...]] = (
+_INDEXED: Final = "so a compaction has to build the index of its files"
+_REFUSED: Final[tuple[tuple[Option[Any], bool, str], ...]] = (
     (opt.CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
     (opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
     (opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
+    (opt.PK_BITMAP_INDEX, True, _INDEXED),
+    (opt.PK_BTREE_INDEX, True, _INDEXED),
+    (opt.PK_FULL_TEXT_INDEX, True, _INDEXED),
+    (opt.PK_MULTIVALUE_INDEX, True, _INDEXED),
+    (opt.PK_VECTOR_INDEX, True, _INDEXED),
 )
 """Options of tables that are not compacted, whether each matters only with a primary key, and what
 a compaction of such a table has to do, for the message.
@@ -58,7 +64,7 @@ def check_compactable(table: Table) -> None:
 
 
 def refusal(table: Table) -> UnsupportedFeature | None:
-    """Why this release does not compact the table. None if it does."""
+    """Why this release does not compact the table; None if it compacts it."""
     try:
         check_compactable(table)
     except UnsupportedFeature as error:
@@ -221,8 +227,8 @@ def _bins(
 
 
 def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
-    """The first neighbours that are enough files. If they become too large before, the search goes
-    on without the oldest of them.
+    """The first neighbouring files that are enough for a unit. If they become too large before, the
+    search continues without the oldest of them.
     """
     window: list[list[ManifestEntry]] = []
     for block in _blocks(files):
@@ -262,8 +268,8 @@ def _full(
 
 def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
     """The files in the order of their sequence numbers. Files whose numbers overlap are one block,
-    and a block is taken as a whole. An earlier compaction of Java may have left such files (RC3.3).
-    A block that is rewritten needs as many numbers as it has rows. So the files that begin within
+    and a block is not divided. An earlier compaction of Java may have left such files (RC3.3). A
+    block that is rewritten needs as many numbers as it has rows. So the files that begin within
     these numbers belong to the block, too.
     """
     blocks: list[list[ManifestEntry]] = []
@@ -345,8 +351,8 @@ def _waiting_units(
     wrong: Callable[[PaimonStreamError, ManifestEntry], object],
 ) -> list[Unit]:
     """A unit for the files that wait in each partition, in the order of their times (table-kinds.md
-    §4.3). If the table is not postponed any more, writers have put rows into buckets meanwhile. The
-    waiting rows must not replace those.
+    §4.3). If the table is no longer postponed, writers may have put rows into buckets meanwhile,
+    and the waiting rows must not replace those.
     """
     units: list[Unit] = []
     default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(
@@ -380,8 +386,8 @@ def _waiting_units(
 
 
 def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedThresholds:
-    """The thresholds of a table with a primary key, now. See `plan_units` for `early`. Raises
-    `InvalidOption`.
+    """The thresholds of a table with a primary key at this moment. See `plan_units` for `early`.
+    Raises `InvalidOption`.
     """
     options = scan.table.options
     spec = scan.merge

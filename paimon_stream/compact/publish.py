@@ -32,7 +32,7 @@ Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
 class CompactionSource:
     """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its
-    files is not live any more: its rows are in other files then, or gone.
+    files is no longer live, because its rows are now in other files, or gone.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CompactionSource:
             planned: the snapshot on which the units were planned. None if there are several.
             rewritten: the units and their new files.
             uuid: is for the names of index files.
-            watch: gives the live files of some partitions at a base. Without it they are read.
+            watch: gives the live files of some partitions at a base. None: they are read.
         """
         self._table = table
         self._manifests = ManifestStore(table.storage)
@@ -128,8 +128,8 @@ class CompactionSource:
 
     def _is_as_read(self, result: Rewritten, vectors_now: Mapping[str, Vector]) -> bool:
         """Whether the files from which the unit was planned still have the deletion vectors that
-        were read. A vector may be in another index file meanwhile. With a primary key, others may
-        have marked rows of any of these files meanwhile (RC9.2).
+        were read. Meanwhile a vector may have moved to another index file. With a primary key,
+        others may have marked rows of any of these files meanwhile (RC9.2).
         """
         names = {entry.file.file_name for entry in result.unit.known}
         found_vectors = {name: vectors_now[name] for name in names & vectors_now.keys()}
@@ -184,9 +184,10 @@ def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFil
     _, _, bucket_count = result.unit.bucket
     if bucket_count <= 0 or not result.files:
         return True  # sequence numbers order the files of fixed buckets only
-    # If another file begins within the new numbers, its rows would come after some rows of the unit.
-    # If it begins at `first` itself, they come before all of them: files with the same number are
-    # read in the order of the manifests, where the new files are last.
+    # If another file begins within the new numbers, its rows would come after some rows of the
+    # unit. If the other file begins at `first` itself, its rows come before all rows of the unit:
+    # files with the same number are read in the order of the manifests, where the new files are
+    # last.
     first = result.files[0].min_sequence_number
     last = result.files[-1].max_sequence_number
     other_numbers = (

@@ -2,9 +2,9 @@
 (compaction.md RC12.1).
 
 A unit travels as a commit message of Java, in which the files of its bucket are those before a
-compaction. The other process plans the bucket again. It finds the same unit, because a plan depends
-on files and thresholds only. The answer is a message, too. If an answer does not arrive, or arrives
-a second time, its files are orphans.
+compaction. The other process plans the bucket again. It gets the same unit, because a plan depends
+only on files and thresholds. The answer is a commit message, too. If an answer does not arrive, or
+arrives a second time, its files are orphans.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class UnitTask:
         limits: what decides which files are rewritten. The expiry of keyed thresholds is left out,
             because it cannot be pickled.
         full: whether this is a full compaction.
-        since: rows before this time expire, in seconds since 1970. None if no row does.
+        since: rows before this time expire, in seconds since 1970. None if rows do not expire.
         message: the unit, as a serialized `CommitMessage`.
     """
 
@@ -47,7 +47,7 @@ class UnitTask:
     message: bytes = b""
 
     def taking(self, unit: Unit, vectors: Mapping[str, Vector]) -> "UnitTask":
-        """The same for this unit, whose files have these deletion vectors."""
+        """A copy of the task, for this unit, whose files have these deletion vectors."""
         partition, bucket, total_buckets = unit.bucket
         index_files = {entry.file.file_name: entry.file for entry, _ in vectors.values()}
         message = CommitMessage(
@@ -92,7 +92,7 @@ class UnitTask:
         )
 
     def _rewritten_keyed(self, scan: Scan) -> Rewritten:
-        """The same for a table with a primary key."""
+        """The answer for a table with a primary key."""
         limits = self.limits
         table = scan.table
         schema = scan.schema
@@ -144,7 +144,9 @@ class Elsewhere(Protocol):
     """Other processes that carry out units."""
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """How many of these units are rewritten at the same time; 0 if this process shall do it."""
+        """How many of these units are rewritten at the same time; 0 if this process has to rewrite
+        them.
+        """
 
     def run(self, task: UnitTask) -> CommitMessage:
         """The answer of the task. Raises what the task raises. A task that was cancelled raises any
@@ -152,7 +154,7 @@ class Elsewhere(Protocol):
         """
 
     def cancel(self) -> None:
-        """Gives up all tasks that run now."""
+        """Cancels all tasks that run."""
 
 
 class RemoteRewriter(Rewriter):
@@ -166,7 +168,7 @@ class RemoteRewriter(Rewriter):
         units: Iterable[Unit],
         elsewhere: Elsewhere,
     ) -> None:
-        """See `Rewriter`. `task` is what the units have in common."""
+        """See `Rewriter`. `task` has what the units have in common."""
         super().__init__(scan, task.spec.runtime, progress, units)
         limits = task.limits
         if isinstance(limits, KeyedThresholds) and limits.expiry is not None:

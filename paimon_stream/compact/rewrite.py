@@ -1,6 +1,6 @@
 """Carries out units: reads the files of each, and writes their rows into the files that replace
-them (compaction.md §2.2, §3.2). Several threads may carry out a unit each at the same time. If a
-unit is given up, its new files are removed.
+them (compaction.md §2.2, §3.2). Several threads may work at the same time, each on a unit of its
+own. If a unit is given up, its new files are removed.
 
 Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks: the
 second is planned on the result of the first. A new file that the second pick merges again is
@@ -64,7 +64,7 @@ class Rewritten:
     Attributes:
         unit: the files that are replaced. A file that only changes its level is also in `files`.
         files: what replaces them, in reading order.
-        changelog: the files that tell what has changed.
+        changelog: the changelog files.
         vectors: the deletion vectors of the files from which the unit was planned, by the name of
             the data file.
         index: the bucket's new index file if the vectors have changed. Empty without a primary key.
@@ -144,8 +144,8 @@ class Rewriter:
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """Writes the unit's rows to new files, which are durable on return. Before any error is
-        raised, they are removed (best effort). Raises `Stopped`, and the errors of reading and
-        writing.
+        raised, those files are removed (best effort). Raises `Stopped`, and the errors of reading
+        and writing.
         """
         partition, bucket, _ = unit.bucket
         folder = self._layout.bucket_folder(partition, bucket)
@@ -184,7 +184,7 @@ class Rewriter:
     def _watched(
         self, batches: Iterable[pa.RecordBatch], size: int, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The batches, checked and counted. All together they have `rows` rows, and their files
+        """The batches, checked and counted. Together the batches have `rows` rows, and their files
         have `size` bytes. Raises `Stopped`, `NullInNotNull`.
         """
         reported = 0.0
@@ -199,7 +199,7 @@ class Rewriter:
         self._report(size - reported)
 
     def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Raises `NullInNotNull`. A column's default is for new rows only."""
+        """Raises `NullInNotNull`. A column's default applies only to new rows."""
         for column in self._scan.schema.fields:
             place = Place(table=self._scan.table.location, column=column.name)
             check_nulls(rows.column(column.name), column.type, place, _NULL_ADVICE)
@@ -327,8 +327,8 @@ class KeyedRewriter(Rewriter):
         return tuple(change.entry.file for change in changed)
 
     def _carry_out(self, unit: KeyedUnit, work: _BucketWork, *, share: int) -> None:
-        """Carries out one pick. The progress counts its bytes if `share` is 1, and not if it is
-        0.
+        """Carries out one pick. The progress counts the pick's bytes if `share` is 1, and none if
+        it is 0.
         """
         placed = [
             replace(entry, file=replace(entry.file, level=unit.level)) for entry in unit.upgrades
@@ -393,8 +393,9 @@ class KeyedRewriter(Rewriter):
 
     @contextmanager
     def _few_runs(self, runs: int) -> Iterator[None]:
-        """Waits until other threads merge so few runs that `runs` more are not too many, or none.
-        The memory grows with the runs of all threads.
+        """A context that first waits until `runs` more runs are not too many beside those that
+        other threads merge, or until no other thread merges any. The memory grows with the runs of
+        all threads.
         """
         with self._runs_end:
             self._runs_end.wait_for(
@@ -438,7 +439,7 @@ class Distributor(Rewriter):
         table = self._scan.table
         schema = self._scan.schema
         fields = tuple(
-            # A default is for new rows only.
+            # A default applies only to new rows.
             replace(field, default_value=None)
             for field in schema.fields
         )
@@ -463,8 +464,8 @@ class Distributor(Rewriter):
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Its threads are not those of a `ThreadPoolExecutor`: they
-    end with the process, and there is no thread while there is nothing to do.
+    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end
+    with the process, and there is no thread while there is nothing to do.
     """
 
     def __init__(self, most: int) -> None:

@@ -18,7 +18,7 @@ class Unit:
 
     Attributes:
         files: all of them, in reading order.
-        upgrades: those of `files` that are not rewritten. Only their level changes.
+        upgrades: those of `files` that are not rewritten, because only their level changes.
     """
 
     files: tuple[ManifestEntry, ...]
@@ -26,7 +26,7 @@ class Unit:
 
     @property
     def known(self) -> tuple[ManifestEntry, ...]:
-        """The files from which the unit was planned."""
+        """All files that the plan of the unit was based on."""
         return self.files
 
     @property
@@ -54,8 +54,8 @@ class Unit:
         return math.ceil(self.size / target)
 
     def reads(self, target: int) -> tuple[int, int]:
-        """What a reader goes through, before and after. These are files, or sorted runs if the
-        table has a primary key. `target` is the bytes of a new file.
+        """How many files a reader opens before the compaction, and how many after it. With a
+        primary key, sorted runs are counted instead. `target` is the bytes of a new file.
         """
         return len(self.files), self.files_after(target)
 
@@ -67,7 +67,8 @@ class Merge:
     Attributes:
         sections: what is merged.
         keep_deletes: whether rows that delete are written, too.
-        comparison: how older values are looked up, or a changelog is written. None if neither is.
+        comparison: how older values are looked up, or a changelog is written. None if neither is
+            done.
         writes: whether the merged rows are written. If not, the file only changes its level.
     """
 
@@ -103,7 +104,9 @@ class KeyedUnit(Unit):
 
     @property
     def looks_up(self) -> bool:
-        """Whether older files of the bucket are read, too, or a changelog tells what they had."""
+        """Whether older files of the bucket are read, too, or a changelog is written by comparing
+        with them.
+        """
         return any(merge.comparison is not None for merge in self.merges)
 
     def files_after(self, target: int) -> int:
@@ -136,7 +139,7 @@ class WaitingUnit(Unit):
         return 0, self.buckets
 
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
-        """Whether a bucket of this partition is not as the plan knew it: it has newer rows, or
+        """Whether a bucket of this partition has changed since the plan: it has newer rows, or
         another bucket count.
 
         Args:
@@ -152,7 +155,9 @@ class WaitingUnit(Unit):
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:
-    """Where a file is. Files of a table without buckets are in bucket 0 of −1."""
+    """The partition, the bucket and the bucket count of a file. Files of a table without buckets
+    are in bucket 0 of −1.
+    """
     return entry.partition, entry.bucket, entry.total_buckets
 
 

@@ -93,7 +93,7 @@ def _of_arrow_field(field: pa.Field) -> DataType:
 
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
-    """The same lists over other elements. Offsets and NULLs are shared, not copied.
+    """The same lists with other elements. Offsets and NULLs are shared, not copied.
 
     Args:
         array: the lists.
@@ -106,9 +106,7 @@ def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> p
 
 
 def with_entries(array: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
-    """The same maps over other keys and values (`items`), as type `wanted`; see
-    `with_elements`.
-    """
+    """The same maps with other keys and values (`items`), as type `wanted`; see `with_elements`."""
     entries = pa.StructArray.from_arrays(
         [keys, items], fields=[wanted.key_field, wanted.item_field]
     )

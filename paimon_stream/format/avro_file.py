@@ -53,7 +53,7 @@ class AvroBlock(NamedTuple):
 
     Attributes:
         records: how many records it has.
-        data: their bytes: compressed in a file, plain once read.
+        data: the bytes of the records: compressed in a file, plain after reading.
     """
 
     records: int
@@ -80,7 +80,7 @@ def compressor(compression: str, level: int) -> Compressor:
         level: the level of zstd.
 
     Raises:
-        InvalidOption: Java cannot read files of such a name, as of `none` and `lz4` (format.md
+        InvalidOption: Java cannot read files with such a codec, as with `none` and `lz4` (format.md
             §4.1).
     """
     word = compression.strip().lower()
@@ -273,8 +273,8 @@ def _packed(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 
 class _Cursor(ByteCursor):
-    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond their
-    end.
+    """A position in an Arrow file. It reads only the bytes that are asked for, and never beyond the
+    end of the file.
     """
 
     cut_off = "it is cut off or damaged"

@@ -1,6 +1,6 @@
 """Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found
-by name. Unknown ones are skipped, missing nullable ones are not in the dict. A file without a
-required field is refused before it is used.
+by name. Unknown fields are skipped. Nullable fields that are missing are not in the dict. A file
+without a required field is refused before it is used.
 """
 
 import json
@@ -123,8 +123,8 @@ def _generic_rows(records: Iterable[Mapping[str, Any]], wants: Holds) -> Iterato
 
 
 class _Budget:
-    """How many bytes of small values a file may still have. They bound the time and the memory to
-    read it.
+    """How many bytes of small values a file may still have. That limits the time and the memory to
+    read the file.
     """
 
     def __init__(self, size: int, path: str) -> None:
@@ -133,7 +133,9 @@ class _Budget:
         self._remaining = _MOST_SMALL + _SMALL_PER_BYTE * size
 
     def spend(self, amount: int) -> None:
-        """Raises `CorruptMetadata` if the file has more than a file of its size may have."""
+        """Counts these bytes. Raises `CorruptMetadata` if the file has more of them than a file of
+        its size may have.
+        """
         self._remaining -= amount
         if self._remaining < 0:
             raise self.corrupt("it has more small values than a file of its size can hold")
@@ -155,8 +157,8 @@ class _Schemas(NamedTuple):
 
     Attributes:
         written: as the writer has put it into the file.
-        read: without the fields that are not wanted; None if every field is wanted.
-        exact: whether the records have exactly the wanted schema.
+        read: the schema without the fields that are not wanted; None if every field is wanted.
+        exact: whether the file's schema is exactly the wanted one.
     """
 
     written: Any
@@ -183,8 +185,9 @@ def _checked_schemas(schema: str, wanted: bytes, size: int, path: str) -> _Schem
 
 @lru_cache(maxsize=32)
 def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
-    """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files
-    of a table have few different schemas, and checking one takes longer than reading a small file.
+    """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. Results
+    are cached: the files of a table have few different schemas, and checking one takes longer than
+    reading a small file.
     """
     written_record = _without_logical_types(parse_json(schema))
     wanted_record = json.loads(wanted)
@@ -200,9 +203,9 @@ def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
 
 
 def _record_of_array(record: Any) -> Any:
-    """The parsed schema of a record whose only field is an array of such records. It has the bytes
-    of that array. fastavro parses the schema of an array again in each call, which takes as long as
-    reading a small manifest list, and that of a record only once.
+    """The parsed schema of a record whose only field is an array of such records. Such a record has
+    the same bytes as the array. fastavro parses the schema of an array again in each call, which
+    takes as long as reading a small manifest list. It parses that of a record only once.
     """
     parsed_array(record, _MOST_EMPTY)
     field = {"name": _RECORDS, "type": {"type": "array", "items": record}}
@@ -212,9 +215,9 @@ def _record_of_array(record: Any) -> Any:
 def _records(
     block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
 ) -> Iterator[Mapping[str, Any]]:
-    """Reads a block in one call, as an Avro array. A block only lacks the count before the items
-    and the mark at the end. How many of its bytes are small values is known only afterwards, so the
-    last block may have more of them than the budget allows.
+    """Reads a block in one call, as an Avro array. Compared with an array, a block only lacks the
+    count before the items and the mark at the end. How many of its bytes are small values is known
+    only afterwards, so the last block may have more of them than the budget allows.
     """
     count, packed = block
     if not count:
@@ -243,8 +246,8 @@ def _records(
 
 
 def _read_at_once(value: Any, budget: _Budget) -> int:
-    """How many bytes of a value are texts and bytes, each of which is read at once. Records in
-    arrays inside the value are spent from the budget.
+    """How many bytes of a value belong to texts and bytes, each of which is read in one step.
+    Records in arrays inside the value are spent from the budget.
     """
     if isinstance(value, (bytes, str)):
         return len(value)
@@ -383,8 +386,8 @@ class _Weight(NamedTuple):
 
 
 def _weigh(node: Any, known: dict[str, _Weight | None], most_empty: int) -> _Weight:
-    """The weight of a type. `known` has the weights of named types; None for those that are not
-    finished.
+    """The weight of a type. `known` has the weights of named types; None while a type is being
+    weighed.
     """
     if isinstance(node, str):
         weight = known.get(node, _Weight(is_empty=False, empty_values=0))

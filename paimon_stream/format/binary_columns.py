@@ -1,7 +1,7 @@
 """BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row. The
 bytes are those of `binary_row.encode_row`. A row is treated as 64-bit little-endian words: header,
-one slot per column, then the variable part. Only text and bytes make that part differ in size
-between rows. Layout and rules: format.md §5.
+one slot per column, then the variable part. Only columns of text and bytes give rows different
+sizes. Layout and rules: format.md §5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ class _Texts(NamedTuple):
 
     Attributes:
         raw: the bytes of all texts, then 8 zeros.
-        near: for each position in `raw`, the 8 bytes from there on, as one word.
+        near: for each position in `raw`, the 8 bytes that begin there, as one word.
         starts: where the text of each row begins in `raw`.
         lengths: the bytes of each row's text; 0 for NULL.
     """
@@ -143,8 +143,8 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
 
 def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints], int | Ints]:
     """Where the variable part of each column begins in a row, and the size of a row, in bytes. Each
-    of them is one number if it is the same for all rows, else an array with one per row. The first
-    variable part begins at `start`.
+    result is one number if it is the same for all rows, else an array with one number per row. The
+    first variable part begins at `start`.
     """
     offsets: list[int | Ints] = []
     end: int | Ints = start
@@ -185,8 +185,8 @@ class _RowWords:
             self.words[self._starts + position] = column
 
     def put_texts(self, position: int | Ints, texts: _Texts) -> None:
-        """Writes the texts that do not fit into a slot, from this position on. Rows with text
-        differ in size.
+        """Writes the texts that do not fit into a slot, from this position on. The position differs
+        between rows.
         """
         _scatter(self.words, self._starts + position, texts)
 
@@ -298,8 +298,8 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
         return _Part(slot=_zeroed(low, null), null=null)
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     size = _byte_length(low ^ sign, high ^ sign)
-    # The digits go to the front, big endian: they are shifted up as one number of 128 bits, first
-    # by a whole word where that is enough, then within the words. Then the bytes are swapped.
+    # The digits are moved to the front, big endian. They are shifted up as one number of 128 bits:
+    # first by a whole word where needed, then within the words. Then the bytes are swapped.
     shift = (16 - size) * 8
     by_a_word = shift >= 64
     bits = (shift % 64).astype(np.uint64)

@@ -270,7 +270,7 @@ def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, An
 
 
 def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
-    """A value that is in its slot if it is short."""
+    """A value that is stored in its slot if it is short."""
     mark = data[slot + 7]
     if not mark & _MARK:
         return _piece(data, slot)
@@ -281,7 +281,7 @@ def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
 
 
 def _piece(data: memoryview, slot: int) -> memoryview:
-    """A value of which the slot has the size and the offset."""
+    """A value whose slot holds its size and offset."""
     length, offset = _SLOT.unpack_from(data, slot)
     if length < 0 or offset < 0 or offset + length > len(data):
         raise FormatError(

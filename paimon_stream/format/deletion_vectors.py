@@ -45,7 +45,7 @@ def deleted_positions(data: bytes, place: DeletionRange, rows: int, path: str) -
         path: the index file, for messages.
 
     Raises:
-        CorruptMetadata: the bytes are anything but a vector of this data file.
+        CorruptMetadata: the bytes are not a vector of this data file.
     """
     try:
         return _positions(data, place, rows)
@@ -202,7 +202,7 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
     if (np.diff(keys) <= 0).any() or sizes.sum() > rows:
         raise ValueError(f"its bitmap marks {sizes.sum()} rows of {rows}, or is not in order")
     if not len(runs) or count >= _OFFSETS_FROM:
-        source.take(4 * count)  # where the containers begin, which is one after the other
+        source.take(4 * count)  # where the containers begin; they follow one after the other
     pieces = [np.empty(0, np.int64)]
     for i, (key, size) in enumerate(zip(keys.tolist(), sizes.tolist(), strict=True)):
         if len(runs) and runs[i]:
@@ -220,7 +220,9 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
 
 
 def _of_runs(runs: Positions, size: int) -> Positions:
-    """The values of runs, each given as its first value and the number of those that follow."""
+    """The values of runs. Each run is given as its first value and the number of values that follow
+    it.
+    """
     lengths = runs[:, 1] + 1
     if lengths.sum() != size:
         raise ValueError("its runs have another length than they say")

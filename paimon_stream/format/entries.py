@@ -29,8 +29,8 @@ class FileSource(IntEnum):
 
 
 class SimpleStats(NamedTuple):
-    """Bounds and null counts of columns: two serialized rows, and one count per column, None if
-    unknown.
+    """Bounds and null counts of columns: two serialized rows, and one count per column; a count is
+    None if it is unknown.
     """
 
     min_values: bytes
@@ -130,7 +130,7 @@ class GlobalIndexMeta(NamedTuple):
         index_field_id: the id of the column.
         extra_field_ids: the ids of further columns.
         index_meta: bytes that only the index understands.
-        source_meta: the same of its source, from message version 12 on.
+        source_meta: such bytes about the source of the index, from message version 12 on.
     """
 
     row_range_start: int

@@ -29,8 +29,8 @@ _COMPRESSIONS: Final = {
     FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
-# Java needs native libraries for these, which are rarely installed; without them it cannot read the
-# files either.
+# Java needs native libraries for these compressions, and without them it cannot read the files
+# either. They are rarely installed.
 _NATIVE: Final = {
     FileFormat.PARQUET: ("lzo", "brotli"),
     FileFormat.ORC: ("lzo",),

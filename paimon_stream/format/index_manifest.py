@@ -48,7 +48,7 @@ _GLOBAL_INDEX_FIELDS: Final = (
 def encode_index_manifest(
     entries: Sequence[IndexManifestEntry], *, compression: str, level: int
 ) -> bytes:
-    """A whole index manifest. Without entries it is an Avro file without blocks.
+    """A whole index manifest. If there are no entries, it is an Avro file without blocks.
 
     Args:
         entries: the live index files.
@@ -74,7 +74,7 @@ def encode_index_manifest(
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
-    """The entry as fastavro takes it."""
+    """The entry in the form that fastavro expects."""
     *values, deletions, path, global_index = index_values(entry.file)
     ranges: list[dict[str, Any]] | None = None
     if deletions is not None:
@@ -92,7 +92,7 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
 
 
 def _as_avro(value: Any) -> Any:
-    """The value as fastavro takes it: only a list is an array."""
+    """The value in the form that fastavro expects: arrays must be lists."""
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -1,7 +1,7 @@
-"""JSON of any origin. Its size bounds the memory and the time to parse it. `parse_json` reads
-snapshots, schemas, tags, consumers, journals, Avro schemas and Spark's checkpoints. It raises
-`ValueError` for what is wrong. `understanding` puts such errors into words, and those of other
-content.
+"""JSON of any origin. The memory and the time to parse a text are limited by its size. `parse_json`
+reads snapshots, schemas, tags, consumers, journals, Avro schemas and Spark's checkpoints. It raises
+`ValueError` for a text that is wrong. `understanding` puts such errors into words, and also errors
+in other content.
 """
 
 import hashlib
@@ -133,8 +133,8 @@ be.
 
 @contextmanager
 def understanding(path: str, size: int, what: str, advice: str) -> Iterator[None]:
-    """Makes whatever goes wrong inside, while a file is decoded, a `CorruptMetadata` that names the
-    file. An `UnknownVersion` stays one.
+    """A context for decoding a file: turns each error inside into a `CorruptMetadata` that names
+    the file. An `UnknownVersion` stays as it is.
 
     Args:
         path: the file, for messages.

@@ -162,7 +162,7 @@ def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
 def encode_manifest_list(
     metas: Sequence[ManifestFileMeta], *, compression: str, level: int
 ) -> bytes:
-    """A whole manifest list. Without manifests it is an Avro file without blocks.
+    """A whole manifest list. If there are no manifests, it is an Avro file without blocks.
 
     Args:
         metas: the manifests.
@@ -270,7 +270,7 @@ def _key_bytes(file: DataFileMeta) -> bytes:
     return _bytes(file.min_key) + _bytes(file.max_key) + _stats_bytes(file.key_stats)
 
 
-@lru_cache(maxsize=1024)  # a commit writes again most of what the commit before it wrote
+@lru_cache(maxsize=1024)  # a commit repeats most of what the previous commit wrote
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
     counts = map(zigzag, (meta.file_size, meta.num_added_files, meta.num_deleted_files))
@@ -461,7 +461,7 @@ def _stats(
 
 
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
-    """The entry made from the values at `PATHS`."""
+    """The entry with these values at `PATHS`."""
     (
         partition,
         kind,

@@ -2,7 +2,7 @@
 Java's (format.md §4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
 
 A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
-function reads its fields in order. It compares those that rarely change with the bytes of the
+function reads its fields in order. Fields that rarely change are compared with the bytes of the
 previous entry.
 
 Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or
@@ -61,8 +61,8 @@ def read_entries(
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the entries of a block.
 
-    It is one function, because its parts share the position, and calls of methods would make it
-    much slower.
+    This is one function, because its parts share the position, and calls of methods would be much
+    slower.
 
     Args:
         data: the plain bytes of the block.
@@ -73,7 +73,7 @@ def read_entries(
 
     Raises:
         ValueError: the bytes are not such entries in their usual encoding.
-        IndexError: they are cut off.
+        IndexError: the bytes are cut off.
     """
     at = 0
 
@@ -116,7 +116,8 @@ def read_entries(
 
     def size_of_array() -> int:
         size = number()
-        # After a negative count comes the size of the block in bytes, which is unusual.
+        # After a negative count comes the size of the block in bytes. Java never writes that, so it
+        # is left to the generic reader.
         if size < 0:
             raise ValueError
         return size
@@ -166,7 +167,7 @@ def read_entries(
 
     rows = []
     # The fields that rarely change, as values and as bytes. The first entry matches none of them,
-    # whatever it holds, because nothing in the block is as long.
+    # because these bytes are longer than the whole block.
     unmatched = bytes(len(data) + 1)
     place: tuple[Any, ...] = ()
     place_bytes = unmatched

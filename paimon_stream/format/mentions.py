@@ -42,7 +42,8 @@ class Mentions:
             start = block.find(prefix, 1)
             while start > 0:
                 _add_hashes(block, start, hashes)
-                # The next byte is looked at, because bytes that look like a name may overlap one.
+                # The search continues at the next byte, because bytes that look like a name may
+                # overlap a real one.
                 start = block.find(prefix, start + 1)
         return hashes
 

@@ -1,7 +1,7 @@
 """The only rule for the names of files and folders in a table (format.md §1). Others may have
-written metadata, messages and journals. So whatever turns a name into a path to read or delete
-checks it here. Names of buckets and partitions are fixed (format.md §1.1, §1.4). Those of data
-files are open: options give prefixes, and tables from Hive keep their names.
+written metadata, messages and journals. So all code that turns a name into a path to read or delete
+checks the name here. Names of buckets and partitions are fixed (format.md §1.1, §1.4). Names of
+data files are not: options give prefixes, and tables from Hive keep their names.
 """
 
 import re
@@ -49,7 +49,8 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
     Args:
         name: the name.
         path: the file or folder that names it.
-        source: says the same in words, as the beginning of the message. None for `path`.
+        source: the beginning of the message, which says in words where the name stands. None:
+            `path` is used.
 
     Raises:
         CorruptMetadata: no file or folder of a table can have this name.
@@ -67,7 +68,7 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
 
 
 def shown_name(name: str) -> str:
-    """The name in quotes, with special characters escaped; the end of a long one is left out."""
+    """The name in quotes, with special characters escaped; the end of a long name is left out."""
     if len(name) <= _MOST_SHOWN:
         return repr(name)
     return f"{name[:_MOST_SHOWN]!r}…"

@@ -1,7 +1,7 @@
 """Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow
-writes and reads Parquet. It cannot declare that columns of twelve bytes are INT96, nor the reverse,
-so this module does that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is
-kept as numbered fields.
+writes and reads Parquet. It cannot declare columns of twelve bytes as INT96, or INT96 as twelve
+bytes, so this module does that (format.md §7.4). A footer is encoded in Thrift's compact protocol
+and is kept as numbered fields.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """The folder of a partition, `dt=19782/region=x` (format.md §1.4). Other engines find the files of
-a partition by this text alone. So it must equal theirs, even Java's text for a float.
+a partition by this text alone. So the text must equal theirs, even Java's text for a float.
 """
 
 import math
@@ -45,7 +45,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """The text from which `escape` made this one."""
+    """The reverse of `escape`."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
@@ -123,7 +123,7 @@ def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
     Args:
         type_: the type of the column.
         value: in the internal form of `format/binary_row.py`, not NULL.
-        legacy: `partition.legacy-name`. With it, the text is that of Java's `toString`.
+        legacy: `partition.legacy-name`. If True, the text is that of Java's `toString`.
     """
     match type_.root:
         case TypeRoot.BOOLEAN:

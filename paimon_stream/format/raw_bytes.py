@@ -1,4 +1,4 @@
-"""Bytes of any origin. Blocks are decompressed up to a bound, whatever they claim to hold. A
+"""Bytes of any origin. Blocks are decompressed up to a limit, whatever size they claim to have. A
 cursor, which the readers of Avro, Thrift and ORC share, never goes beyond the bytes that exist.
 """
 
@@ -80,8 +80,8 @@ class _Stream(Protocol):
 
 
 def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The plain bytes, and the bytes that come after the end of the compressed ones. Raises
-    `EOFError` if there is no end.
+    """The plain bytes, and the bytes that follow the compressed ones. Raises `EOFError` if there is
+    no end.
     """
     plain = stream.decompress(packed, limit + 1)
     if not stream.eof and len(plain) <= limit:

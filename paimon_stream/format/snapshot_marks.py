@@ -1,6 +1,5 @@
-"""The marks of a stream. These are snapshot properties by which a later run recognizes its own
-snapshots, and those of another query that uses the same commit user (semantics.md R1.1, R1.5;
-exactly-once.md §1).
+"""The marks of a stream: snapshot properties by which a later run tells its own snapshots from
+those of another query with the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 """
 
 from collections.abc import Mapping
@@ -25,8 +24,9 @@ have none.
 
 
 def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
-    """The properties for the snapshot of this nonce. They name the nonce if this package has
-    written any of them, because other engines copy properties (semantics.md R1.5).
+    """The properties for the snapshot of this nonce. If this package has written any of them, they
+    also name the nonce, because other engines copy properties to other snapshots (semantics.md
+    R1.5).
     """
     if any(key.startswith(MARK_PREFIX) for key in properties):
         return {**properties, NONCE_MARK: nonce}
@@ -62,11 +62,11 @@ class Marks:
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
-    """The properties that a snapshot's own commit wrote. Java copies those of another snapshot when
-    it merges all manifests, when it makes an older state the latest, and when it replaces manifest
-    lists. The copied properties describe another commit, and have the nonce of its snapshot
-    (semantics.md R1.5). A copy of a snapshot in a tag or a branch is the same snapshot. Among
-    snapshots without a nonce, only a merge is known to have copied properties.
+    """The properties that a snapshot's own commit wrote. Java copies the properties of another
+    snapshot when it merges all manifests, when it makes an older state the latest, and when it
+    replaces manifest lists. The copied properties describe another commit, and have the nonce of
+    its snapshot (semantics.md R1.5). A copy of a snapshot in a tag or a branch is the same
+    snapshot. Among snapshots without a nonce, only a merge is known to have copied properties.
     """
     nonce = snapshot.properties.get(NONCE_MARK)
     if nonce is not None:
@@ -87,7 +87,7 @@ def is_ours(snapshot: Snapshot) -> bool:
 
 
 def _is_merge(snapshot: Snapshot) -> bool:
-    """Whether it is a COMPACT by a batch job, as Java's merge of all manifests is."""
+    """Whether the snapshot is a COMPACT by a batch job, as Java's merge of all manifests is."""
     return (
         snapshot.commit_kind is CommitKind.COMPACT
         and snapshot.commit_identifier == BATCH_IDENTIFIER

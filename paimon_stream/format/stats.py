@@ -1,6 +1,6 @@
 """Statistics of columns: how bounds (in the internal form of `format/binary_row.py`) are truncated,
-and the rows that hold them (format.md §4.5). Readers skip files and manifests by them, so a bound
-that could be wrong is left out.
+and the rows that hold them (format.md §4.5). Readers skip files and manifests by these statistics,
+so a bound that could be wrong is left out.
 """
 
 import math
@@ -63,7 +63,7 @@ def _order_of_integer(number: struct.Struct, general_order: RowOrder) -> RowOrde
 
 
 def value_order(type_: DataType, value: Any) -> Any:
-    """Something that sorts as the value of that type does."""
+    """A key that sorts as values of the type do."""
     if value is None:
         return (False,)
     if type_.is_string:
@@ -147,8 +147,8 @@ def parse_mode(mode: str) -> StatsMode:
 
 def _truncate_upper(value: str, length: int) -> str | None:
     """An upper bound of at most `length` code points; None if there is none. The last code point
-    that can be increased is increased, and the rest is cut. Surrogates are skipped; Java does not
-    skip them, so its bound is too small.
+    that can be increased is increased, and the code points after it are cut. Surrogates are
+    skipped; Java does not skip them, so its bound is too small.
     """
     if len(value) <= length:
         return value
@@ -269,7 +269,9 @@ def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[Colu
 
 
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
-    """Whether a column with these statistics can have this value; True if they do not decide it."""
+    """Whether a column with these statistics can have this value; True if the statistics do not
+    decide that.
+    """
     if value is None:
         return stats.null_count is None or stats.null_count > 0
     if stats.min is None or stats.max is None:

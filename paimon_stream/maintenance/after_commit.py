@@ -1,14 +1,14 @@
-"""What a committer does for its table after it has published: it creates automatic tags, and
-expires tags, partitions and snapshots.
+"""What a committer does for its table after a commit: it creates automatic tags, and expires tags,
+partitions and snapshots.
 
-Invariants: it never fails a commit, and it never delays the next one, or the end of the process,
-without a bound. It works in a thread of its own, at most one at a time, and a batch waits at most
-ten seconds for it. Unfinished work then continues beside the next batch, as expiry by any other
-process would. In an object store, where each request takes long, a batch does not wait, unless
-`snapshot.expire.execution-mode` is set.
+Invariants: this work never fails a commit. It never delays the next commit, or the end of the
+process, without a bound. The work runs in a thread of its own, one at a time, and a batch waits at
+most ten seconds for that thread. Unfinished work then goes on while the next batch runs, just as
+another process might expire snapshots at that time. In an object store, where each request takes
+long, a batch does not wait, unless `snapshot.expire.execution-mode` is set.
 
-A process that ends waits at most ten seconds for the work that it has begun. Otherwise a job that
-commits once and ends would never expire anything. A later run continues what was not done by then.
+When a process ends, it waits at most ten seconds for work that has begun. Otherwise a job that
+commits once and ends would never expire anything. A later run continues what is not done by then.
 """
 
 import atexit
@@ -144,7 +144,7 @@ class AfterCommit:
         self._tried(table, lambda: self._maintain(table, new_snapshot=snapshot))
 
     def after_nothing(self, table: Table) -> None:
-        """Like a call, after a batch that made no snapshot: others may have made some, and time has
+        """The same after a batch that made no snapshot: others may have made some, and time has
         passed.
         """
         self._tried(table, lambda: self._maintain(table, new_snapshot=None))
@@ -164,7 +164,7 @@ class AfterCommit:
         if table.options.value(opt.WRITE_ONLY):
             return  # other jobs do it
         if self._worker is not None and self._worker.is_alive():
-            return  # the work after an earlier batch goes on
+            return  # the work after an earlier batch still goes on
         latest = None if new_snapshot is None else new_snapshot.id
         tags = self._tags.are_due(table, self._last, batch=self.batch)
         partitions = self._partitions_are_due(table)
@@ -192,7 +192,7 @@ class AfterCommit:
             self._worker.join(WAIT_SECONDS)
 
     def _partitions_are_due(self, table: Table) -> bool:
-        """Whether partitions expire now. If the options are wrong, the rest is done all the
+        """Whether partitions expire now. If the options are wrong, the other work is done all the
         same.
         """
         try:
@@ -205,7 +205,9 @@ class AfterCommit:
         return is_due
 
     def _waits_for_rollback(self, table: Table) -> bool:
-        """Whether a rollback is under way. Each is reported once; the next batch tries again."""
+        """Whether a rollback is under way. Each rollback is reported once; the next batch tries
+        again.
+        """
         pins = read_pins(table.storage)
         for pin in pins:
             if pin.path != self._reported:
@@ -238,7 +240,9 @@ class AfterCommit:
             self._tried(table, lambda: self._expire_snapshots(table, due.last))
 
     def _tried(self, table: Table, act: Callable[[], object]) -> None:
-        """Calls `act`. If it fails, the rest is done all the same."""
+        """Calls `act`. If that fails, the failure is logged and the other work is done all the
+        same.
+        """
         try:
             act()
         except Exception as error:  # noqa: BLE001  whatever fails here, the commit stands
@@ -283,11 +287,11 @@ class _DueWork:
 
     Attributes:
         last: the committer's newest snapshot.
-        latest: the id of the snapshot of this commit, None if it made none.
+        latest: the id of the snapshot of this commit; None if the commit made no snapshot.
         tags: whether automatic tags may be due.
         partitions: whether partitions expire.
         snapshots: whether tags and snapshots expire.
-        is_looked_at: whether a look has shown that snapshots may expire. Otherwise the look comes
+        is_looked_at: whether the storage has shown that snapshots may expire. If not, that is asked
             first.
     """
 
@@ -301,8 +305,8 @@ class _DueWork:
 
 @atexit.register
 def _wait() -> None:
-    """Waits for work that goes on. A child of a fork has none of its parent's threads, and they are
-    not alive there.
+    """Waits for work that goes on. In the child of a fork, the parent's threads count as dead, so
+    there is no wait.
     """
     clock = system().clock
     until = clock.monotonic() + WAIT_SECONDS

@@ -57,9 +57,9 @@ class AutomaticTagsReport(Report):
 def create_automatic_tags(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> AutomaticTagsReport:
-    """Creates the tags that are due. If it creates one, it deletes automatic tags beyond
+    """Creates the tags that are due. If a tag was created, deletes automatic tags beyond
     `tag.num-retained-max`, the oldest first. In mode `batch`, the newest snapshot is due, its tag
-    replaces one of the same name, and all tags are counted. Raises what `create_tag` and
+    replaces a tag of the same name, and all tags are counted. Raises what `create_tag` and
     `delete_tag` raise, and `InvalidOption`.
     """
     snapshots = SnapshotStore(table.storage, runtime)
@@ -81,7 +81,7 @@ def create_automatic_tags(
         if dry_run or _create_tags(table, snapshots, wanted, tags, created, runtime):
             break
     else:
-        wanted = []  # others are at work all the time; the next run goes on
+        wanted = []  # others create tags all the time; the next run goes on
     created |= {name: snapshot.id for name, snapshot in wanted}
     deleted = tuple(name for name in by_age if name in too_many and name in tags)
     if not dry_run:
@@ -105,8 +105,8 @@ def _create_tags(
     created: dict[str, int],
     runtime: Runtime | None,
 ) -> bool:
-    """Creates the wanted tags. False if another committer has created one meanwhile, or a snapshot
-    has expired: then others are due.
+    """Creates the wanted tags. Returns False if another committer has created one meanwhile, or a
+    snapshot has expired: then what is due must be found again.
 
     Args:
         table: the table.
@@ -117,7 +117,7 @@ def _create_tags(
         runtime: as in `create_tag`.
     """
     for name, snapshot in wanted:
-        if name in tags:  # of a batch; the older tag stays if this one cannot be made
+        if name in tags:  # a tag of a batch: the older one stays if the new one cannot be made
             ManifestStore(table.storage).base_and_delta(snapshot)
             delete_tag(table, name, runtime=runtime)
         try:
@@ -190,8 +190,8 @@ class TagNames:
         return self.mode == "batch" or self.time_of(name) is not None
 
     def is_wanted(self, tagged: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Whether this snapshot gets its tag, given the one that has it: a batch takes that of an
-        earlier one.
+        """Whether this snapshot gets its tag, given the snapshot that has the tag now: a batch
+        takes over the tag of an earlier batch.
         """
         return tagged is None or (self.mode == "batch" and tagged.nonce != snapshot.nonce)
 
@@ -222,8 +222,8 @@ class TagNames:
             return None  # beyond the year 9999: the watermark of a source that has ended
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
-        """From what time on a snapshot is tagged. None if none of these tags is automatic: then the
-        next one is.
+        """The time from which on a snapshot is tagged. None if none of these tags is automatic:
+        then the next snapshot is tagged.
         """
         last = self._last(tags)
         return None if last is None or self.mode == "batch" else self._after(last[1])

@@ -4,23 +4,24 @@ makes main what a branch is.
 Invariants:
 
 - While a branch is made or deleted, a note `_paimon_stream/branch.<name>` says so, and this release
-  does not open it. The note is written before the branch's first file is made or removed, and goes
-  last. The same call completes a killed run. What deletes files looks at noted branches, too.
-- A branch made from a tag gets its first snapshot, and only then is the tag looked at again.
+  does not open it. The note is written before the branch's first file is made or removed, and is
+  removed last. After a kill, the same call completes the work. Code that deletes files reads noted
+  branches, too.
+- A branch made from a tag gets its first snapshot, and only after that is the tag read again.
   Whoever deletes the tag deletes its file first, and reads the branches after that. So either the
   deletion sees the branch, or the creation sees that the tag is gone and takes the branch back.
-- Of a branch that is deleted, LATEST goes first, because a hint never names a snapshot that is
-  gone. Snapshots and then schemas go last, because a branch without a schema stops Java's removal
-  of orphans.
-- Readers of main see states that main or the branch had, whenever a fast forward is killed. It
-  first rolls main back to the newest snapshot that both have, or to the branch's oldest, under a
-  pin (`rollback.py`). Then main gets the branch's snapshots, in ascending order, then its tags, and
-  LATEST at the end.
-- Main gets what its streams must ask, and the schemas that the target needs, before it loses
-  anything: a run that is killed may never be completed.
-- After main has got a snapshot or tag, it looks whether the branch still has it, and else takes it
-  back. Who expires it in the branch deletes the snapshot's own file first, and reads the other
-  branches after that. So one of the two sees the other.
+- When a branch is deleted, LATEST is removed first, because a hint must never name a snapshot that
+  is gone. Snapshots and then schemas are removed last, because a branch without a schema stops
+  Java's removal of orphans.
+- Whenever a fast forward is killed, readers of main see a state that main or the branch had. The
+  fast forward first rolls main back to the newest snapshot that both have, or to the branch's
+  oldest, under a pin (`rollback.py`). Then main gets the branch's snapshots, in ascending order,
+  then its tags, and LATEST at the end.
+- Before main loses anything, it gets what its streams must ask, and the schemas that the target
+  needs: a run that is killed may never be completed.
+- After main has got a snapshot or tag, the fast forward checks whether the branch still has it, and
+  otherwise removes it from main again. An expiry in the branch deletes the snapshot's own file
+  first, and reads the other branches after that. So one of the two sees the other.
 """
 
 import logging
@@ -139,7 +140,7 @@ def create_branch(
     write_identity(branch, point, runtime or system())
     if kept is not None and tag is not None:
         branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
-        if read_tag(main, tag_path(tag)) != kept:  # who deletes it later sees the branch
+        if read_tag(main, tag_path(tag)) != kept:  # whoever deletes the tag later sees the branch
             delete_branch(table, name)
             raise _no_tag(main, tag)
         branch.write(tag_path(tag), main.read(tag_path(tag)))
@@ -195,7 +196,7 @@ def _no_tag(storage: Storage, tag: str) -> NotFound:
 
 
 def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
-    """Notes that the branch is being made. A creation that was interrupted may go on."""
+    """Notes that the branch is being made. An interrupted creation may be continued."""
     older = of_branch.older_branch_note(name)
     was_begun_before = older in of_branch.notes_of_branch(storage, name)
     path = older if was_begun_before else of_branch.branch_note(name)
@@ -212,7 +213,7 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
             )
         if name not in of_branch.branch_names(storage):
             return
-        storage.delete(path)  # another call has just made it
+        storage.delete(path)  # another call has just made the branch
     raise AlreadyExists(
         f"{storage.location} has a branch {name!r}. Nothing was changed. Take another name, or "
         "delete that branch.",
@@ -229,8 +230,8 @@ class ForwardReport(Report):
         location: that of the table.
         branch: the name of the branch.
         snapshot: the id of main's newest snapshot after it.
-        kept: the id of the snapshot that main kept, after which others were added; None if main and
-            the branch shared none.
+        kept: the id of the newest snapshot that main kept; None if main and the branch shared no
+            snapshot.
         added: the ids of the added snapshots.
         removed: the ids of the removed snapshots.
         tags: the names of the removed tags.
@@ -333,8 +334,8 @@ class _Forward:
             )
 
     def target(self) -> RollbackTarget:
-        """The newest snapshot that both have, or the oldest of the branch, which is then restored
-        in main. A pin says so where an interrupted run has restored it.
+        """The newest snapshot that both have, or else the oldest of the branch, which is then
+        restored in main. Where an interrupted run has restored it already, a pin says so.
         """
         for snapshot_id in reversed(self.ids):
             in_branch = self.branch_snapshots.find(snapshot_id)
@@ -379,11 +380,12 @@ class _Forward:
             )
 
     def lost(self, target: RollbackTarget) -> list[Removed]:
-        """What main loses where it has no snapshot of the branch any more: its snapshots above the
-        one from which the branch was made, also those below the branch's oldest, and the batches in
-        main's journals that have expired. They are not what the branch was built on, so no expiry
-        may conclude anything from them later. Without a branch point, whether the branch has them
-        is not known. Nothing where the target stands in main: the rollback to it notes all.
+        """What main loses where it no longer has a snapshot of the branch. These are main's
+        snapshots above the one from which the branch was made, also those below the branch's
+        oldest, and the batches in main's journals that have expired. The branch was not built on
+        them, so nobody may conclude later that they have expired. If the branch point is not known,
+        it is not known either whether the branch has them. The answer is empty where the target
+        stands in main: the rollback to it notes everything.
         """
         if not target.alone:
             return []
@@ -398,7 +400,7 @@ class _Forward:
             if snapshot.id > shared
         ]
         present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
-        earlier = read_removals(self.main)  # what a rollback has noted may be part of the branch
+        earlier = read_removals(self.main)  # a noted snapshot may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
             if before is not None and before.snapshot.id > shared:
@@ -427,8 +429,8 @@ class _Forward:
         return bool(ids) and ids[0] > self._shared()[0] + 1
 
     def _shared(self) -> tuple[int, float]:
-        """The id up to which the branch was surely built on what main has, and the one above which
-        it surely was not. Without an identity no id is proven.
+        """The id up to which the branch was surely built on what main has, and the id above which
+        it surely was not. If the branch has no identity, no id is proven.
         """
         identity = read_identity(self.branch)
         if identity is None:
@@ -446,7 +448,7 @@ class _Forward:
         return (0, point.id) if cut is None else (cut.id, cut.id)
 
     def _standing(self) -> list[Snapshot]:
-        """Main's snapshots that can be read. Those that cannot are removed all the same."""
+        """Main's snapshots that can be read. Those that cannot be read are removed all the same."""
 
         def readable(snapshot_id: int) -> Snapshot | None:
             try:
@@ -464,15 +466,16 @@ class _Forward:
         return [snapshot for snapshot in self.main.together(looks) if snapshot is not None]
 
     def present(self) -> list[SnapshotRef]:
-        """The branch's snapshots, all of which main has got."""
+        """The branch's snapshots. Main has got all of them."""
         snapshots = self.branch.together(
             [partial(self.branch_snapshots.find, snapshot_id) for snapshot_id in self.ids]
         )
         return [SnapshotRef.of(snapshot) for snapshot in snapshots if snapshot is not None]
 
     def note_what_is_back(self, present: Sequence[SnapshotRef]) -> None:
-        """Gives main the branch's notes of removed snapshots, and notes which that main had lost are
-        part of it again: those of the branch that are `present`, and what it was made from.
+        """Gives main the branch's notes of removed snapshots. Also notes which snapshots that main
+        had lost are part of it again: those of the branch that are `present`, and those that the
+        branch was made from.
         """
         copy_removals(self.branch, self.main)
         identity = read_identity(self.branch)
@@ -481,8 +484,8 @@ class _Forward:
 
     def copy_streams(self, present: Collection[SnapshotRef]) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
-        vouch for the journals. A stream of main with the same commit user keeps what it has if it
-        is of another query, and else gets both (`maintenance/forwarded.py`).
+        vouch for the journals. A stream of main with the same commit user keeps its own files if it
+        is of another query. Otherwise it gets both (`maintenance/forwarded.py`).
         """
         taken = self._taken(present)
         for name in self.branch.list_folders(OWN_FOLDER):
@@ -490,8 +493,8 @@ class _Forward:
             copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
 
     def _taken(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
-        """The folders of the commit users of which main loses batches, each with their queries and
-        the names of the notes that say so.
+        """The folders of the commit users of which main loses batches. Each has the queries that
+        wrote the batches, with the names of the notes that say so.
         """
         taken: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
@@ -503,7 +506,7 @@ class _Forward:
             if removed.by == ROLLBACK and removed not in of_branch_alone:
                 is_taken = not self._went_on_after(removed, removals)
             elif removed.snapshot is None:
-                is_taken = False  # nobody knows whether this attempt was committed
+                is_taken = False  # it is not known whether this attempt was committed
             if is_taken:
                 taken.setdefault(user_folder(str(removed.user)), set()).add(
                     (removed.query, removed.note)
@@ -511,8 +514,8 @@ class _Forward:
         return taken
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
-        """Whether main's stream has run a batch again that a rollback removed, or a later one. Then
-        it was asked about the loss. If it was not asked, the branch's batches must not hide the
+        """Whether main's stream has run a batch again that a rollback removed, or a later one. If
+        so, its operator was asked about the loss. If not, the branch's batches must not hide the
         loss. Either a snapshot with such a batch lies above the rollback's target and is shared
         with the branch, or main's journal has a later attempt, which no note names.
         """
@@ -546,7 +549,7 @@ class _Forward:
         return False
 
     def add(self, kept: int) -> None:
-        """Gives main, whose newest snapshot is `kept`, what the branch has besides it."""
+        """Gives main, whose newest snapshot is `kept`, what the branch has above that."""
         try:
             self.copy_schemas()
             for snapshot_id in self.ids:
@@ -564,16 +567,17 @@ class _Forward:
         self.main.write_hint(LATEST_HINT, str(self.ids[-1]).encode())
 
     def _require(self, path: str) -> None:
-        """Takes a snapshot or tag back that expired in the branch, or was deleted there, while main
-        got it.
+        """Checks that the branch still has the file of a snapshot or tag that main has just got. If
+        it expired or was deleted there meanwhile, removes it from main. Raises `CommitContended`
+        then.
         """
         if not self.branch.exists(path):
             self.main.delete(path)
             raise self._contended(f"{path} was deleted from the branch meanwhile")
 
     def _schemas(self) -> tuple[int, list[int], list[int]]:
-        """How many schemas both have in common from the first on, and the ids of main's and of the
-        branch's.
+        """How many schemas, from the first on, are the same in both; then the ids of main's schemas
+        and of the branch's.
         """
         main_schemas = SchemaStore(self.main).ids()
         branch_schemas = SchemaStore(self.branch).ids()
@@ -584,8 +588,8 @@ class _Forward:
         return sum(1 for _ in takewhile(bool, alike)), main_schemas, branch_schemas
 
     def begin(self) -> None:
-        """What main gets before it loses anything. A run that is killed later may never be completed,
-        and the next run of a stream must notice its loss all the same.
+        """Gives main what it must have before it loses anything. A run that is killed later may
+        never be completed, and the next run of a stream must notice the loss all the same.
         """
         taken = self._taken(self.present())
         for folder, lost in taken.items():
@@ -593,9 +597,10 @@ class _Forward:
         self._add_schemas()
 
     def _add_schemas(self) -> None:
-        """Gives main the branch's schemas before the target is restored, which may need them. Where
-        some of main's have to go first, the target needs none of them (`refuse`), and main's
-        snapshots need theirs until they are removed: a killed run may be given up.
+        """Gives main the branch's schemas before the target is restored, which may need them. If
+        some schemas of main have to be removed first, this adds nothing. The target needs no
+        further schema then (`refuse`), and main's snapshots need theirs until they are removed,
+        because a killed run may be given up.
         """
         same, main_schemas, branch_schemas = self._schemas()
         if not main_schemas[same:]:
@@ -603,7 +608,7 @@ class _Forward:
                 self._put(schema_path(schema_id), self.branch.read(schema_path(schema_id)))
 
     def copy_schemas(self) -> None:
-        """Makes main's schemas those of the branch."""
+        """Replaces main's schemas by those of the branch."""
         same, main_schemas, branch_schemas = self._schemas()
         for schema_id in reversed(main_schemas[same:]):
             self.main.delete(schema_path(schema_id))

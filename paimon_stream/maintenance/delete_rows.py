@@ -3,9 +3,9 @@
     plan on the newest snapshot ──► find the rows ──► publish, with the vectors of then ──► files gone: plan again
 
 Invariants: no data file changes. A row that others have deleted stays deleted: the new vector of a
-file has the positions of the vector that the table has when this one is published. If others have
-replaced a file meanwhile, all is planned again, so a row is never deleted by a position that means
-another row.
+    file also has the positions of the vector that the table has at the time of publishing. If
+    others have replaced a file meanwhile, everything is planned again. So a row is never deleted by
+    a position that means another row.
 """
 
 from collections.abc import Callable, Mapping
@@ -74,8 +74,8 @@ def delete_rows(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> DeleteReport:
-    """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is now. Raises
-    the same errors.
+    """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is at the time of
+    the call. Raises the same errors.
     """
     running = runtime or system()
     plans = 0
@@ -137,7 +137,9 @@ class _DeletionPlan:
 
     @classmethod
     def of(cls, table: Table, where: Any, progress: Progress) -> "_DeletionPlan":
-        """Reads the condition's columns of all files that may have such rows."""
+        """Finds the rows to delete. Reads the condition's columns of all files that may have such
+        rows.
+        """
         predicate = Predicate.of(where, table.schema, table.location)
         _check(table)
         scan = replace(plan_scan(table, filter=where), where=None)
@@ -188,9 +190,9 @@ class _DeleteSource:
         self._plan = plan
 
     def at(self, base: Base) -> Changes:
-        """New vectors for the files, which also mark what is deleted at this base. Vectors of files
-        that are gone, as a faulty writer may have left them, go. Raises `DeletedFiles` if one of
-        the files is not live any more, `CorruptMetadata`, `StorageError`.
+        """New vectors for the files, which also mark what is already deleted at this base. A faulty
+        writer may have left vectors of files that are gone; these vectors are removed. Raises
+        `DeletedFiles` if one of the files is not live any more, `CorruptMetadata`, `StorageError`.
         """
         table = self._plan.table
         marked = self._plan.marked

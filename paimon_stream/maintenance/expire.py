@@ -1,7 +1,7 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The
-range is Java's, but each of our streams that has a journal keeps its last snapshots for a day after
-it prepared its newest batch (R1.7, R8.3), and consumers hold snapshots back
-(`table/consumers.py`).
+range is Java's, with two exceptions. Each of our streams that has a journal keeps its last
+snapshots for a day after it prepared its newest batch (R1.7, R8.3). And consumers hold snapshots
+back (`table/consumers.py`).
 """
 
 import logging
@@ -85,8 +85,8 @@ class Retention:
     Attributes:
         least: how many are kept at least.
         most: how many are kept at most.
-        cutoff_millis: within these numbers all are kept that were made then or later, in epoch
-            milliseconds.
+        cutoff_millis: within these two numbers, snapshots that were made at this time or later are
+            kept, in epoch milliseconds.
         limit: how many are removed at once at most.
     """
 
@@ -133,7 +133,7 @@ class Retention:
 def _limit(
     value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str
 ) -> int:
-    """The value of the argument `name`, or without one that of the option."""
+    """The value of the argument `name`; if it is None, that of the option."""
     if value is None:
         return options.value(option)
     return opt.Arguments(table).whole(name, value, least=1)
@@ -157,8 +157,8 @@ def expire_snapshots(
     `PaimonTable.expire_snapshots` says. `user` is a stream whose last snapshot, `last_of_user`, the
     caller knows. `progress` is called with the number of snapshots done.
 
-    It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes
-    a run that was killed. A run stops where a rollback begins. Raises the same errors,
+    Expiry is safe beside writers, other expirers, rollbacks and creators of tags. The next run
+    finishes a run that was killed. A run stops when a rollback begins. Raises the same errors,
     `CorruptMetadata` for a snapshot or tag that cannot be read, and `CommitContended` while a
     rollback is under way.
     """
@@ -184,7 +184,7 @@ def expire_snapshots(
         end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > ids[0]:
-        cleaner.kept.refresh_tags()  # one that cannot be read is named before anything expires
+        cleaner.kept.refresh_tags()  # a tag that cannot be read is named before anything expires
     expired = _Expired(earliest=ids[0])
     changelogs: tuple[int, ...] = ()
     try:
@@ -233,7 +233,9 @@ class _Expired:
 
 
 def _finish_others(cleaner: Cleaner) -> None:
-    """Finishes what other expirers have begun. One that is still at it deletes the same files."""
+    """Finishes what other expirers have begun. If one is still at work, both delete the same
+    files.
+    """
     for run, following in cleaner.notes.unfinished(cleaner.snapshots):
         cleaner.finish(run, following, resumed=True)
 
@@ -241,8 +243,8 @@ def _finish_others(cleaner: Cleaner) -> None:
 def _expire_group(
     cleaner: Cleaner, group: Sequence[Snapshot], newest: Snapshot, expired: _Expired
 ) -> bool:
-    """Expires all snapshots in the group but the last, which follows them, and adds to what has
-    expired. Returns whether this run has removed any of them.
+    """Expires all snapshots in the group but the last, which follows them, and adds them to
+    `expired`. Returns whether this run has removed any of them.
     """
     begun = cleaner.begin(group, newest)
     expired.snapshots += [snapshot.id for snapshot in begun.removed]
@@ -252,7 +254,8 @@ def _expire_group(
         resumed = len(begun.removed) < begun.gone
         cleaner.finish(group[: begun.gone], group[begun.gone], resumed=resumed)
     elif begun.gone:
-        _finish_others(cleaner)  # before the next group, to whose notes these lead on
+        # Before the next group: its notes are acted upon only because these exist.
+        _finish_others(cleaner)
     expired.complete = not begun.stopped
     return bool(begun.removed)
 
@@ -331,8 +334,9 @@ def _least_of_streams(
     storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
 ) -> int:
     """The first id of the last snapshots of streams with a journal that were active within a day.
-    Each is, or follows, the one that the journal names: that of the batch before its newest, or the
-    one on which the newest was judged.
+    For each stream, that is the snapshot that the journal names, or the one after it. The journal
+    names the snapshot of the batch before its newest batch, or the snapshot on which the newest
+    batch was judged.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]
     folder_of_user = None if user is None or last_of_user is None else user_folder(user)
@@ -356,8 +360,8 @@ def _least_of_streams(
 
 
 def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
-    """The snapshots below `end` in groups, oldest first. A group's last one follows the others, and
-    begins the next.
+    """The snapshots below `end` in groups, oldest first. The last snapshot of a group follows the
+    others, and is the first of the next group.
     """
     below = [snapshot_id for snapshot_id in ids if snapshot_id < end]
     group: list[Snapshot] = []

@@ -59,7 +59,7 @@ class PartitionExpiryReport(Report):
 
     Attributes:
         location: that of the table.
-        partitions: each as its values by column.
+        partitions: the dropped partitions, each as its values by column.
         files: how many data files they had.
         rows: how many rows these files had.
         snapshots: the ids of the snapshots that dropped them.
@@ -77,7 +77,7 @@ class PartitionExpiryReport(Report):
 def is_time(
     options: Options, runtime: Runtime, last: int | None, *, batch: bool
 ) -> tuple[bool, int | None]:
-    """Whether partitions expire after this commit, and when they last did.
+    """Whether partitions expire after this commit, and when they last expired.
 
     Args:
         options: those of the table.
@@ -171,8 +171,8 @@ def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[by
 
 
 def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
-    """The partitions whose values name a time before `millis`. NULL names none. Warns of other
-    values that name none.
+    """The partitions whose values name a time before `millis`. NULL names no time. Warns of other
+    values that name no time.
     """
     options = table.options
     keys = table.schema.partition_keys
@@ -214,7 +214,7 @@ def _how_to_name_times(table: Table) -> str:
 
 def nanos_of(written: str, options: Options) -> int | None:
     """The nanoseconds from 1970-01-01T00:00 to the time that `written` names by the options, both
-    without a zone. None for a text that names no time, as one whose year has a sign. Raises
+    without a zone. None for a text that names no time, such as one whose year has a sign. Raises
     `InvalidOption`.
     """
     strict = options.is_set(_FORM)
@@ -229,7 +229,8 @@ def nanos_of(written: str, options: Options) -> int | None:
     if not (0 <= year < 10**9 and {"M", "d"} <= values.keys()):
         return None
     clock = [name in values for name in "HmsS"]
-    has_time = clock[0] and clock == sorted(clock, reverse=True)  # else Java takes midnight
+    # Without a time of day, Java assumes midnight.
+    has_time = clock[0] and clock == sorted(clock, reverse=True)
     hour, minute, second, fraction = (values.get(name, 0) if has_time else 0 for name in "HmsS")
     outside = any(not low <= values.get(name, low) <= high for name, (low, high) in _BOUNDS.items())
     if strict and (outside or (hour == 24 and (minute or second or fraction))):

@@ -15,17 +15,17 @@ order:
    them.
 4. The tags and the other branches are read.
 5. Data files are deleted: those that the group's snapshots after the first, and the one that
-   follows the group, removed from the table. Then the changelog files, unless changelogs outlive
-   their snapshots.
+   follows the group, removed from the table. Then the changelog files are deleted, unless
+   changelogs outlive their snapshots.
 6. Manifests and index files are deleted if neither the following snapshot nor a tag or branch uses
    them. Then the lists and index manifests that named them, and the statistics.
-7. The notes are removed. Where another expirer has removed the whole group, its notes stay until
-   the group is finished, by it or by whoever met it.
+7. The notes are removed. Where another expirer has removed the whole group, the notes stay until
+    the group is finished by one of the two.
 
-At the end of the run EARLIEST is set (`expire.py`). What lies below a gap in the ids is beside the
-lineage. It goes, but not the data files that it replaced, because these may be live (`_linked`).
-Changelogs that outlive their snapshots expire at the end of the run, in groups, too. Their own
-files go last, so a run that was killed needs no note to find the rest.
+At the end of the run EARLIEST is set (`expire.py`). A snapshot below a gap in the ids is beside the
+lineage. It is removed, but not the data files that it replaced, because these may be live
+(`_linked`). Changelogs that outlive their snapshots expire at the end of the run, in groups, too.
+Their own files are removed last, so that after a kill the next run finds the rest without a note.
 
 Before each step the history is looked at again, because a rollback may have changed it. No snapshot
 is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was
@@ -36,23 +36,23 @@ was deleted, the file is put back (`_was_newest`).
 Why a group is as safe as its snapshots one by one:
 
 - The order of the snapshots' own files matters: readers conclude from a snapshot that exists that
-  all later ones exist. So these files are never deleted together. The look before each is sent with
-  the deletion of the one before. It must have begun within a minute, else it is repeated.
-- All notes are written before the first look at the pins. A rollback writes its pin first, and then
-  is not begun while a note of its target, or of a later snapshot, is younger than five minutes. So
-  either the rollback sees the notes, or the look sees the pin. Without space there is no note. Then
-  it remains that the rollback restores its target before each deletion, and that the last own file
-  is put back.
-- The tags are read when all of the group is gone. Whoever makes a tag looks again whether its
-  snapshot stands, and else takes the tag back (`tags.py`). So the tags that are read are all that
-  will ever keep a file of the group, and each later step spares their files.
+  all later ones exist. So these files are never deleted together. The look before a deletion is
+  sent together with the previous deletion. A look that began more than a minute ago is repeated.
+- All notes are written before the first look at the pins. A rollback writes its pin first, and does
+  not begin while a note of its target, or of a later snapshot, is younger than five minutes. So
+  either the rollback sees the notes, or the look sees the pin. On a full disk there is no note. Two
+  protections remain then: the rollback restores its target before each deletion, and the last own
+  file is put back.
+- The tags are read when all of the group is gone. Whoever makes a tag checks afterwards whether its
+  snapshot stands, and otherwise removes the tag (`tags.py`). So no tag other than those that are
+  read here will ever keep a file of the group, and each later step spares their files.
 - A file that two snapshots of the group share is unused if the following snapshot and the tags up
-  to there do not use it. The files of one step refer to nothing in the same step: a list goes after
-  its manifests, and manifests go after the data files. So within a step the order does not matter,
-  and after a kill the next run still finds what is left.
+  to there do not use it. The files of one step refer to nothing in the same step: a list is deleted
+  after its manifests, and manifests are deleted after the data files. So within a step the order
+  does not matter, and after a kill the next run still finds what is left.
 - One look holds for up to 1,000 data files, changelog files or manifests, and for all index files,
-  lists, index manifests or statistics of a group. What would make them needed again is a rollback
-  to the group. Their deletion takes seconds, and the notes hold off a rollback for five minutes.
+  lists, index manifests or statistics of a group. Only a rollback to the group could make them
+  needed again. Their deletion takes seconds, and the notes hold off a rollback for five minutes.
 """
 
 import logging
@@ -103,7 +103,10 @@ _ALL_LISTS: Final = 3
 """A snapshot's lists are those of its base, of its delta and of its changelog, in this order."""
 _WITHOUT_CHANGELOG: Final = 2
 _READERS: Final = 4
-"""How many threads read the lists of a group while its own files are deleted."""
+"""How many threads read the lists of a group while its own files are deleted. In a store, where that
+is one trip after another, expiry takes 1.8 times as long without them (500 snapshots, 25 ms for each
+request); on a disk there is nothing to read ahead.
+"""
 _FRESH_SECONDS: Final = 60
 """How long ago a look may have begun. Far less than the five minutes of notes (`expiring.py`)."""
 
@@ -113,7 +116,7 @@ class Begun(NamedTuple):
 
     Attributes:
         gone: how many snapshots of the group are gone.
-        removed: those that this run removed. Another expirer removed the others.
+        removed: the snapshots that this run removed. Another expirer removed the others.
         stopped: whether the history changed, or a rollback is under way.
     """
 
@@ -144,7 +147,7 @@ class _HistoryChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _GuardedRemover:
-    """Deletes files as long as the history is the one in which they were found unused."""
+    """Deletes files while the history is still the one in which they were found unused."""
 
     remover: Remover
     has_changed: Callable[[], bool]
@@ -224,8 +227,8 @@ class Cleaner:
         self._emptied = _EmptiedFolders(table, self.remover)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
-        """Removes the snapshots' own files. From then on nobody can tag them, so their tags can be
-        read. If the beginning was stopped, nothing further may expire.
+        """Removes the snapshots' own files. From then on nobody can tag the snapshots, so their
+        tags can be read. If this was stopped, nothing further may expire.
 
         Args:
             group: the snapshots, and last the one that follows them and stays.
@@ -258,8 +261,8 @@ class Cleaner:
     def finish(
         self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
     ) -> None:
-        """Removes what only these snapshots needed. If the history changes, it stops, and the next
-        run judges the notes.
+        """Removes what only these snapshots needed. If the history changes, this stops, and the
+        next run judges the notes.
 
         Args:
             gone: consecutive snapshots whose own files are gone.
@@ -267,8 +270,8 @@ class Cleaner:
             resumed: whether another run, interrupted or at work, may have removed a part.
 
         Raises:
-            StorageError: the storage fails. The next run deletes what was not deleted, but for
-                single files that could not be deleted (`Remover`).
+            StorageError: the storage fails. The next run deletes what is left, except single files
+                that could not be deleted (`Remover`).
         """
         guarded = _GuardedRemover(self.remover, partial(self._is_back, gone, following))
         try:
@@ -298,9 +301,9 @@ class Cleaner:
     def finish_changelogs(
         self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot
     ) -> None:
-        """Removes long-lived changelogs, and before them what only they need. Their own files go
-        last, so the next run finishes a run that was killed. What could make data files needed
-        again is a rollback to a tag, which keeps them itself.
+        """Removes long-lived changelogs, and before them what only they need. Their own files are
+        removed last, so the next run finishes a run that was killed. Only a rollback to a tag could
+        make data files needed again, and the tag itself keeps those.
 
         Args:
             gone: the changelogs, consecutive ones.
@@ -317,7 +320,7 @@ class Cleaner:
             if kept is None:
                 return
             kept |= needed.changelog_needs(self.storage, self.manifests, following)[0]
-            # What lies beside the lineage may have replaced files that are live.
+            # A changelog beside the lineage may have replaced files that are live.
             linked = [
                 changelog
                 for changelog, after in pairwise([*gone, following])
@@ -353,9 +356,9 @@ class Cleaner:
         self._emptied.clean()
 
     def _left_to_others(self, group: Sequence[Snapshot]) -> int:
-        """How many snapshots of a group have notes that the next run needs if another expirer,
-        which removed them, is killed before it is done. If neither what followed exists nor a note
-        of it, it was done.
+        """How many snapshots of a group have notes that the next run needs, in case the other
+        expirer that removed the snapshots is killed before it is done. That expirer was done if
+        neither the following snapshot nor a note of it exists.
         """
         ids = self.snapshots.ids()
         gone = next(
@@ -367,7 +370,7 @@ class Cleaner:
         return gone if leads_on else 0
 
     def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
-        """Writes the changelogs of a group that expires, but for what lies below a gap."""
+        """Writes the changelogs of a group that expires, except those below a gap."""
         pairs = [
             (snapshot, after) for snapshot, after in pairwise(group) if after.id == snapshot.id + 1
         ]
@@ -379,8 +382,8 @@ class Cleaner:
         self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]
     ) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone,
-        and those that this run removed. At the end it takes what is left in `lists` from their
-        readers.
+        and which of them this run removed. Afterwards `lists` holds the lists whose reads were
+        begun.
         """
         gone = 0
         removed = []
@@ -413,8 +416,8 @@ class Cleaner:
 
     def _small_lists(self, snapshot: Snapshot) -> Iterator[str]:
         """The lists of a snapshot that are read while the group's own files are deleted: `finish`
-        needs them, and their content never changes. A group's large ones would not fit into memory
-        together.
+        needs them, and their content never changes. Large lists are left out, because those of a
+        group would not fit into memory together.
         """
         for name, size in snapshot.manifest_lists[:2]:
             is_small = size is not None and 0 < size <= _SMALL
@@ -422,15 +425,15 @@ class Cleaner:
                 yield manifest_path(name)
 
     def _overtaken(self, newest: Snapshot) -> bool:
-        """Whether other expirers have expired the whole range with `newest`."""
+        """Whether other expirers have expired the whole range, `newest` included."""
         left = self.snapshots.ids()
         return bool(left) and left[0] > newest.id and not read_pins(self.storage)
 
     def _was_newest(self, last: Snapshot) -> bool:
-        """Whether a rollback to `last` ended before its file was deleted. Then all snapshots below
-        it had expired, and a paused writer has created those that exist again. Otherwise a rollback
-        went below `last`, as tags or its note show, or the table was dropped and created, and there
-        are younger snapshots.
+        """Whether a rollback to `last` ended before the file of `last` was deleted. In that case
+        all snapshots below `last` had expired, and those that exist were created again by a paused
+        writer. The other cases are told apart: a rollback went below `last`, as tags or its note
+        show; or the table was dropped and created, and there are younger snapshots.
         """
         ids = self.snapshots.ids()
         if not ids or ids[-1] >= last.id:
@@ -446,7 +449,7 @@ class Cleaner:
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks
-        remove the newest snapshot first. `oldest` may be gone: another expirer removed it.
+        remove the newest snapshot first. If `oldest` is gone, another expirer may have removed it.
         """
         began = self.clock.monotonic()
         pins, present, stands = self.storage.together(
@@ -464,7 +467,7 @@ class Cleaner:
         )
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
-        """Whether one of these ids exists again, or what followed does not exist any more."""
+        """Whether one of these ids exists again, or the following snapshot no longer exists."""
         store = self.snapshots
         ids = {snapshot.id for snapshot in gone}
 
@@ -490,8 +493,8 @@ class Cleaner:
 
         Args:
             tag: the tagged snapshot, which has expired. The tag's file is gone.
-            neighbours: the tags or snapshots before and after it. A file that none of them has, no
-                other root has.
+            neighbours: the tags or snapshots before and after it. A file that no neighbour has is
+                in no other root either.
 
         Raises:
             CorruptMetadata: the neighbours cannot be read. Nothing was deleted.
@@ -536,8 +539,8 @@ class Cleaner:
         *,
         appended_stay: bool,
     ) -> Iterator[str]:
-        """The data files that snapshots deleted and that nothing else needs. A file that such a
-        snapshot added again, on another level, is live.
+        """The data files that snapshots deleted and that nothing else needs. A file that one of
+        these snapshots added again, on another level, is live.
 
         Args:
             followings: the snapshots.
@@ -592,7 +595,7 @@ class Cleaner:
         may_be_gone: bool,
     ) -> None:
         """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests
-        with these names: it was done with the data files.
+        with these names: that run had already deleted the data files.
         """
         if may_be_gone and not all(self.storage.exists(manifest_path(name)) for name in names):
             return
@@ -615,7 +618,7 @@ class Cleaner:
                 added.add(entry.file.file_name for entry in entries if entry.kind is FileKind.ADD)
         for meta in metas:
             if meta.num_deleted_files:
-                if len(metas) > 1 or not meta.num_added_files:  # else its entries were just read
+                if len(metas) > 1 or not meta.num_added_files:  # its entries were just read
                     entries = manifests.read(meta)
                 for entry in entries:
                     if entry.kind is FileKind.DELETE and entry.file.file_name not in added:
@@ -708,8 +711,8 @@ class Cleaner:
 
 
 def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence[_T]:
-    """What `read` finds. If the metadata is gone or broken, that is nothing, and the files that it
-    names stay as orphans.
+    """The result of `read`. If the metadata is gone or broken, the result is empty, and the files
+    that the metadata names stay as orphans.
     """
     try:
         return read(source)
@@ -718,9 +721,9 @@ def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence
 
 
 def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
-    """The snapshots that were built on the one before them. Ids have no gap, so what lies below a
-    gap is beside the lineage, such as a put that came after its id had expired. What that deleted
-    may be live.
+    """The snapshots that were built on the previous one. The lineage's ids have no gap, so a
+    snapshot below a gap is beside the lineage: it may be a put that came after its id had expired.
+    Files that such a snapshot deleted may be live.
     """
     gaps = [
         place

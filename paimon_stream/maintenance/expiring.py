@@ -1,19 +1,19 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring.<id>`).
 
-A note holds the content of the snapshot's file, names the snapshot that followed, and exists until
-the files are deleted that only this snapshot needs. The next run finds the note of a run that was
-killed, and finishes its work. `expire_run.py` has the order of the steps. A `Remover` deletes files
-and counts them by kind.
+A note holds the content of the snapshot's file, and names the snapshot that followed. It exists
+until the files that only this snapshot needs are deleted. The next run finds the note of a run that
+was killed, and finishes its work. `expire_run.py` has the order of the steps. A `Remover` deletes
+files and counts them by kind.
 
 Invariants:
 
 - A note is acted upon only if the history is still the one in which it was written: its snapshot is
-  gone, the following one exists with the same nonce, and no snapshot is below that. Or the
-  following one has a note itself that is acted upon, because snapshots expire in groups. Otherwise
-  (after a rollback, or if another engine has expired further) the files stay as orphans.
-- While a note is younger than five minutes, its expiry may be at work. A rollback to its snapshot
-  or below is not begun then. A note whose time lies further than that in the future is not young:
-  its clock was set back, or it is a copy.
+  gone, the following one exists with the same nonce, and no snapshot is below that one. Or the
+  following snapshot has a note itself that is acted upon, because snapshots expire in groups.
+  Otherwise (after a rollback, or if another engine has expired further) the files stay as orphans.
+- While a note is younger than five minutes, its expiry may be at work, and no rollback to its
+  snapshot or below begins. A note whose time lies more than five minutes in the future is not
+  young: the clock was set back, or the file is a copy.
 - A note is a hint. It may be missing, because the disk was full or because the machine stopped
   before it was durable. Then the files of a run that was killed stay as orphans.
 """
@@ -80,8 +80,8 @@ class ExpiringNotes:
         self._storage = storage
 
     def write(self, oldest: Snapshot, following: Snapshot) -> None:
-        """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the
-        expiry goes on without a note, because deleting must work on a full disk.
+        """Records that the expiry of `oldest` begins. If the note cannot be written, the failure is
+        logged and the expiry goes on without it, because deleting must work on a full disk.
         """
         body = {
             "snapshot": encode_snapshot(oldest).decode(),
@@ -100,9 +100,10 @@ class ExpiringNotes:
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. As long as a
-        noted snapshot exists, nothing was deleted for its note, and its expirer, which reads the
-        tags after that, sees every tag that exists before this call. A newer release's note cannot
-        be read. It counts for an hour, longer than any expiry of one snapshot takes.
+        noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
+        after that, so it sees every tag that exists before this call. A note of a newer release
+        cannot be read. It counts for an hour, which is longer than any expiry of one snapshot
+        takes.
 
         Args:
             snapshots: those of the table.
@@ -124,9 +125,9 @@ class ExpiringNotes:
         return False
 
     def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
-        """A snapshot with this id or a higher one that may be expiring now: its note is younger
-        than five minutes, by the storage's clock, whose time is `now_millis`. Raises
-        `StorageError`.
+        """The id of a snapshot, `snapshot_id` or a higher one, that may be expiring now; None if
+        there is none. Its note is younger than five minutes by the storage's clock, whose time is
+        `now_millis`. Raises `StorageError`.
         """
         for note in self.written():
             if note.snapshot_id >= snapshot_id and is_young(note.millis, now_millis):
@@ -143,10 +144,10 @@ class ExpiringNotes:
             _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, error)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
-        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending:
-        each run of them with the one that follows. Notes that can no longer be acted upon are
-        removed. Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read,
-        `StorageError`.
+        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending,
+        in runs of consecutive ones. Each run comes with the snapshot that follows it. Notes that
+        can no longer be acted upon are removed. Raises `CorruptMetadata` for a noted snapshot that
+        exists and cannot be read, `StorageError`.
         """
         notes = self._notes_of_gone(snapshots)
         while notes:
@@ -176,8 +177,8 @@ class ExpiringNotes:
             except CorruptMetadata as error:
                 self._give_up(snapshot_id, str(error))
                 continue
-            # None: another run has finished it. If its snapshot stands, its expiry has not begun,
-            # or it was rolled back to: it is expired like any other.
+            # None: another run has finished the expiry. If the snapshot stands, its expiry has not
+            # begun, or the table was rolled back to it: it expires like any other.
             if content is not None and not snapshots.stands(content[0]):
                 notes[snapshot_id] = content
         return notes
@@ -193,8 +194,8 @@ class ExpiringNotes:
                     )
 
     def _rename_older(self, written: Sequence[WrittenNote]) -> None:
-        """Gives notes of earlier releases the name under which they are read and dropped. Where
-        there is no space for that, they wait.
+        """Gives notes of earlier releases the name under which they are read and dropped. On a full
+        disk, that is left to a later run.
         """
         newer = {note.path for note in written}
         for note in written:
@@ -244,7 +245,9 @@ class ExpiringNotes:
 
 
 def is_young(millis: int, now_millis: int) -> bool:
-    """Whether an expiry whose note was written then, by epoch milliseconds, may be at work now."""
+    """Whether an expiry may be at work now whose note was written at `millis` (epoch
+    milliseconds).
+    """
     return abs(now_millis - millis) < _YOUNG_MILLIS
 
 
@@ -305,7 +308,7 @@ class Remover:
         self.removed[kind] += 1
 
     def remove_uncounted(self, path: str) -> None:
-        """Deletes a folder if it is empty, or a file that reports do not count."""
+        """Deletes a file, or a folder if it is empty, without counting it in the report."""
         if not self.dry_run:
             self._delete([path])
 

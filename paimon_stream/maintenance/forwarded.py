@@ -1,5 +1,5 @@
-"""What main keeps of a stream after a fast forward to a branch (exactly-once.md §8): the journal,
-the claims and the register of the branch, and what main's register says of the same query.
+"""What main has of a stream after a fast forward to a branch (exactly-once.md §8): the journal, the
+claims and the register of the branch, and what main's register said of the same query.
 """
 
 from collections.abc import Collection
@@ -26,10 +26,10 @@ def ask_notes(
     folder: str,
     taken: Collection[tuple[str | None, str]],
 ) -> None:
-    """Makes main's register of a commit user ask the notes of removals, if the branch has a register
-    of the same query. Otherwise the branch's batches, once main has them, would pass for those that
-    main has lost. Only `copy_stream` records that these notes are asked: a stream may go on in what
-    a killed run has left, and is asked when the run is completed.
+    """Makes main's register of a commit user ask the notes of removals, if the branch has a
+    register of the same query. Otherwise the branch's batches, once main has them, would pass for
+    those that main has lost. Only `copy_stream` records that these notes are asked. If a killed run
+    has left only this, a stream may go on, and is asked when the run is completed.
 
     Args:
         branch: the storage of the branch.
@@ -58,16 +58,16 @@ def copy_stream(
     taken: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
-    query has the folder in main. If both have journalled a batch, the branch's entry stays, because
-    it proves what is part of the table now. The register comes last, because it vouches for the
-    rest.
+    query has the folder in main. If both have journalled a batch, main gets the branch's entry,
+    because that one proves what is part of the table now. The register comes last, because it
+    vouches for the rest.
 
     Args:
         branch: the storage of the branch.
         main: the storage of main.
         folder: that of the commit user.
         taken: the queries of which main has lost batches of this user, each with the name of a note
-            that says so. A note that a judgement of main was to ask before is no reason to ask
+            that says so. A note that main's register already demanded to ask is no reason to ask
             again.
 
     Raises:
@@ -132,10 +132,10 @@ def _of_both(
     since: int | None,
     notes: Collection[str],
 ) -> RegisteredWriter:
-    """The branch's register with what main's says of the same query. The journal vouches from batch
-    `since` on, and `notes` name what main has lost.
+    """The branch's register, with what main's register says of the same query. The journal vouches
+    from batch `since` on, and `notes` name what main has lost.
     """
-    # Two users that shared a run are two sinks, wherever they have run together.
+    # Two users that shared a run are two sinks, whether that was in main or in the branch.
     runs = dict.fromkeys((*of_branch.earlier_runs, of_main.run, *of_main.earlier_runs))
     return replace(
         of_branch,

@@ -1,6 +1,6 @@
 """The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove
-(semantics.md §2.4). Without snapshots all files look unused. So what removes files asks
-`lost_history`, and deletes none in doubt.
+(semantics.md §2.4). If there are no snapshots, all files look unused. So code that removes files
+asks `lost_history`, and in doubt deletes nothing.
 """
 
 from dataclasses import dataclass
@@ -93,8 +93,8 @@ _LOOKS: Final = 3
 
 
 def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
-    """The evidence that snapshots were lost, None if there is none. With `in_doubt`, this includes
-    traces that a killed first commit could also have left. Raises `StorageError`.
+    """The evidence that snapshots were lost; None if there is no evidence. If `in_doubt` is set,
+    traces that a killed first commit could also have left count, too. Raises `StorageError`.
     """
     evidence = None
     for _ in range(_LOOKS):  # a rollback may be at work during one look

@@ -49,7 +49,7 @@ class ChangelogRetention(NamedTuple):
 
 
 class KeptFiles:
-    """Knows which files a run must not delete. What it has read it does not read again."""
+    """Knows which files a run must not delete. Reads everything only once."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class KeptFiles:
                 self._tags[stat] = tag
 
     def older_changelogs(self) -> tuple[frozenset[str], NameSet]:
-        """The names of metadata, and of data files, that long-lived changelogs need which were
-        written while the table had other options, so that their changes are the files of a delta.
-        Usually there are none.
+        """The names of metadata, and of data files, that some long-lived changelogs need: those
+        that were written while the table had other options, so that their changes are the files of
+        a delta. Usually there are none.
         """
         metadata = frozenset[str]()
         files = NameSet()
@@ -122,8 +122,8 @@ class KeptFiles:
         )
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the largest id up to this one. It has everything that an older
-        tag shares with a snapshot that exists now.
+        """The tagged snapshot with the largest id up to this one. That snapshot has everything that
+        an older tag shares with a snapshot that exists now.
         """
         below = [tag for tag in self._tags.values() if tag.id <= snapshot_id]
         return max(below, key=lambda tag: tag.id, default=None)
@@ -134,10 +134,11 @@ class KeptFiles:
         return min(above, key=lambda tag: tag.id, default=None)
 
     def names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all from the first of `gone` up to `following` is removed;
-        None if that cannot be determined. The tags in between count, and those next to them, for
-        snapshots may lie beside the lineage. The tag below counts also where the first one's id is
-        tagged: a paused writer may have created that id again after the tagged snapshot expired.
+        """The metadata that is kept when everything from the first of `gone` up to `following` is
+        removed; None if that cannot be determined. The tags in between count. The tags next to them
+        also count, because snapshots may lie beside the lineage. The tag below counts even where
+        the id of the first snapshot is tagged: a paused writer may have created that id again after
+        the tagged snapshot expired.
         """
         first = gone[0].id
         tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
@@ -170,8 +171,9 @@ class KeptFiles:
             return None
 
     def protected(self, snapshot_id: int, of_changelogs: NameSet) -> Callable[[str], bool]:
-        """A function that checks whether anything refers to a data file that the snapshot after
-        this one deleted: a tag, branch or journal, or a long-lived changelog (`of_changelogs`).
+        """Returns a function that tells of a data file, which the snapshot after this one deleted,
+        whether anything refers to it: a tag, a branch, a journal, or a long-lived changelog
+        (`of_changelogs`).
         """
         sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
         tag = self._tag_at(snapshot_id)

@@ -2,10 +2,10 @@
 merge of every commit, with its thresholds at one.
 
 Invariants: the live files are the same before and after. Nothing is deleted; expiry removes the old
-manifests. If nothing would change, nothing is published. The snapshot is under a user that nobody
-else has: with that of a stream, all of its batches would seem to be committed (R1.2). It keeps the
-properties of its base, as in Java, but for those in which a stream identifies itself and describes
-its batch.
+manifests. If nothing would change, nothing is published. The snapshot has a commit user that nobody
+else has: under the user of a stream, all batches of that stream would seem to be committed (R1.2).
+The snapshot keeps the properties of its base, as in Java, except those in which a stream identifies
+itself and describes its batch.
 """
 
 from dataclasses import dataclass, field
@@ -62,9 +62,9 @@ def compact_manifests(
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
     """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises
-    the same errors, with nothing published: `DeletedFiles` is for a table in which a file was
-    committed twice. Only `CommitUnknown` says that the snapshot may have been published, which does
-    no harm.
+    the same errors; `DeletedFiles` means that a file was committed twice. Nothing is published
+    then, except that after `CommitUnknown` the snapshot may have been published, which does no
+    harm.
     """
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()
@@ -125,9 +125,7 @@ def _merged(
 
 @dataclass(slots=True)
 class _CarriedOver:
-    """No changes, on any base. What the snapshot keeps of its base is recorded for every attempt
-    again.
-    """
+    """No changes, on any base. For each attempt, records what the snapshot keeps of its base."""
 
     properties: dict[str, str] = field(default_factory=dict)
     manifests: tuple[ManifestFileMeta, ...] = ()

@@ -60,7 +60,8 @@ def metadata_names(
         if in_list is None:
             in_list = manifest_names(storage, list_name)
             if not in_list:
-                manifests.read_list(list_name)  # raises if the list is gone, and not only empty
+                # An empty list and a missing one look the same. This raises if it is missing.
+                manifests.read_list(list_name)
             known[list_name] = in_list
         names.update(in_list)
     if snapshot.index_manifest is not None:
@@ -93,7 +94,7 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
 
 def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> None:
     """Checks that the lists and manifests of a snapshot can be read, and that its data files exist.
-    With `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`,
+    If `data` is False, no data file is looked for. Raises `CorruptMetadata`, `NotFound`,
     `StorageError`.
     """
     for entry in live_entries(ManifestStore(table.storage), snapshot):
@@ -102,10 +103,10 @@ def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> No
 
 
 def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
-    """Refuses a snapshot that a paused writer has created again after its id had expired: it is
-    about to take it back. Where the next snapshot cannot be read, nothing shows it. A pin shows
-    that an interrupted rollback has restored the snapshot below others that it had not removed yet.
-    Raises `NotFound`, `StorageError`.
+    """Refuses a snapshot that a paused writer has created again after its id had expired: that
+    writer is about to take it back. Where the next snapshot cannot be read, nothing shows such a
+    case. A snapshot with a pin is not refused: an interrupted rollback restored it below others
+    that were still to be removed. Raises `NotFound`, `StorageError`.
     """
     if any(pin.snapshot is not None and pin.snapshot.nonce == wanted.nonce for pin in pins):
         return
@@ -113,7 +114,7 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         following = snapshots.find(wanted.id + 1)
     except (CorruptMetadata, UnknownVersion):
         return
-    if following is None:  # expiry deletes upwards, so below an expired id none is left
+    if following is None:  # expiry deletes upwards, so no snapshot is left below an expired id
         ids = snapshots.ids()
         # The next one may have been published since it was looked for.
         stray = bool(ids) and ids[0] == wanted.id < ids[-1] and wanted.id + 1 not in ids
@@ -149,9 +150,10 @@ class ChangelogStore(SnapshotStore):
     folder = CHANGELOG_FOLDER
 
     def keep(self, snapshot: Snapshot, following: Snapshot) -> None:
-        """Writes the changelog of a snapshot that expires. Another one with its id, which a
-        rollback did not find, goes if the snapshot is part of the table. Else a paused writer
-        created the snapshot again. Raises `StorageError`.
+        """Writes the changelog of a snapshot that expires. Another changelog may have that id,
+        because a rollback did not find it. It is replaced if the snapshot is part of the table. If
+        the snapshot is not, a paused writer created it again, and the changelog stays. Raises
+        `StorageError`.
         """
         differs = self.publish(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
         if differs and in_lineage(SnapshotStore(self.storage), snapshot, following):
@@ -162,8 +164,8 @@ def changelog_needs(
     storage: Storage, manifests: ManifestStore, changelog: Snapshot
 ) -> tuple[set[str], set[str]]:
     """The names of the metadata that a long-lived changelog has, and of the data files whose rows
-    are its changes. What has expired is left out. Raises `CorruptMetadata` for a broken list,
-    `StorageError`.
+    are its changes. Files that have expired are left out. Raises `CorruptMetadata` for a broken
+    list, `StorageError`.
     """
     names = {
         name
@@ -190,7 +192,7 @@ def tag_names(storage: Storage) -> list[str]:
 class OtherBranches:
     """The snapshots, tags and long-lived changelogs of all branches but the one at work, and of
     main if main is not at work. The branches share all files, and nothing that a root of another
-    one needs may be deleted. What was seen once stays, though it may expire meanwhile.
+    one needs may be deleted. What was seen once stays in the answer, even if it expires meanwhile.
 
     Attributes:
         metadata: the names of files in `manifest/`, `index/` and `statistics/` that they need.
@@ -210,7 +212,9 @@ class OtherBranches:
         self.metadata: frozenset[str] = frozenset()
 
     def look(self) -> None:
-        """Reads those that are new. Raises `CorruptMetadata`, `StorageError`."""
+        """Reads the snapshots, tags and changelogs that are new. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
         for root in list_roots(self._storage, others=True):
             stat = root.stat
             if stat in self._roots:
@@ -229,7 +233,7 @@ class OtherBranches:
                 self._roots[stat] = (root.branch + root.folder, snapshot)
 
     def live_names(self) -> NameSet:
-        """The names of all data files and extra files that are live in one of them. If a snapshot
+        """The names of all data files and extra files that are live in one of these. If a snapshot
         was built on the one below it in its branch, only its new files are read. Raises
         `CorruptMetadata`, `StorageError`.
         """
@@ -264,8 +268,8 @@ class OtherBranches:
             yield from self._manifests.read(meta)
 
     def changelogs(self) -> set[str]:
-        """The changelog lists of these snapshots, if the branch at work is not main. Main's own
-        expire with it.
+        """The changelog lists of these snapshots, if the branch at work is not main. In main, a
+        changelog list expires with its snapshot.
         """
         if self._table_storage is self._storage:
             return set()
@@ -277,8 +281,8 @@ class OtherBranches:
 
     @contextmanager
     def _unless_gone(self, stat: FileStat) -> Iterator[None]:
-        """Passes over a snapshot or tag that was deleted since it was listed, and its files
-        perhaps, too.
+        """Passes over a snapshot or tag that was deleted since the listing. Its files may be gone,
+        too.
         """
         try:
             yield

@@ -7,20 +7,20 @@ Invariant: a file that may still become part of the table is never removed.
 1. Candidates are listed first. Only then are the names in use read (`table/references.py`). A file
    that is committed in the meantime is either young, or in a journal.
 2. Candidates are older than the cutoff, by the storage's own clock if that is behind the local one.
-   If there is no space to ask that clock, they are at least a day old. They are looked at again
-   just before they are deleted, and stay if anything about them has changed.
-3. The age is at least an hour. Committers publish nothing that they staged longer ago than half of
-   that (`commit/committer.py`). They reuse prepared files only with a journal, whose names count as
-   used. And they check that those files exist which may be older than half an hour
-   (`commit/checks.py`).
+    If a full disk prevents asking that clock, candidates are at least a day old. They are looked at
+    again just before they are deleted, and stay if anything about them has changed.
+3. The age is at least an hour. Committers publish nothing that they staged more than half an hour
+    ago (`commit/committer.py`). They reuse prepared files only with a journal, whose names count as
+    used. And they check that files which may be older than half an hour exist (`commit/checks.py`).
 4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look
    unused.
 5. No removal begins while a rollback has a pin (`pins.py`).
 
 Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them.
 All files of a group are looked at before the first of them is deleted. That is no weaker than a
-look before each: what makes a candidate safe to delete is its age, which the seconds between cannot
-take away. Only a file that is written again is young, and names are used once.
+look before each deletion. A candidate is safe to delete because of its age, and no file gets
+younger in the seconds between. Only a file that is written again would be young, and names are used
+once.
 """
 
 import logging
@@ -258,7 +258,7 @@ class _Deletion:
         return [stat for stat in same if stat.path not in failures]
 
     def _look_again(self, stat: FileStat) -> bool | PaimonStreamError:
-        """Whether the file is as it was listed, or the error if that is not known."""
+        """Whether the file is still as it was listed. Returns the error if that is not known."""
         try:
             return self._storage.stat(stat.path) == stat
         except PaimonStreamError as error:

@@ -1,7 +1,7 @@
-"""Pins: the tags by which a rollback keeps its target, and by which everything else that deletes
-knows of it. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. Every
-engine keeps the files of a tag. While a pin exists, expiry of snapshots and partitions, another
-rollback, the deletion of tags and the removal of orphans begin nothing new.
+"""Pins: tags by which a rollback keeps its target, and by which all other code that deletes knows
+of the rollback. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target.
+Every engine keeps the files of a tag. While a pin exists, expiry of snapshots and partitions,
+another rollback, the deletion of tags and the removal of orphans begin nothing new.
 
 Invariants:
 
@@ -10,16 +10,16 @@ Invariants:
   So either the rollback sees that the target is gone and withdraws its pin, or the other command
   sees the pin.
 - From then on all files of the target stay as long as the pin does. So the rollback can restore the
-  target's snapshot from it at any time.
+  target's snapshot from the pin at any time.
 - Of two rollbacks that write pins at once, at least one sees the other's pin, and withdraws its
   own.
 - A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its
-  own, and completes it. One to another target is refused, unless it is asked to take over. A
-  rollback whose pin is gone stops.
+  own, and completes the killed rollback. A rollback to another target is refused, unless it is
+  asked to take over. A rollback whose pin is gone stops.
 - The pin of a fast forward to a branch that shares no snapshot with main has a name that ends in
-  `-alone`. It says that what stands below the target is another history, and goes as well. It goes
-  after everything above the target, so the newest snapshot is always a state of main or of the
-  branch. A run that completes a killed one knows by the name what to remove.
+  `-alone`. It says that the snapshots below the target are another history, and are removed as
+  well. They are removed after everything above the target, so the newest snapshot is always a state
+  of main or of the branch. A run that completes a killed one knows by the name what to remove.
 - A pin that cannot be read refuses everything until a rollback takes over.
 - On a full disk a pin that is to be replaced is deleted first, unless it alone keeps the target.
 - Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes
@@ -60,7 +60,7 @@ class Pin:
 
     @property
     def is_alone(self) -> bool:
-        """Whether what stands below the target is no history of it, and goes as well."""
+        """Whether the snapshots below the target are not its history, and are removed as well."""
         return self.path.endswith(_ALONE)
 
     def keeps(self, snapshot: Snapshot) -> bool:
@@ -78,7 +78,7 @@ def read_pins(storage: Storage) -> list[Pin]:
     pins = []
     for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
         snapshot = None
-        with suppress(FormatError):  # one that cannot be read refuses as any other pin does
+        with suppress(FormatError):  # a pin that cannot be read refuses as any other pin does
             snapshot = read_tag(storage, stat.path)
             if snapshot is None:
                 continue  # that rollback has ended since the listing
@@ -93,7 +93,7 @@ def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> st
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
-    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises
+    """Writes a pin. Returns the time of that, in epoch milliseconds by the storage's clock. Raises
     `StorageError`.
     """
     storage.write(path, encode_snapshot(snapshot))
@@ -110,7 +110,7 @@ def under_way(
         pins: the pins, at least one.
         doing: what is not done, as a part of a sentence.
         wanted: the id of the target, if the command is a rollback. If a pin has that id, too, it is
-            of another snapshot that has had the id.
+            of another snapshot that had the id earlier.
     """
     present = list(pins)
     last = present[-1]
@@ -128,7 +128,7 @@ def under_way(
 
 
 def _possible_targets(pins: Sequence[Pin], wanted: int | None) -> str:
-    """To what one may roll back while there are these pins, for `under_way`."""
+    """For `under_way`: the targets to which a rollback is allowed while there are these pins."""
     if any(pin.snapshot is None for pin in pins):
         return "the snapshot that is to be the newest, with take_over"
     targets = sorted({pin.snapshot.id for pin in pins if pin.snapshot is not None})

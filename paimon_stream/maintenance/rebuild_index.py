@@ -2,9 +2,9 @@
 §2.1).
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
-After it, the index has the keys of all live files, also those that delete. A hash index that is
-right stays. A wrong one that can be read keeps its hashes, except those that another bucket has. No
-row changes.
+Afterwards the index has the keys of all live files, also those of deleting rows. A hash index that
+is right stays. A wrong index that can be read keeps its hashes, except those that another bucket
+has. No row changes.
 """
 
 from collections.abc import Iterable
@@ -260,7 +260,7 @@ class _Rebuild:
         return wrong
 
     def _keys(self, files: Iterable[ManifestEntry]) -> Hashes:
-        """The hashes of all keys in these files, also of those that delete."""
+        """The hashes of all keys in these files, also of deleting rows."""
         schema = self.table.schema
         fields = tuple(map(schema.field, schema.bucket_keys))
         scan = Scan(
@@ -288,7 +288,7 @@ class _Rebuild:
         return None if others else hashes_of(data)
 
     def _write(self, partition: bytes, bucket: int, hashes: Hashes, name: str) -> None:
-        """Writes a bucket's new index file. Without keys, its entry goes."""
+        """Writes a bucket's new index file. If there are no keys, removes the bucket's entry."""
         content = hashes.astype(">i4").tobytes()
         file = index_file(name, content)
         gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())

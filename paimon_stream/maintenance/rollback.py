@@ -7,8 +7,8 @@ them.
 
 A rollback does this, in this order:
 
-1. The pin is written, and the target is looked at again. The rollback is not begun while an expiry
-   may be at work on the target or above (`expiring.py`).
+1. The pin is written, and the target is looked at again. The rollback does not begin while an
+    expiry may be at work on the target or above (`expiring.py`).
 2. What is about to be removed is noted (`table/removals.py`), so that nobody later believes that
    it has expired.
 3. The hint LATEST is removed. Without it every engine lists the snapshots and takes the newest, but
@@ -108,7 +108,7 @@ class RollbackTarget:
         kept_by: the file of the tag that keeps it, or of the pin of an interrupted rollback; None
             if the snapshot's own file exists.
         by_pin: whether that file is a pin.
-        alone: whether what stands below the snapshot is another history, which goes as well.
+        alone: whether the snapshots below it are another history, which is removed as well.
     """
 
     snapshot: Snapshot
@@ -123,8 +123,8 @@ class Forwarding:
 
     Attributes:
         lost: what is noted as removed besides the later snapshots.
-        takes_expired: whether main also loses what has expired.
-        begin: is called when the pin and the notes stand.
+        takes_expired: whether main also loses the rows of snapshots that have expired.
+        begin: is called once the pin and the notes exist.
     """
 
     lost: Sequence[Removed]
@@ -142,7 +142,7 @@ def rollback_to(
     runtime: Runtime | None = None,
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to`
-    says, and raises the same errors. Nothing was changed if it refuses the target or another
+    says, and raises the same errors. Nothing was changed if the target is refused or another
     rollback is under way. `forwarding` is given where it is a part of a fast forward.
     """
     storage = table.storage
@@ -245,10 +245,10 @@ class _Rollback:
         self.changelogs = self._later_changelogs()
 
     def execute(self, begin: Callable[[], None] | None = None) -> None:
-        """Removes everything that is later than the target, then the pin. Each snapshot is noted
-        before it goes (`table/removals.py`), and everything before the target is restored: a run
-        that was killed after that no longer shows what had expired. It goes on with what an
-        interrupted rollback to the same target has begun.
+        """Removes everything that is later than the target, then the pin. Continues what an
+        interrupted rollback to the same target has begun. Everything is noted before the target is
+        restored (`table/removals.py`): after that, a run that was killed no longer shows what had
+        expired.
         """
         self._require_pin()
         going = self._going()
@@ -259,8 +259,8 @@ class _Rollback:
             if begin is not None:
                 begin()
             self._hold_target()
-        except errors.NoSpace:  # what frees space is refused while there is a pin
-            if not self.by_pin:  # else the pin alone keeps the target
+        except errors.NoSpace:  # other code that frees space is refused while there is a pin
+            if not self.by_pin:  # while the target is missing, the pin alone keeps it
                 self.notes.withdraw()
                 self.storage.delete(self.pinned.path)
             raise
@@ -275,7 +275,7 @@ class _Rollback:
         self._hold_target()
         self._write_hint(layout.LATEST_HINT, self.kept.id)
         self._hold_target()
-        ExpiringNotes(self.storage).drop(self.kept.id)  # that of an expiry which was killed
+        ExpiringNotes(self.storage).drop(self.kept.id)  # the note of an expiry that was killed
         self.storage.delete(self.pinned.path)
 
     def _require_pin(self) -> None:
@@ -290,8 +290,8 @@ class _Rollback:
 
     def _hold_target(self) -> None:
         """Makes sure that the pin exists, and restores the target from it if the target has
-        expired. EARLIEST points to the target before it exists, so that after a kill no hint hides
-        it. EARLIEST is written again afterwards, because an expiry may have moved it.
+        expired. EARLIEST points to the target before the target exists, so that after a kill no
+        hint hides it. EARLIEST is written again afterwards, because an expiry may have moved it.
         """
         self._require_pin()
         present = self.snapshots.find(self.kept.id)
@@ -306,8 +306,8 @@ class _Rollback:
         self._write_hint(layout.EARLIEST_HINT, self.kept.id)
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
-        """Writes a hint, or removes it if there is no space. Then every engine lists the files
-        instead, and the rollback can end, so that what frees space works again.
+        """Writes a hint, or removes it if there is no space. Without the hint, every engine lists
+        the files instead. So the rollback can end, and code that frees space works again.
         """
         try:
             self.storage.write(path, str(snapshot_id).encode())
@@ -330,9 +330,9 @@ class _Rollback:
                 self.removed.append(loss)
 
     def _taken_over(self, going: Sequence[int]) -> list[Removed]:
-        """What an interrupted rollback to this target had announced and this run removes, or that
-        run has removed. That rollback's pin stood until this one's did, so no expiry has removed
-        what is gone.
+        """What an interrupted rollback to this target had announced. Either that run has removed
+        it, or this run does. The pin of that rollback stood until the pin of this one did, so no
+        expiry has removed what is gone.
         """
         staying = [snapshot_id for snapshot_id in self.snapshots.ids() if snapshot_id not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
@@ -369,7 +369,9 @@ class _Rollback:
         return later + [snapshot_id for snapshot_id in ids if snapshot_id < self.kept.id]
 
     def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
-        """Those of these snapshots that can be read. The others are removed all the same."""
+        """Those of these snapshots that can be read. Snapshots that cannot be read are removed all
+        the same.
+        """
         snapshots = self.storage.together(
             [partial(self._if_readable, snapshot_id) for snapshot_id in snapshot_ids]
         )
@@ -409,8 +411,8 @@ class _Rollback:
         )
 
     def _remove_changelogs(self) -> None:
-        """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is
-        set first; it is −1 if none is left.
+        """Removes the long-lived changelogs of removed snapshots. As in Java, the LATEST hint of
+        the changelogs is set first; it is −1 if no changelog is left.
         """
         if not self.changelogs:
             return
@@ -424,9 +426,9 @@ class _Rollback:
 
 def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
     """The batches that a rollback to an expired target removes, also if their own snapshots have
-    expired. The newest manifests mention files of such a batch, and the target's do not. What a
-    compaction and a merge of manifests have hidden is not found (exactly-once.md §8). A table whose
-    manifests cannot be read can be rolled back, too.
+    expired. The newest manifests mention files of such a batch, and the target's manifests do not.
+    A batch that a compaction and a merge of manifests have hidden is not found (exactly-once.md
+    §8). A table whose manifests cannot be read can be rolled back, too.
     """
     expired = []
     try:
@@ -450,7 +452,9 @@ def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> 
 
 
 def _refuse_links(storage: Storage) -> None:
-    """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
+    """Refuses a table in which a folder that a rollback deletes from is a link. The pin could not
+    be removed there either.
+    """
     for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
             raise errors.StorageError(
@@ -498,9 +502,9 @@ class Pinned(NamedTuple):
 
     Attributes:
         path: its file.
-        completes: whether it has replaced the pin of an interrupted rollback to the same target.
+        completes: whether this pin has replaced that of an interrupted rollback to the same target.
         is_alone: as in `pins.Pin`.
-        replaces: whether it has replaced any pins.
+        replaces: whether this pin has replaced any pins.
     """
 
     path: str
@@ -542,7 +546,8 @@ def pin_target(
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
-    if target.kept_by is None:  # before there is a pin, which proves that the target is no stray
+    # Before there is a pin, because a pin counts as proof that the target is no stray.
+    if target.kept_by is None:
         refuse_beside(snapshots, wanted, pins)
     path = pin_path(wanted, runtime, alone=is_alone)
     try:
@@ -552,7 +557,7 @@ def pin_target(
         if newer:
             raise under_way(storage, newer, doing)
         _wait_for_expiry(storage, wanted.id, pinned_millis, runtime)
-        if not pins:  # else an expiry could not end what it has begun
+        if not pins:  # otherwise an expiry could not end what it has begun
             _refuse_half_expired(snapshots, target, pinned_millis)
         _refuse_gone(snapshots, target)
         refuse_broken(table, snapshots, target, pins)
@@ -570,10 +575,10 @@ def pin_target(
 
 
 def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:
-    """Writes the pin, and returns when. On a full disk the pins that it replaces make room for it.
-    What then expires before the new pin exists is noticed by the look after that. If there is still
-    no space, the interrupted rollbacks are given up, because what frees space is refused while they
-    have pins.
+    """Writes the pin, and returns the time of that. On a full disk, the pins that it replaces are
+    removed first to make room. If something expires before the new pin exists, the look that
+    follows notices it. If there is still no space, the interrupted rollbacks are given up, because
+    code that frees space is refused while they have pins.
     """
     try:
         return put_pin(storage, path, target.snapshot)
@@ -594,8 +599,8 @@ def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
-    """Waits until no expiry is at work on the target or a later snapshot. It begins no further one,
-    because it sees the pin. One that was killed counts for five minutes.
+    """Waits until no expiry is at work on the target or a later snapshot. No further expiry begins,
+    because it sees the pin. An expiry that was killed counts for five minutes.
     """
     notes = ExpiringNotes(storage)
     expiring = notes.youngest_from(snapshot_id, now_millis)
@@ -614,8 +619,8 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_millis: int) -> None:
     """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however
-    long ago. It may have read the tags before this one was made, and then the tag's creator is
-    about to remove it.
+    long ago. The expiry may have read the tags before this tag was made, and then the tag's creator
+    is about to remove the tag.
     """
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
@@ -630,7 +635,7 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_m
 
 
 def _refuse_gone(snapshots: SnapshotStore, target: RollbackTarget) -> None:
-    """Refuses a target that has gone since it was found."""
+    """Refuses a target that has vanished since it was found."""
     storage = snapshots.storage
     wanted = target.snapshot
     if target.kept_by is None:
@@ -657,7 +662,7 @@ def refuse_broken(
 ) -> None:
     """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests
     are read. Of an expired one the data files must exist as well: whoever made its tag or pin may
-    have been killed before he had looked again whether the snapshot stands.
+    have been killed before the check that the snapshot still stands.
 
     Args:
         table: the table.

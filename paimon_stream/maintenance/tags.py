@@ -3,14 +3,14 @@ a copy of the snapshot's file under `tag/`.
 
 Invariants:
 
-- A tag is whole or taken back. After it was written, its creator looks whether the snapshot still
-  exists. If not, an earlier tag must still keep all its files, and no expiry may be unfinished. An
-  expiry deletes the snapshot's own file first, and reads the tags after that (`expire_run.py`). So
-  one of the two sees the other.
-- To delete a tag, its file goes first, so a kill leaves orphans and never a tag without files. Then
-  tags and snapshots are read until two readings are equal. The files go that are neither in the tag
-  before it, nor in what comes after it (the next tag or the oldest snapshot), nor in a branch or a
-  journal.
+- A tag is whole, or its creator removes it again. After the creator has written the tag, it checks
+  whether the snapshot still exists. If not, an earlier tag must still keep all files of the
+  snapshot, and no expiry may be unfinished. An expiry deletes the snapshot's own file first, and
+  reads the tags after that (`expire_run.py`). So one of the two sees the other.
+- When a tag is deleted, its file is deleted first, so a kill leaves orphans and never a tag without
+  files. Then tags and snapshots are read until two readings are equal. Files are deleted if they
+  are neither in the tag before it, nor in what comes after it (the next tag or the oldest
+  snapshot), nor in a branch or a journal.
 """
 
 import datetime as dt
@@ -84,8 +84,8 @@ def create_tag(
     known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
     """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also if
-    it has expired, or if only tags keep it while an expiry is unfinished. `known` are the tags, if
-    they were just read.
+    the snapshot has expired, or if only tags keep it while an expiry is unfinished. `known` are the
+    tags, if they were just read.
     """
     storage = table.storage
     clock = (runtime or system()).clock
@@ -99,14 +99,14 @@ def create_tag(
         )
     snapshots = SnapshotStore(storage, runtime)
     snapshot = _snapshot_to_tag(snapshots, snapshot_id)
-    try:  # it may be damaged, or its writer may be about to take it back
+    try:  # the snapshot may be damaged, or its writer may be about to take it back
         ManifestStore(storage).base_and_delta(snapshot)
     except CorruptMetadata as error:
         raise _not_to_tag(storage, snapshot.id, f"cannot be read: {error}") from error
     if snapshots.stands(snapshot):
         refuse_beside(snapshots, snapshot, read_pins(storage))
     content = _tag_json(snapshot, kept, clock)
-    # Only earlier tags count: another new one may be removed again like this one.
+    # Only earlier tags count: another new tag may be removed again like this one.
     kept_by = _tags_of(storage, snapshot, known)
     if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
@@ -132,7 +132,7 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     """
     storage = table.storage
     tag = find_tag(storage, name)
-    if tag is None:  # one that exists may have any name: other engines gave it
+    if tag is None:  # an existing tag may have any name, because another engine may have made it
         _check_name(name, storage.location, new=False)
         return TagReport(location=storage.location, tag=name, found=False)
     if isinstance(tag, FormatError):
@@ -145,7 +145,7 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         )
         return TagReport(location=storage.location, tag=name, unreadable=True)
     refuse_while_pinned(storage, f"tag {name!r} was not deleted, and nothing was changed")
-    read_tags(storage)  # one that cannot be read is named before anything is deleted
+    read_tags(storage)  # a tag that cannot be read is named before anything is deleted
     snapshots = SnapshotStore(storage, runtime)
     storage.delete(tag_path(name))
     cleaner = Cleaner(table=table, snapshots=snapshots)
@@ -193,8 +193,8 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
-    """The snapshot of a tag, or what is wrong with it; None without such a tag. Raises
-    `StorageError`.
+    """The snapshot of a tag, or the error if it cannot be read; None if there is no such tag.
+    Raises `StorageError`.
     """
     if name not in tag_names(storage):
         return None
@@ -249,7 +249,9 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
 
 
 def _snapshot_to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
-    """The snapshot with this id, also if only a tag keeps it; without an id the newest one."""
+    """The snapshot with this id, also if only a tag keeps it; the newest snapshot if the id is
+    None.
+    """
     storage = snapshots.storage
     if snapshot_id is None:
         latest = snapshots.latest()
@@ -281,7 +283,7 @@ def _why_not_whole(
     table: Table, snapshots: SnapshotStore, name: str, snapshot: Snapshot, kept_by: set[str]
 ) -> NotFound | None:
     """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and
-    no expiry may still delete some. One of `kept_by`, its earlier tags, may itself be about to be
+    no expiry may still delete some. Each of its earlier tags, `kept_by`, may itself be about to be
     removed again.
     """
     storage = table.storage
@@ -310,7 +312,9 @@ def _tags_of(
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
-    """The tag's file as Java writes it. Without a time it is the same as the snapshot's file."""
+    """The tag's file as Java writes it. If there is no time, it is the same as the snapshot's
+    file.
+    """
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
@@ -332,8 +336,9 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
     """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. A
-    file that the tag shares with any root, it shares with one of these. There are two on each side,
-    because one may lie beside the lineage: an expired id that a paused writer has created again.
+    file that the tag shares with any root, it shares with one of these. On each side there are two,
+    because one of them may lie beside the lineage: a paused writer may have created an expired id
+    again.
     """
     distinct = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
     below = [root for root in distinct if root.id < tag.id]
@@ -343,7 +348,7 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at
+    """The tags, and the snapshots nearest to that of a tag whose file is gone, all as they were at
     one moment: they are read until two readings are equal. A snapshot that neither existed at that
     moment nor was kept by a tag cannot come back: rollbacks and the creators of tags look again
     after they have written. None if that moment is not found, or a rollback is under way. Then the
@@ -367,7 +372,7 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
 
 
 def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots nearest to a tag's. None if one has gone since they were listed."""
+    """The snapshots nearest to a tag's. None if one of them has vanished since the listing."""
     ids = snapshots.ids()
     above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
     below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]

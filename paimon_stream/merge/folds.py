@@ -122,7 +122,7 @@ def folded(
     return picked(column, actions.runs, _chosen(rule.function, column, actions))
 
 
-# -- functions that choose one of a key's rows and take its value as it is
+# -- functions that choose one of a key's rows and use its value as it is
 #
 # Each function finds the rows that change the held value. The last of them is chosen. The value is
 # NULL if this row retracts.
@@ -139,7 +139,7 @@ def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
             return _held(actions, (codes != key_runs.SKIP) & (codes != key_runs.OUT_OF_ORDER))
         case "last_non_null_value" | "non_null":
             return _last_non_null(actions, column)
-        case "first_value":  # once there is a first value, an older row replaces it
+        case "first_value":  # once there is a first value, an older row replaces that value
             return _first(actions, runs.first(actions.adds))
         case "first_non_null_value":
             return _first_non_null(actions, column)
@@ -164,8 +164,8 @@ def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
 
 def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
     """The place of the first value that is not NULL, -1 for NULL. Older rows count as for
-    `first_value`. Until there is a first value, the value that an older row or a SET has left is
-    held. The next older row makes it the first.
+    `first_value`. Until there is a first value, the held value is the one that an older row or a
+    SET has left. The next older row makes the held value the first one.
     """
     is_valid = actions.valid(column)
     is_older = actions.codes == key_runs.OUT_OF_ORDER
@@ -177,8 +177,8 @@ def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first(actions: RowActions, begin: Ints) -> Ints:
-    """The place of each key's held value, -1 for NULL. `begin` is for each key the place of the row
-    with which it gets its first value, or -1 if it gets none.
+    """The place of each key's held value, -1 for NULL. `begin` has for each key the place of the
+    row that gives it its first value, or -1 if there is no such row.
     """
     codes = actions.codes
     is_beginning = np.zeros(len(codes), np.bool_)
@@ -256,13 +256,13 @@ def _reduced(
     wanted: Flags,
     operation: np.ufunc,
 ) -> pa.Array:
-    """The sum or product of each key's wanted values, in the column's type. NULL if a key has none.
-    `operation` is `np.add` or `np.multiply`.
+    """The sum or product of each key's wanted values, in the column's type. NULL if a key has no
+    such value. `operation` is `np.add` or `np.multiply`.
     """
     runs = actions.runs
     is_null = ~np.logical_or.reduceat(wanted, runs.starts)
     with np.errstate(all="ignore"):
-        if pa.types.is_floating(column.type):  # one after the other: the sum depends on the order
+        if pa.types.is_floating(column.type):  # the sum of floats depends on their order
             neutral = 1.0 if operation is np.multiply else -0.0
             totals = np.full(len(runs.starts), neutral, values.dtype)
             operation.at(totals, runs.key_of[wanted], values[wanted])
@@ -277,8 +277,8 @@ def _decimal_sums(
 ) -> pa.Array:
     """The sums of decimals. NULL if a key has no value or the last step overflows. After a step
     that overflows, the next value begins a new sum. Sums in which no step can overflow are computed
-    together, the others step by step. Raises `NumericOverflow` where Java returns a number that is
-    too large for the type.
+    together, the others step by step. Raises `NumericOverflow` in a case in which Java returns a
+    number that is too large for the type.
     """
     runs = actions.runs
     type_ = column.type
@@ -305,7 +305,7 @@ def _decimal_sums(
 
 
 def _total(column_name: _ColumnName, values: pa.Array) -> Decimal | None:
-    """The sum of one key's decimals, step by step. None of them is NULL."""
+    """The sum of one key's decimals, step by step. No value is NULL."""
     type_ = values.type
     bound = 10**type_.precision
     if type_.precision <= _COMPACT:
@@ -363,8 +363,8 @@ class _Arithmetic:
         return held * new
 
     def over(self, held: Any, new: Any) -> Any:
-        """The quotient; for integers, rounded towards zero. Raises `InvalidData` if there is
-        none.
+        """The quotient; for integers, rounded towards zero. Raises `InvalidData` for a division by
+        zero.
         """
         if not isinstance(held, np.integer):
             return held / new

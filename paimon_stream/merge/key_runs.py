@@ -1,12 +1,13 @@
 """Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are
-equal in all of these, the row that was given first comes last and so wins. That is the row of the
-file that was committed earlier, as in Java (semantics.md §6.4). Rows are ordered as in Java:
-numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes, times by instant.
+equal in all of these, the row that comes first in the input is last in the merge order, and so
+wins. It is the row of the file that was committed earlier, as in Java (semantics.md §6.4). Rows are
+ordered as in Java: numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes, times
+by instant.
 
-*Row actions* say what each row of a key does to one column, for all keys at once. They depend only
-on row kinds and sequence groups, never on the column's values. So they are known before any value
-is read. The rows of a key before its last `SET` matter only to functions that remember their first
-value.
+*Row actions* say what each row of a key does to one column, for all keys at once. Row actions
+depend only on row kinds and sequence groups, never on the column's values. So they are known before
+any value is read. The rows of a key before its last `SET` matter only to functions that remember
+their first value.
 """
 
 from collections.abc import Sequence
@@ -107,8 +108,8 @@ def run_starts(columns: Sequence[SortColumn]) -> Ints:
 
 
 def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
-    """New arrays of integers, with anything for NULL. With `exact`, -0.0 is below 0.0, as `max` and
-    `min` require.
+    """New arrays of integers, with an arbitrary number for NULL. If `exact` is set, -0.0 is below
+    0.0, as `max` and `min` require.
     """
     type_ = column.type
     if pa.types.is_boolean(type_):
@@ -131,7 +132,7 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     """The bits of floats, changed so that they sort as the numbers do."""
     floats = np.array(column.fill_null(0.0).to_numpy(zero_copy_only=False))
     if not exact:
-        floats += 0.0  # makes 0.0 of -0.0
+        floats += 0.0  # turns -0.0 into 0.0
     floats[np.isnan(floats)] = np.nan
     integer = np.int64 if pa.types.is_float64(column.type) else np.int32
     bits = floats.view(integer)
@@ -237,25 +238,30 @@ class KeyRuns:
         return np.where(places == rows, -1, places)
 
     def select(self, wanted: Flags) -> "KeyRuns":
-        """The rows for which `wanted`, along `order`, is true. Keys without such a row are gone."""
+        """The rows for which `wanted`, along `order`, is true. Keys without such a row are left
+        out.
+        """
         return KeyRuns(self.order[wanted], run_starts([self.key_of[wanted]]), self.kinds[wanted])
 
     def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
-        """All rows on level 0. Of a key's rows on levels from 1 on, only those on its lowest such
-        level. `levels` has the level of each row of the table.
+        """All rows on level 0. Of a key's rows on levels from 1 on, only those on the lowest of its
+        levels. `levels` has the level of each row of the table.
         """
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
         return self if wanted.all() else self.select(wanted)
 
     def of_level(self, levels: Ints, least: int) -> Ints:
-        """For each key, the position in the table of its row on the lowest level from `least` on;
-        -1 if it has none there. `levels` has the level of each row of the table.
+        """For each key, the position of one of its rows in the table: the row on the lowest level
+        that is at least `least`. -1 if the key has no such row. `levels` has the level of each row
+        of the table.
         """
         places = self.last(self._on_lowest(levels, least))
         return np.where(places < 0, -1, self.order[places])
 
     def _on_lowest(self, levels: Ints, least: int) -> Flags:
-        """For each row along `order`, whether it is on its key's lowest level from `least` on."""
+        """For each row along `order`, whether it is on the lowest level of its key that is at least
+        `least`.
+        """
         level_of = levels[self.order]
         counted = np.where(level_of >= least, level_of, np.iinfo(level_of.dtype).max)
         lowest = np.minimum.reduceat(counted, self.starts)

@@ -1,9 +1,9 @@
 """listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
 
-Equal elements get equal numbers. What happens to an element then depends only on the rows of its
+Equal elements get equal numbers. What happens to an element then depends only on those rows of its
 key that hold an equal element. A retraction removes the first equal element of a list; if there is
-none, it does nothing. So of all elements added, the last n are left: n is the final difference
-between elements added and elements retracted, minus the lowest value (at most 0) that this running
+none, it does nothing. So the last n of all added elements are left. Here n is the final difference
+between added and retracted elements, minus the lowest value (at most 0) that this running
 difference ever had.
 """
 
@@ -65,8 +65,8 @@ def _older_first(actions: RowActions, wanted: Flags) -> Ints:
 
 
 def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
-    """For each key its first text, and those parts of its other texts that did not occur before;
-    with the key of each.
+    """For each key its first text, and those parts of its other texts that did not occur before.
+    Also the key of each result.
     """
     lists = pc.split_pattern(texts, delimiter)
     parts = lists.values
@@ -142,7 +142,8 @@ def collected(
     if not distinct:
         return _lists(column, elements.select(_left(elements, numbers, actions)), has_list)
     begin = actions.runs.first(actions.adds)
-    # The value of a SET may have equal elements. The first row that adds removes the duplicates.
+    # The value of a SET may have equal elements. The first row that adds to it removes the
+    # duplicates.
     is_early = (begin < 0)[elements.keys] | (elements.places < begin[elements.keys])
     is_kept = ~is_early
     is_kept[is_early] = _left(elements.select(is_early), numbers, actions)
@@ -241,7 +242,7 @@ def _left_once(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
     """The entries of a key's maps. Of entries with the same map key, the last counts, and it stands
-    where the first stood. An entry of an older row counts only if no other row has its map key.
+    where the first stood. An entry of an older row counts only if no newer row has its map key.
     """
     actions = actions.since_set
     valid = actions.valid(column)
@@ -263,7 +264,7 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 
 def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
-    """What each run has after its last RETRACT.
+    """Where each run continues after its last RETRACT.
 
     Returns:
         For each run, the first place after its last RETRACT, or -1; and for each place, whether it
@@ -345,7 +346,7 @@ def equality_numbers(values: pa.Array, *, plain: bool = False) -> Ints:
 
 
 def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
-    """What `equality_numbers` gives for structs: equal ones have equal members."""
+    """As `equality_numbers`, for structs. Equal structs have equal members."""
     members = [
         equality_numbers(values.field(position), plain=plain)
         for position in range(values.type.num_fields)
@@ -356,7 +357,7 @@ def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
 
 
 def _list_numbers(values: pa.Array, *, plain: bool) -> Ints:
-    """What `equality_numbers` gives for lists and maps."""
+    """As `equality_numbers`, for lists and maps."""
     is_map = pa.types.is_map(values.type)
     children = [values.keys, values.items] if is_map else [values.values]
     words = np.stack([equality_numbers(child, plain=plain) for child in children], 1)
@@ -370,7 +371,7 @@ def _list_numbers(values: pa.Array, *, plain: bool) -> Ints:
 
 
 def _unlike(numbers: Ints, is_unlike: pa.Array) -> Ints:
-    """The numbers, but one that no other value has wherever `is_unlike` is true."""
+    """The numbers; but wherever `is_unlike` is true, a number that no other value has."""
     replaced = is_unlike.fill_null(False).to_numpy(zero_copy_only=False)
     return np.where(replaced, -2 - np.arange(len(numbers)), numbers)
 

@@ -11,10 +11,10 @@ leaves the group unchanged. If the first row of a key is a -U or -D, later rows 
 As in Java, they also build on the values of a -D that removes the row.
 
 A `Comparison` merges rows for a compaction that looks up older values or writes a changelog
-(compaction.md §6-§8). The rows of higher levels than the compaction's own come along to be looked
-up. They take part in the merging of their keys, and are not written themselves. (With deletion
-vectors, such a row is one to be marked.) What a key was before is its row on the lowest level that
-readers of the changelog have seen.
+(compaction.md §6-§8). Rows of higher levels than the compaction's own are in the input so that they
+can be looked up. They take part in the merging of their keys, but are not written themselves. (With
+deletion vectors, such a row is to be marked.) The old row of a key is its row on the lowest level
+that readers of the changelog have seen.
 """
 
 from collections.abc import Iterable
@@ -137,7 +137,7 @@ def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
     """Which -D rows remove their row: those that are not older in a group with `deletes`. With one
     such group, the first pass finds all removals. With several, a removal resets the other groups,
-    so the rows after it are checked again. Each pass makes at least one more removal of every key
+    so the later rows are checked again. Each pass makes at least one more removal of every key
     certain, and usually a few passes are enough.
     """
     deleting = [group for group in groups if group.deletes]
@@ -181,8 +181,8 @@ class _Changes:
         )
 
     def actions(self, codes: key_runs.ActionCodes) -> RowActions:
-        """The row actions with these codes, but `SET` for rows that remove the row or begin a
-        key.
+        """The row actions with these codes; but rows that remove the row, or begin a key, have
+        `SET`.
         """
         codes = np.where(self._removing, key_runs.SET, codes)[self._places]
         codes[self._first_of_doubled] = key_runs.SET
@@ -227,15 +227,15 @@ def merge_rows(
         spec: how rows are merged.
         rows: The rows, in any order. They have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and
             at least the table's columns in `spec.needed`. Of rows with equal sequence numbers, the
-            row given *first* is the newer.
-        keep_deletes: Whether a key whose result is a -U or -D row keeps it, for a flush, and for a
-            compaction above older levels. Otherwise the key is left out.
-        levels: The levels of the rows' files, needed by a spec with `lookup`. Without them all are
-            of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
+            row that comes *first* here is the newer one.
+        keep_deletes: whether a -U or -D row that is the result of a key is kept, as for a flush,
+            and for a compaction above older levels. Otherwise the key is left out.
+        levels: the levels of the rows' files, which a spec with `lookup` needs. None: all are on
+            level 0. Of a key's rows from level 1 on, only those on the lowest level count.
 
     Returns:
-        The merged rows, sorted by key, with the same columns. Columns that are not the table's are
-        taken from the last row that counted.
+        The merged rows, sorted by key, with the same columns. Columns that are not the table's come
+        from the last row that counted.
 
     Raises:
         InvalidData: for deletes that the table's engine does not accept.
@@ -266,8 +266,8 @@ def adding(rows: pa.Table) -> Flags:
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows in merge order, unmerged. A changelog file of `changelog-producer = input` holds
-    them so.
+    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds
+    them.
     """
     table = one_chunk(rows)
     return table.take(pa.array(sorted_runs(spec, table).order))
@@ -287,7 +287,7 @@ def results(
     Args:
         spec: how rows are merged.
         table: the rows.
-        runs: the same in merge order.
+        runs: the same rows in merge order.
         several: The keys that the engine merges. The result of any other key is its only row.
 
     Returns:
@@ -361,13 +361,12 @@ class Comparison:
     Attributes:
         spec: how rows are merged.
         level: the level that the merged rows are written to.
-        known: The rows on the lowest level from this one on are what was before. A key without a
-            row below this level has not changed.
-        looks_up: Whether rows of higher levels are there to be looked up. The engine then also
+        known: a key's old row is its row on the lowest level that is at least this one. A key
+            without a row below this level has not changed.
+        looks_up: whether the input has rows of higher levels to be looked up. The engine then also
             merges a key that has one row, as in Java.
         logs: Whether there is a changelog.
-        compared: the columns of which one must differ for an update to be one; None if every update
-            counts.
+        compared: an update counts if one of these columns differs; None: every update counts.
         marks: Whether the rows that were looked up are to be marked as deleted.
     """
 
@@ -414,7 +413,9 @@ class Comparison:
     def _first_rows(
         self, table: pa.Table, runs: KeyRuns, levels: Ints, before: Ints
     ) -> tuple[pa.Table, pa.Table]:
-        """The first rows of all keys that are not on a higher level, and those that are new."""
+        """First-row: the merged rows of keys that have no row on a higher level, and those of them
+        whose keys had no row before.
+        """
         merging = runs.select(levels[runs.order] <= self.level)
         has_several = np.ones(len(merging.starts), np.bool_)
         merged, keys = results(self.spec, table, merging, has_several)
@@ -431,7 +432,7 @@ class Comparison:
             table: all rows.
             merged: the merged rows.
             keys: the positions of their keys.
-            before: for each key, the position in `table` of the row that was before, or -1.
+            before: for each key, the position of its old row in `table`; -1 if it had none.
             changed: for each key, whether it may have changed.
         """
         merged_of_key = np.full(len(before), -1)

@@ -1,7 +1,7 @@
 """How rows of one key are merged, as a table's options say (semantics.md §6.5). A `MergeSpec` names
 the key, the columns that order the rows of a key, and the rule of each column. Options that
-contradict each other are refused here, before any row is read. So are functions that this release
-does not have.
+contradict each other are refused here, before any row is read. Functions that this release does not
+have are also refused here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ class ColumnRule:
         function: one of `FUNCTIONS`, or `key`, or `non_null` (each value but NULL replaces the
             last), or `of_group` (the value in the row that the group chooses).
         ignore_retract: Whether -U and -D rows leave the column as it is.
-        distinct: Whether listagg and collect take equal elements once.
+        distinct: whether listagg and collect keep only one of equal elements.
         delimiter: what listagg puts between texts.
         group: the position of the column's sequence group in `MergeSpec.groups`; None if it is in
             no group.
@@ -145,8 +145,8 @@ class MergeSpec:
         descending: Whether the row with the smallest sequence fields is the newest.
         ignore_delete: Whether -U and -D rows are left out.
         remove_on_delete: Whether a -D removes the row of its key.
-        lookup: Whether compactions look up older values. A row from level 1 on then has all that
-            lower levels have of its key, and takes their place (semantics.md §6.6).
+        lookup: Whether compactions look up older values. A row from level 1 on then includes
+            everything that older levels have of its key, and stands for them (semantics.md §6.6).
         rules: How each column is merged. Empty for deduplicate and first-row, which take whole
             rows.
         groups: the sequence groups.
@@ -181,8 +181,8 @@ class MergeSpec:
         return _OptionReader(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, then those that merging them needs: keys, sequence fields, ordering
-        columns of groups.
+        """These columns, and then the columns that are needed to merge them: keys, sequence fields,
+        ordering columns of groups.
         """
         needed = dict.fromkeys(columns)
         needed |= dict.fromkeys((*self.keys, *self.sequence_fields))
@@ -217,7 +217,7 @@ class _OptionReader:
         self._table = table
 
     def spec(self) -> MergeSpec:
-        """What `MergeSpec.of` returns."""
+        """The spec that `MergeSpec.of` returns."""
         engine = self._options.value(opt.MERGE_ENGINE)
         sequence_fields = self._sequence_fields(engine)
         ignore_delete = self._options.value(opt.IGNORE_DELETE)
@@ -257,7 +257,9 @@ class _OptionReader:
         return value == "true"
 
     def _wrong(self, key: str, mistake: str) -> InvalidOption:
-        """The error that an option is wrong. `mistake` goes on after "it"."""
+        """The error for an option that is wrong. `mistake` continues a sentence that ends in
+        "it".
+        """
         value = self._options.get(key, "")
         return InvalidOption(
             f"Option {key!r} of {self._table} is {value!r}: it {mistake}. Correct it, or leave it out.",

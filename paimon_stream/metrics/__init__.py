@@ -1,1 +1,1 @@
-"""Reporters: they are informed of each batch."""
+"""Reporters, which are informed of each batch."""

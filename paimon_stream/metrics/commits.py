@@ -1,6 +1,7 @@
-"""What is informed of each batch: functions, the log, and the metrics of commits. The metrics have
-the names of Java Paimon's group `commit`, and names of this package (semantics.md §14). Of
-durations the newest values are kept with their distribution, as in Java Paimon's histograms.
+"""The reporters, which are informed of each batch: functions, the log, and the metrics of commits.
+The metrics have the names of Java Paimon's group `commit`, and names of this package (semantics.md
+§14). Of durations, the newest values are kept for their distribution, as in Java Paimon's
+histograms.
 """
 
 import logging
@@ -227,14 +228,14 @@ def report_to_all(
     report: CommitReport,
     failing: set[int],
 ) -> None:
-    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing:
-    the snapshot is already published, and a failure after that must not fail the batch.
+    """Calls every reporter. If one raises, the error is logged with its traceback, and the batch
+    goes on: the snapshot is already published, and a failure after that must not fail the batch.
 
     Args:
         reporters: those to call, in order.
         report: of the batch.
         failing: the ids of the reporters that raised at the previous batch. Their next failure is
-            logged at level DEBUG only. This call brings the ids up to date.
+            logged only at level DEBUG. This call updates the set.
     """
     for reporter in reporters:
         try:

@@ -26,7 +26,8 @@ def observe_metrics(
     readings: list[tuple[Mapping[str, float], dict[str, str]]] = []
 
     def observed(metric: str, options: Any) -> Iterable[Any]:
-        # The first metric is asked first. So a collection begins, and all of it is of one moment.
+        # The first metric is asked for first. It reads the values of all metrics, so that a
+        # collection shows one moment.
         if metric == METRICS[0]:
             readings[:] = [
                 (sink.metrics(), {"table": sink.location, "name": sink.name or ""})

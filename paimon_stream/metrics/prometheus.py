@@ -18,11 +18,11 @@ class PrometheusCollector:
     """Exports `PaimonSink.metrics()` of each sink that `add` was given.
 
     The names are `paimon_stream_` and the metric's in snake case, such as
-    `paimon_stream_last_commit_duration`. What follows a dot is the label `part`. Each has the
-    labels `table` and `name`, those of the sink, so there are as many series as there are sinks.
+    `paimon_stream_last_commit_duration`. The part of a name after a dot becomes the label `part`.
+    Each metric has the labels `table` and `name` of its sink, so there is a series for each sink.
     Durations are milliseconds. The collector registers itself with a `registry` of
     prometheus_client, by default with the one that prometheus_client has. Raises `MissingExtra`,
-    and what a registry raises that has such a collector.
+    and what a registry raises if it already has such a collector.
 
     >>> collector = PrometheusCollector()  # doctest: +SKIP
     >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP
@@ -66,8 +66,8 @@ class PrometheusCollector:
         return sink
 
     def describe(self) -> Iterable[Any]:
-        """The metrics without values. By these a registry refuses a second collector, which would
-        double them.
+        """The metrics without values. From these, a registry sees that a second collector would
+        export the same metrics, and refuses it.
         """
         return self._families().values()
 

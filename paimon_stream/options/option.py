@@ -116,7 +116,7 @@ def switch(key: str, doc: str, *, aliases: tuple[str, ...] = ()) -> Option[bool]
 
 def integer(text: str) -> int:
     """A whole number."""
-    if "_" in text:  # it divides digits for Python, and not for Java
+    if "_" in text:  # Python allows `_` between digits, and Java does not
         raise ValueError("not a whole number such as '4'")
     try:
         number = int(text.strip())
@@ -256,8 +256,8 @@ def time_form(value: str) -> re.Pattern[str]:
 
 
 def _part_of_form(token: re.Match[str]) -> str:
-    """The regular expression of one token of a form. As in Java, a number takes all digits but
-    those of the numbers of fixed width behind it.
+    """The regular expression of one token of a form. As in Java, a number has all digits except
+    those of the fixed-width numbers that follow it.
     """
     sign = token["sign"] or ""
     if token["letters"] is None and sign not in ("{", "}", "#", "'"):
@@ -346,7 +346,9 @@ class Options(Mapping[str, str]):
 
 @lru_cache(1024)
 def _parsed(parse: Callable[[str], Any], raw: str) -> Any:
-    """The value of a text, which nobody changes: options are looked up many times in a commit."""
+    """The value of a text. Results are cached, because options are looked up many times in a
+    commit. Nobody may change them.
+    """
     return parse(raw)
 
 

@@ -56,7 +56,7 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> KnownName 
         kind: the kind of store.
         name: the name.
         owners: the bucket, or the hosts of the account and its container. Hadoop's names may begin
-            with a bucket, or end with a host. Those of other owners mean nothing here.
+            with a bucket, or end with a host. Names of other owners have no meaning here.
     """
     folded = folded_name(kind, name)
     plain = _without_owner(kind, folded, owners)
@@ -95,7 +95,7 @@ def is_of_another(kind: str, name: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name, as a table's options may hold it, is that of a secret of some store."""
+    """Whether a name among a table's options is the name of a secret of some store."""
     folded = _folded(name)
     for kind, prefixes in PREFIXES.items():
         plain = folded_name(kind, name)

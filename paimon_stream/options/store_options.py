@@ -21,8 +21,8 @@ class StoreOption:
         inverse: names that mean the opposite.
         switch: whether its value is true or false.
         secret: whether no message may show it.
-        login: whether it is a part of a login. All of these are taken from one source only: a key
-            of one source and a token of another fit nobody.
+        login: whether it is a part of a login. All parts come from one source: a key of one source
+            does not fit a token of another.
     """
 
     key: str

@@ -2,10 +2,10 @@
 is a set of files whose key ranges overlap, directly or through others. So no key is in two
 sections, and a section of one file is read as it is.
 
-This module merges the sorted files of a section piece by piece. One piece of every run is held. No
-run can have more rows up to the smallest of the pieces' last keys, so all rows up to that key are
-merged and returned. Memory holds one piece of every run, however large the files are. With more
-than `MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md
+This module merges the sorted files of a section piece by piece. One piece of every run is in
+memory, however large the files are. Of all last keys of these pieces, take the smallest: no run can
+have further rows up to that key. So all rows up to it are merged and returned. With more than
+`MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md
 RC5.3).
 """
 
@@ -111,9 +111,9 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
 def with_older(
     some: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
 ) -> Iterator[Section]:
-    """The sections, each with the `older` files that may have keys of it. These are of higher
-    levels, on each of which no two files have the same keys. Raises `FormatError` for keys that
-    cannot be decoded.
+    """The sections, each with the `older` files that may have keys of it. The older files are of
+    higher levels, on each of which no two files have the same keys. Raises `FormatError` for keys
+    that cannot be decoded.
     """
     levels: defaultdict[int, list[_Range]] = defaultdict(list)
     for entry in older:
@@ -317,8 +317,8 @@ class _Spill:
         return runs
 
     def _joined(self, runs: "list[_Run]") -> "_Run":
-        """One run with the rows of these runs. Each of its pieces has the age of one of the files
-        in it. So no file outside may have an age between those of the files in it.
+        """One run with the rows of these runs. Each piece of it has the age of one of the joined
+        files. So the age of no other file may lie between their ages.
         """
         places: list[tuple[ManifestEntry, int]] = []
         for pieces in _steps(self._section, runs):
@@ -333,7 +333,7 @@ class _Spill:
         return _Run(self._spec, ((entry, self._read(place)) for entry, place in places))
 
     def _written(self, rows: pa.Table) -> int:
-        """Where the rows begin in the file."""
+        """Writes the rows to the file. Returns where they begin in it."""
         with writing(self._name):
             place = self._file.seek(0, os.SEEK_END)
             with pa.ipc.new_stream(self._file, rows.schema, options=_SPILLED) as stream:

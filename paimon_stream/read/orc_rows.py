@@ -7,6 +7,9 @@ values in numpy.
 Arrow knows the offsets of a time zone only up to 2037, as far as the zone's file lists them; after
 that it has no daylight saving time. Years repeat: for each later year there is a year before 2037
 with the same days on the same weekdays, and the rules of time zones depend on nothing else.
+
+Both stay, because tables write the year 9999 where a row has no end (docs/decisions/0020): they
+could not be read or compacted any more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,9 +58,9 @@ def read_orc(
         source: the opened file.
         path: its path, for errors.
         fields: the columns, of the schema that the file was written with.
-        legacy_ltz: `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall
-            clock of UTC as if it were the wall clock of its own zone, which the stripe names. Here
-            it becomes the true instant again.
+        legacy_ltz: `orc.timestamp-ltz.legacy.type` of that schema. If set, Java stored the wall
+            clock of UTC as if it were the wall clock of its own zone, which the stripe names. Such
+            values are turned into the true instants again.
 
     Raises:
         FormatError: the file is broken. Arrow raises errors of its own on a broken file, too.

@@ -1,19 +1,19 @@
 """Parquet files, batch by batch (format.md §7.4).
 
-Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. Then
-it is impossible to say whether a moment was in 1716 or in 2300, because Java writes moments before
+Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. After
+that, nobody can tell whether a moment was in 1716 or in 2300, because Java writes moments before
 1970 as a day and *negative* nanoseconds. So Arrow is shown a footer that declares such columns as
-twelve bytes, which they are, and the bytes are decoded here: eight of nanoseconds, four of the
-Julian day.
+twelve bytes, which they are. The bytes are decoded here: eight of nanoseconds, four of the Julian
+day.
 
 Row groups are left out by the statistics in the footer, which is read anyway, as `predicate.py`
 leaves out files. Why no row is lost:
 
-- Only files whose rows are final are read in part. What is skipped still counts: deletion vectors,
-  row ids and the check of the number of rows go by positions in the file.
-- Footers are of many writers. Bounds count if Arrow or parquet-mr from 1.10 on wrote them. Both
-  always write two bounds or none, and those of text in the order of bytes (older ones compared
-  bytes as signed numbers).
+- Only files whose rows are final are read in part. Skipped rows are still counted: deletion
+  vectors, row ids and the check of the number of rows need positions in the file.
+- Many writers make footers. Bounds are used only if Arrow, or parquet-mr from 1.10 on, wrote them.
+  Both always write two bounds or none, and bounds of text in the order of bytes (older releases
+  compared bytes as signed numbers).
 - The column must be stored as its type asks: an integer of any signed width, a date, a time of
   milliseconds, a timestamp in 64 bits in any unit, text, or a decimal in 32 or 64 bits. Bounds go
   through the same conversion as values, which keeps the order for these types and for no others: a
@@ -85,7 +85,7 @@ def read_parquet(
         path: its path, for errors.
         fields: the columns, of the schema that the file was written with.
         batch_rows: the most rows of a chunk.
-        chosen: which row groups are read. The others are only counted.
+        chosen: which row groups are read. The rows of the others are only counted.
 
     Raises:
         UnsupportedFeature: a timestamp of precision 7 to 9 is beyond Arrow's nanoseconds.
@@ -125,8 +125,8 @@ def read_parquet(
 
 
 def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[Known]:
-    """What the footer says of these columns in each row group. Nothing is said of a nested column,
-    nor of one whose name comes twice among the paths: a path may be that of a ROW's member.
+    """What the footer says of these columns in each row group. Left out are nested columns, and
+    columns whose name comes twice among the paths: a path may be that of a ROW's member.
     """
     paths = [file.schema.column(position).path for position in range(len(file.schema))]
     stored = file.schema_arrow

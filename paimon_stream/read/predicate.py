@@ -1,7 +1,7 @@
 """A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
 
-An expression cannot be looked into, so nothing here interprets one. Arrow decides instead. What is
-known of some rows (of a manifest, a file, a partition, a row group) becomes the guarantee of a
+An expression does not show its parts, so nothing here interprets one. Arrow decides instead. What
+is known of some rows (of a manifest, a file, a partition, a row group) becomes the guarantee of a
 fragment of a dataset. This fragment is never opened. Arrow says which fragments a scan with this
 condition would leave out.
 
@@ -19,8 +19,8 @@ Why no row is lost:
 - Arrow leaves nothing out by a range that also allows NULL. So rows with NULL are a fragment of
   their own: a file with NULLs in three columns is eight fragments, and it is read if one of them
   is. If more columns have NULLs, nothing is said of the others.
-- Rows are read if Arrow cannot conclude anything, or cannot compute the condition. Each batch is
-  filtered exactly after that (`kept`).
+- If Arrow cannot conclude anything, or cannot compute the condition, the rows are read. Afterwards
+  each batch is filtered exactly (`kept`).
 """
 
 import re
@@ -84,7 +84,7 @@ class Predicate:
         """The condition as a predicate.
 
         Args:
-            where: what the caller gave.
+            where: the argument of the caller.
             schema: has the columns.
             location: the table's, for messages.
             name: the argument's, for messages.
@@ -139,7 +139,7 @@ class Predicate:
                 for fragment in dataset.get_fragments(filter=self.where)
             }
         except pa.ArrowException:
-            # The condition cannot be computed for a value. The read of the rows says so.
+            # The condition cannot be computed for a value. Reading the rows will report that.
             return [True] * count
         return [number in left for number in range(count)]
 
@@ -231,14 +231,16 @@ def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.E
 
 
 def _in_bounds(column: DataField, stats: ColumnStats, rows: int | None) -> pc.Expression | None:
-    """That a value is within the bounds of the statistics; None if that is not certain of all."""
+    """The condition that a value is within the bounds of the statistics; None if that is not
+    certain of all values.
+    """
     low = stats.min
     high = stats.max
     if low is None:
         return None
     if column.type.root is TypeRoot.CHAR:
-        # The bounds of an ORC file are padded, and its values are not. Padded, a text comes before
-        # its own beginning if it goes on with a character below the blank.
+        # The bounds of an ORC file are padded, and its values are not. A padded text can sort after
+        # a longer text that begins with it: one that continues with a character below the blank.
         low = "".join(takewhile(lambda character: character >= " ", low)).rstrip(" ")
     try:
         if not _holds_for_all(column.type, low, high, rows):
@@ -262,6 +264,6 @@ def _holds_for_all(type_: DataType, low: Any, high: Any, rows: int | None) -> bo
         is_any_zero = type_.is_float and low == 0  # 0.0 and -0.0 are equal, and not the same
         if rows != 1 or low != high or is_any_zero:
             return False
-    # Java may write a bound that is too small, and marks it.
+    # Java may write a bound that is too small. It marks such a bound.
     is_cut = isinstance(high, str) and high.endswith("?")
     return bool(low <= high) and not is_cut

@@ -192,7 +192,7 @@ def _positions_in_files(
     pieces: Sequence[merging.Piece], rows: Positions
 ) -> Iterator[tuple[str, Positions]]:
     """For each piece, the name of its file and the positions there of some rows. `rows` are the
-    places of these rows in all pieces together.
+    places of these rows, counted over all pieces together.
     """
     start = 0
     for entry, batch in pieces:
@@ -443,8 +443,8 @@ class _Reader:
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
-        """What chooses the row groups that may have wanted rows, by the columns that have today's
-        type in the file.
+        """Returns the function that chooses row groups that may have wanted rows. It looks at the
+        columns that have today's type in the file.
         """
         where = self._where
         if where is None:
@@ -550,7 +550,9 @@ def _format(name: str) -> str:
 
 @contextmanager
 def _reading(path: str, scan: Scan) -> Iterator[None]:
-    """Turns whatever goes wrong with a file into an error of this package that names the file."""
+    """A context for reading a file: turns every error into one of this package that names the
+    file.
+    """
     try:
         yield
     except NotFound:

@@ -21,7 +21,8 @@ def open_beside_spark(
     location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> Storage:
     """The storage at a location, as `open_storage` opens it. For an object store, a Spark session
-    says what the storage options do not say: the thread's active one, or else the process's.
+    gives the settings that the storage options lack: the thread's active session, or else the
+    process's.
     """
     return open_storage(location, storage_options, spark=_options_of_session)
 

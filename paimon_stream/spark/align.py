@@ -1,6 +1,6 @@
 """How the columns of a DataFrame become those of a table. Columns, and members of structs at any
-depth, match by name according to `spark.sql.caseSensitive`. Columns that the DataFrame lacks get
-their default when rows are written, or are NULL if that is allowed (semantics.md R12.2). Types are
+depth, match by name according to `spark.sql.caseSensitive`. A column that the DataFrame lacks gets
+its default when rows are written, or is NULL if that is allowed (semantics.md R12.2). Types are
 converted only by up-casts.
 """
 
@@ -44,7 +44,7 @@ class Alignment:
     Attributes:
         columns: the table's columns in the table's order, each with the DataFrame's column from
             which it is made. None stands for a column of NULLs. If the table's column has a
-            default, it replaces these NULLs when rows are written.
+            default, the default replaces these NULLs when rows are written.
         case_sensitive: whether names that differ only by case are two names.
     """
 
@@ -293,8 +293,8 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
     """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
-    In other columns that happens when rows are written. In a key column it must happen earlier,
-    because the key decides to which task a row is moved and how rows are sorted.
+    In other columns, NULLs are replaced when rows are written. In a key column they must be
+    replaced earlier, because the key decides to which task a row is moved and how rows are sorted.
     """
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
@@ -308,8 +308,8 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def literal(type_: DataType, value: pa.Scalar) -> Column:
-    """The value as a column; timestamps, dates and decimals go as text, which no time zone or
-    rounding changes.
+    """The value as a column. Timestamps, dates and decimals are passed as text, which no time zone
+    or rounding changes.
     """
     plain: Any = None
     if value.is_valid:

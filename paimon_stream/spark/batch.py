@@ -1,7 +1,7 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
 writer is identified. The batch is judged before any work. One Spark action writes the rows. Only
-then is anything published (exactly-once.md). `stream/one_batch.py` tells this; here are the parts
-that need Spark.
+then is anything published (exactly-once.md). `stream/one_batch.py` has this order. Here are the
+parts that need Spark.
 """
 
 import logging
@@ -88,7 +88,7 @@ class QueryRun:
         return self.stateless
 
     def close(self) -> None:
-        """Gives up its compaction."""
+        """Gives up the compaction of the run."""
         if self.compaction is not None:
             self.compaction.close()
 
@@ -192,8 +192,8 @@ class Runs:
     @contextmanager
     def reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
         """Keeps, counts and logs the error of a failed batch, and raises it without the frames in
-        between. The log has one line of it, because Spark and py4j surround each error with a
-        hundred lines of their own.
+        between. The log has the error as one line, because Spark and py4j surround each error with
+        a hundred lines of their own.
         """
         try:
             yield
@@ -283,7 +283,7 @@ class FrameRows:
     clock: Clock
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
-        """Writes the rows, or lets them pass if an earlier run has prepared the files. Publishes
+        """Writes the rows, or only drains them if an earlier run has prepared the files. Publishes
         nothing, except the schema that the rows need if that is allowed.
         """
         began = self.clock.monotonic()
@@ -341,7 +341,7 @@ class FrameRows:
 
 def _taken_batch_id(batch_id: int) -> int:
     """The batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No
-    reader takes a larger number than `BATCH_IDENTIFIER`, which stands for batch writes.
+    reader accepts a number above `BATCH_IDENTIFIER`, which stands for batch writes.
     """
     number = integer_of(batch_id)
     if number is not None and 0 <= number < BATCH_IDENTIFIER:
@@ -355,7 +355,7 @@ def _taken_batch_id(batch_id: int) -> int:
 
 
 def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
-    """What the checkpoint says of the batch."""
+    """The batch, with what the checkpoint says of it."""
     checkpoint = facts.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)
@@ -368,7 +368,7 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
-    """Refuses output modes that would give wrong rows. An append table cannot take back a row, so
+    """Refuses output modes that would give wrong rows. An append table cannot replace a row, so
     every update would add another row. A table with a primary key accepts updates like new rows,
     but keeps rows that a complete result no longer has. If the sink replaces the whole table, each
     batch must be the whole result, or the rest would be lost.

@@ -119,8 +119,8 @@ class Checkpoint:
         return self._empty_record(storage)
 
     def _empty_record(self, storage: Storage) -> str | None:
-        """The path of an empty file in which a source recorded what it gave; None if there is none.
-        Spark reads the newest compacted file of a source and those after it.
+        """The path of a file in which a source recorded what it had delivered, and that is empty;
+        None if there is none. Spark reads the newest compacted file of a source and those after it.
         """
         for folder in storage.list_folders("sources"):
             records: dict[int, FileStat] = {}
@@ -176,7 +176,7 @@ class Checkpoint:
 
     def done_millis(self, batch_id: int) -> int | None:
         """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be
-        read. Object stores cut off the part of a second, so the second's end is taken.
+        read. Object stores give whole seconds, so the end of the second is used.
         """
         if batch_id < 0:
             return None
@@ -210,7 +210,7 @@ class Checkpoint:
         return self._ask(lambda storage: storage.read(path, MOST_JSON))
 
     def _ask(self, look: Callable[[Storage], T]) -> T | None:
-        """What `look` finds; None if it cannot be read."""
+        """The result of `look`; None if the checkpoint cannot be read."""
         try:
             return None if self.storage is None else look(self.storage)
         except (*_UNREADABLE, CorruptMetadata):

@@ -33,7 +33,7 @@ class CompactTask(WriteTask):
     unit: UnitTask
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
-        """Spark's one row says nothing, and is read only because Spark wants it."""
+        """Spark passes one row without a meaning. It is read only because Spark requires that."""
         for _ in batches:
             pass
         return TaskResult(messages=(self.unit(),))
@@ -68,7 +68,7 @@ class SparkExecutors:
         return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
+        """See `Elsewhere`. Raises `WriteInterrupted` if Spark cancels the unit."""
         self._context.setJobGroup(
             self._group, f"Compacts {self._table.location}", interruptOnCancel=True
         )

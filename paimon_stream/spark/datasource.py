@@ -1,7 +1,7 @@
 """The data source of Spark, `format("paimon_stream")`: which tables its options name, and its
 readers and writers. docs/spark-format.md says how it is used. Needs Spark 4.0.
 
-`PaimonSink` is a function that Spark calls in the driver. A data source has no place there: Spark
+`PaimonSink` is a function that Spark calls in the driver. A data source does not run there: Spark
 asks Python processes of its own, on the driver and beside executors. These processes outlive
 batches and queries. Spark replaces a process in which anything was raised.
 

@@ -1,4 +1,4 @@
-"""The options of one read or write by `format("paimon_stream")`, by whom they concern."""
+"""The options of one read or write by `format("paimon_stream")`, divided by what they concern."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _OF_SPARK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one read or write by whom they concern.
+    """The options of one read or write, divided by what they concern.
 
     Attributes:
         location: the table's folder, with the branch.
@@ -42,11 +42,11 @@ def divided(
     options: Mapping[str, str],
     door: Iterable[str],
 ) -> SourceOptions:
-    """The options by whom they concern.
+    """Divides the options by what they concern.
 
     Args:
         options: all options, with keys in lower case, as Spark passes them.
-        door: the keys of this kind of read or write.
+        door: the keys that this kind of read or write knows.
 
     Raises:
         InvalidOption: there is not exactly one path, or a key is not known.

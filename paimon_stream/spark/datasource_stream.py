@@ -4,8 +4,9 @@ are those of streaming-reads.md.
 
 Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
 in, with its nonce. The start of the first batch is a mark, because Spark does not write down a
-start. What that batch reads follows from the mode and from its end, whenever Spark asks. Spark
-below 4.2 asks for the newest offset without saying how far it has read.
+start. What that batch reads follows from the mode and from its end, whenever Spark asks. Where it
+follows from what has not expired, too, the end says where the batch began. Spark below 4.2 asks for
+the newest offset without saying how far it has read, so there the end cannot say so.
 """
 
 from bisect import bisect_left
@@ -35,12 +36,13 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
 from paimon_stream.options.option import Option, one_of, positive, switch, text
-from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_read import ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -62,7 +64,7 @@ class Offset(_OffsetWithoutRows, total=False):
     """How far a stream has read, as Spark writes it into its checkpoint.
 
     Attributes:
-        snapshot: the id of the last snapshot that was taken in.
+        snapshot: the id of the last snapshot that was read.
         nonce: that of this snapshot. It is empty if the table had no snapshot.
         rows: the number of rows of the table in this snapshot.
         first: of the first batch of a stream: where it began, the two values of a `_Begin`.
@@ -76,8 +78,7 @@ class _Begin(NamedTuple):
     """Where a batch begins.
 
     Attributes:
-        after: the id of the snapshot whose changes are not read any more. Those of later snapshots
-            are.
+        after: the changes of snapshots above this id are read.
         all_rows_of: the id of the snapshot of which all rows are read before these changes; None
             if the batch reads only changes.
     """
@@ -133,7 +134,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._consumer = value(_CONSUMER)
         self._most_snapshots = value(_MOST)
         self._producer = value(opt.CHANGELOG_PRODUCER) if self._scan.merge else ""
-        points = self._options.points_in_time
+        points = self._options.at.said_by
         if self._mode == "default":
             self._mode = next(
                 (mode for mode, name in _NEEDED.items() if name in points), "latest-full"
@@ -141,7 +142,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         needed = _NEEDED.get(self._mode)
         self._check_options(needed, points)
         self._check_changes_can_be_told()
-        start = 0 if needed is None else getattr(self._options, needed)
+        start = 0 if needed is None else getattr(self._options.at, needed)
         # A snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds.
         self._start = opt.Arguments(self._table.location).whole(needed or "", start)
 
@@ -198,7 +199,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         last = min(self._newest_allowed, 0 if snapshot is None else snapshot.id)
         begin = self._begin(last, start)
         if begin.after > last or begin.all_rows_of == 0:
-            # What the stream starts with is not there yet. Or it was there, and is gone.
+            # The snapshot with which the stream starts does not exist yet. Or it existed, and is
+            # gone.
             return _BEFORE
         last = min(last, begin.after + getattr(limit, "max_files", last + 1))
         if snapshot is not None and last != snapshot.id:
@@ -211,7 +213,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
                 "rows": snapshot.total_record_count,
             }
         if limits is not None and start == _BEFORE:
-            # So a first batch that is run again begins where it began.
+            # With this, a first batch that is run again begins at the same place.
             offset["first"] = list(begin)
             return offset
         is_at_end = start["snapshot"] == last and start["nonce"] == offset["nonce"]
@@ -222,12 +224,12 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return limits.ReadMaxFiles(self._most_snapshots)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Has the stream end with the snapshot that is the newest now."""
+        """Lets the stream end with the snapshot that is the newest now."""
         newest = self._store.latest()
         self._newest_allowed = 0 if newest is None else newest.id
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
-        """The splits of what is after one offset, up to another (streaming-reads.md §3)."""
+        """The splits of the rows after one offset, up to another (streaming-reads.md §3)."""
         last = end["snapshot"]
         begin = _Begin(last, None) if start == end else self._begin(last, start)
         if start == _BEFORE and "first" in end:
@@ -261,7 +263,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             lowest = top_level(table.options)
         planned = plan_scan(
             table,
-            snapshot_id=snapshot_id,
+            at=PointInTime(snapshot_id=snapshot_id),
             partition=self._options.partition,
             hidden=self._producer == "input",
         )
@@ -306,8 +308,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return replace(self._scan, files=tuple(added))
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. Rows that a change takes away are left out, unless the reader's
-        columns include the kinds of rows.
+        """The rows of a split. Rows that a change removes are left out, unless the reader's columns
+        include the kinds of rows.
         """
         version, data, is_change = partition.value
         scan = self._scan
@@ -382,12 +384,21 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _Begin(first, first)
 
     def _newest_before(self, millis: int, newest: int) -> int:
-        """The id of the newest snapshot that is older than a time in epoch milliseconds; 0 if none
-        is. Times ascend with the ids.
+        """The id of the newest snapshot that is older than a time in epoch milliseconds. If none is
+        left, the id before the oldest one that is left, and 0 if there is none. Changelogs that
+        outlive their snapshots count as snapshots, as in Paimon. Times ascend with the ids.
         """
-        ids = [id_ for id_ in self._store.ids() if id_ <= newest]
-        place = bisect_left(ids, millis, key=lambda id_: self._store.get(id_).time_millis)
-        return ids[place - 1] if place else 0
+        stores = dict.fromkeys((id_ for id_ in self._store.ids() if id_ <= newest), self._store)
+        oldest = min(stores, default=0)
+        if changelog_outlives(self._table.options):
+            changelogs = ChangelogStore(self._table.storage)
+            outlived = (id_ for id_ in changelogs.ids() if id_ < oldest)
+            stores.update(dict.fromkeys(outlived, changelogs))
+        ids = sorted(stores)
+        place = bisect_left(ids, millis, key=lambda id_: stores[id_].get(id_).time_millis)
+        if place:
+            return ids[place - 1]
+        return ids[0] - 1 if ids else 0
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
         """The snapshots after one up to another. Raises `NotFound` if one is missing

@@ -1,4 +1,4 @@
-"""What a task of the data source is given, and what it answers."""
+"""What a task of the data source receives, and what it answers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Plan:
         task: writes the rows of a task.
         columns: the names of the table's columns, each with the name of the rows' column, or None
             if the rows lack it.
-        user: the commit user. In it, `{}` stands for the query id.
+        user: the commit user. In the commit user, `{}` stands for the query id.
         recent: the newest batch of each stream among the last snapshots, by commit user and query
             id.
-        basis: what the commit needs to know of the plan, in the driver's own form.
+        basis: the facts of the plan that the commit needs, encoded by the driver.
     """
 
     task: WriteTask

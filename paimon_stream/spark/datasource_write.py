@@ -1,13 +1,13 @@
 """Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
 draws the processes.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. The writer finds
-out then what these need to know, and takes it along. Spark commits in another process. For a
-stream, it makes a new writer for that. Both steps are in datasource_commit.py, which no worker
-loads.
+Spark asks for a writer in a process on the driver and pickles it for the tasks. When it is pickled,
+the writer makes the plan that the tasks need, and carries it with it. Spark commits in another
+process. For a stream, it makes a new writer for that. Both steps are in datasource_commit.py, which
+no worker loads.
 
 The plan is made before the judgement, so it may be wrong: its first number may be too low, or the
-batch may be in the table only since then. The judgement finds out. If others have used the plan's
+batch may have come into the table since. The judgement detects that. If others have used the plan's
 numbers, that is a `SequenceConflict`.
 
 Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first

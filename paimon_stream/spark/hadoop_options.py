@@ -31,8 +31,8 @@ _PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 
 def hadoop_options(session: Any) -> Mapping[str, str]:
-    """The session's options of object stores under Hadoop's names, with secrets; empty if it cannot
-    be asked.
+    """The session's options of object stores under Hadoop's names, with secrets; empty if the
+    session cannot be asked.
     """
     try:
         with unlogged():

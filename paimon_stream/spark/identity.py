@@ -46,7 +46,7 @@ it.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
-    """The known facts about a query. Those that are not known are None.
+    """The known facts about a query. Facts that are not known are None.
 
     Attributes:
         query_id: Spark's id of the query, the same after each restart.
@@ -81,7 +81,7 @@ def observe_query(
         frame: the rows of the batch.
         checkpoint: the location that the user gives for the query's checkpoint.
         last: the result for an earlier batch with the same `checkpoint`. It stays true during a
-            run, and saves a dozen calls to Spark.
+            run, so it saves a dozen calls to Spark.
         opened: opens the checkpoint at a location.
 
     Raises:
@@ -115,8 +115,8 @@ def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> Non
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
-    """Whether the batch is known to be of the same run. It is not known if the user's job group
-    hides the run id.
+    """Whether the batch is known to be of the same run. False also if that is not known, because
+    the user's job group hides the run id.
     """
     if is_connect(frame) or facts.output_mode is None:
         return False

@@ -59,8 +59,8 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
-    """Has Spark make Arrow batches of that size for one action. Values that the user has set stay.
-    The module says what that costs, and whose session is changed.
+    """A context in which Spark makes Arrow batches of that size for one action. Values that the
+    user has set stay. The module's text says what that costs, and whose session is changed.
     """
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield

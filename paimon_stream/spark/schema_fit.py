@@ -55,7 +55,7 @@ def fit_rows(
     if merge is not None:
         table = evolve(merge)
     alignment = _aligned(rest.schema, table, table.schema, case_sensitive=case_sensitive)
-    # The column that is set apart comes from the frame that still has it.
+    # The column of operations comes from the frame that still has it.
     return table, project(frame, alignment, *operation)
 
 
@@ -80,8 +80,8 @@ def check_columns(
 
 
 def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
-    """Does what `check_columns` does, for a DataFrame with exactly the columns of an earlier schema
-    of the table and the column that `paimon-stream.operation-column` names.
+    """Does the same as `check_columns`, for a DataFrame with exactly the columns of an earlier
+    schema of the table and the column that `paimon-stream.operation-column` names.
     """
     operations = operations_of(table.options)
     if operations is not None:

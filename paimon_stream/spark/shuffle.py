@@ -38,7 +38,8 @@ _OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
-_ASSIGNERS: Final = 8  # each opens a bucket in each new partition, so more would make small files
+# Each task opens a bucket in each new partition, so more tasks would make small files.
+_ASSIGNERS: Final = 8
 _INTEGER_BITS: Final = {
     TypeRoot.BOOLEAN: 8,
     TypeRoot.TINYINT: 8,

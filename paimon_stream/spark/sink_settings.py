@@ -87,8 +87,8 @@ class SinkSettings:
         return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
 
     def open_checkpoint(self, location: str) -> Checkpoint:
-        """The checkpoint at a location. Looks whether it can be read if it is in an object
-        store.
+        """The checkpoint at a location. If it is in an object store, checks whether it can be
+        read.
         """
         return open_checkpoint(location, self._all_storage_options(), self._hadoop)
 
@@ -110,8 +110,8 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """`commit.user-prefix` of the sink only: the writer's name must not change when the table
-        is altered.
+        """The sink's own `commit.user-prefix`. The table's is not used, because the writer's name
+        must not change when the table is altered.
         """
         options = opt.Options(self.options)
         if not options.is_set(opt.COMMIT_USER_PREFIX):

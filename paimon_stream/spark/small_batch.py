@@ -3,12 +3,12 @@ with them. The rows come as Arrow and go through the functions of tasks, so file
 errors are those of `write_job`. The plan (write_plan.py) chooses these batches.
 
 The size of the next batch is not known before it is read, and it must not overload the driver. So
-each partition returns only a share: at most one row more than the whole batch may have, each of a
-bounded size. With more partitions each returns less, and a row that is too wide comes as NULL. If
-the batch has no more rows than allowed and no row was too wide, then nothing is missing, and this
-action was the only one. Otherwise the rows are dropped before any of them is written, and the tasks
-write the batch from their own evaluation of Spark's plan. If the shares would be too small, the
-tasks write the batch.
+each partition returns only a share: at most one row more than the whole batch may have, and rows of
+a limited size. With more partitions, each returns fewer rows. A row that is too wide comes as NULL.
+If the batch has no more rows than allowed and no row was too wide, then nothing is missing, and
+this action was the only one. Otherwise the rows are dropped before any of them is written, and the
+tasks write the batch from their own evaluation of Spark's plan. If the shares would be too small,
+the tasks write the batch.
 
 Invariant: the rows of a batch never come from two evaluations of Spark's plan. So the driver never
 writes the batches of a query that keeps state, because its operators must see a batch only once.
@@ -85,8 +85,8 @@ class Cuts:
         self, share: Share, schema: TableSchema, operation: str | None
     ) -> Column | None:
         """The row as a struct, which is NULL if the row is too wide. None if no row of the table
-        can be too wide. `operation` names the text column that says what a row does. It comes in
-        addition to the table's columns.
+        can be too wide. `operation` names the text column that says what a row does. That column is
+        added to the table's columns.
         """
         fixed = fixed_row_bytes(schema)
         if (
@@ -128,7 +128,7 @@ def write_small(
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        plan: the plan of the run, which this batch teaches.
+        plan: the plan of the run, which learns from this batch.
         cuts: Spark's expressions that earlier batches of the run have used.
         first_sequence: as for `run_write_job`.
         index: as for `run_write_job`.
@@ -138,7 +138,7 @@ def write_small(
 
     Returns:
         None if nothing is written: the batch is larger than the plan allows, or this Spark does not
-        report partitions or cannot return Arrow. The plan has then learnt it.
+        report partitions or cannot return Arrow. In these cases the plan has learnt that.
     """
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)

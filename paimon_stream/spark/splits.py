@@ -5,7 +5,7 @@ versioned bytes as in a commit. Tasks plan nothing; they read files.
 Invariants: files of a bucket whose keys overlap (a section, `read/merged.py`) are in one split, in
 the order of the scan. That is the order of commits, which decides which of two rows with one number
 is the older. Files of changelogs are read one after the other, so those of a bucket stay together.
-So do files that hold columns of the same rows.
+Files that hold columns of the same rows also stay together.
 """
 
 import inspect
@@ -63,7 +63,7 @@ def splits_of(scan: Scan, split_bytes: int, *, changes: bool = False) -> list[by
 
 
 def without_files(scan: Scan) -> Scan:
-    """What a task needs to know of the scan, in addition to its split."""
+    """The scan as a task needs it, in addition to its split."""
     return replace(scan, files=(), vectors={})
 
 

@@ -9,8 +9,9 @@ its second task begins.
 Before each task, such a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python
 3.12, Python then reads the lists of its archives again at once, for each package imported from
 there. That takes 60 to 180 ms of CPU for Spark's own archives. These do not change while a process
-lives, so, on those versions only, they are excluded. Python's caches of other archives and of
-folders are not changed.
+lives, so, on those versions only, they are excluded (`keep_archives`). Python's caches of other
+archives and of folders are not changed. It stays as long as Spark 3.5 does, because each of its
+tasks would take that much longer.
 """
 
 import gc
@@ -109,7 +110,7 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
 
 
 def settle() -> TaskContext:
-    """Prepares the worker of this process for a task that begins. Returns what Spark says of the
+    """Prepares the worker of this process for a task that begins. Returns Spark's context of the
     task.
     """
     count_task()
@@ -126,8 +127,8 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def with_names(
     task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs a task whose rows come under other column names on the rows under these names, their
-    original ones.
+    """Runs a task on rows whose columns were renamed for the transfer. The task gets them under
+    these original names.
     """
     return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
@@ -166,8 +167,9 @@ class WriteTask:
     def answer(
         self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
     ) -> TaskResult | TaskFailure:
-        """What this attempt wrote for this partition, or why the task must not be tried again.
-        Raises `Unavailable` if Spark should try the task again, perhaps on another machine.
+        """The answer of this attempt: what it wrote for this partition, or why the task must not be
+        tried again. Raises `Unavailable` if Spark should try the task again, perhaps on another
+        machine.
         """
         row_bytes = 0  # the largest mean row size of a batch, at least 1 if there is a row
         rows = 0

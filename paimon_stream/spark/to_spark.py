@@ -43,7 +43,7 @@ _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 """What Spark does not take as a part of a file's name."""
 
 _SETTINGS: Final = {
-    "recursiveFileLookup": "true",  # else columns come from the names of folders
+    "recursiveFileLookup": "true",  # otherwise Spark adds columns from the names of folders
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
@@ -135,8 +135,8 @@ def _column(field: DataField, source: DataField | None) -> Any:
     else:
         column = named(source.name)
     if field.type.is_float:
-        # Without this, Spark skips row groups by their bounds. These leave NaN out, so rows with
-        # NaN would be lost.
+        # Without this, Spark skips row groups by their bounds. The bounds leave NaN out, so rows
+        # with NaN would be lost.
         column = functions.nanvl(column, functions.lit(float("nan")).cast(type_))
     return column.alias(field.name)
 

@@ -1,7 +1,7 @@
 """Maps Spark's types to Paimon's, and says which Spark type may be written as which other. A column
-of another type is converted only if Spark itself calls that an up-cast. Up-casts that guess are
-refused: between timestamps with and without time zone, between numbers and timestamps, and from
-bytes to text (format.md §2.5).
+of another type is converted only if Spark itself calls that an up-cast. Up-casts that rest on an
+assumption are refused: between timestamps with and without time zone, between numbers and
+timestamps, and from bytes to text (format.md §2.5).
 """
 
 from collections.abc import Mapping

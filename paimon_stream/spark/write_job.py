@@ -69,8 +69,8 @@ def run_write_job(
     user: str = "",
     operations: Operations | None = None,
 ) -> Written:
-    """Writes all rows of a DataFrame in the way that the plan chooses, and teaches the plan.
-    Nothing is published.
+    """Writes all rows of a DataFrame in the way that the plan chooses, and lets the plan learn from
+    it. Nothing is published.
 
     Args:
         frame: the rows, in exactly the table's columns.
@@ -151,8 +151,8 @@ def partitions_of(frame: Any, cut: Any = None) -> int | None:
     Args:
         frame: the rows.
         cut: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
-            of this plan are counted, which takes a few milliseconds. Without it, they are not known
-            then.
+            of this plan are counted, which takes a few milliseconds. If it is None, the answer for
+            such a frame is None.
     """
     try:
         plan = frame._jdf.queryExecution().analyzed()
@@ -265,7 +265,7 @@ def _failure(
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks; None if there is none. If two rows
-    of a key have equal sequence numbers, it is not known which one is newer. Of dynamic buckets,
+    of a key have equal sequence numbers, it is not known which one is newer. With dynamic buckets,
     only new keys must come to one task. Rows of bucket -2 may come to any.
     """
     is_fixed = table.options.value(BUCKET) > 0

@@ -12,8 +12,8 @@ The driver writes batches of few rows (small_batch.py). Tasks write the rest in 
   more CPU, but readers have to open each file (docs/performance.md).
 - Each task writes the rows of its buckets, which Spark moves and sorts. This is for batch writes
   into tables with a primary key, and for streams whose rows do not fit into the memory of tasks.
-  Packets would still be written in bounded memory, but a bucket would get several files. Spark
-  spills to disk instead.
+  With packets, the memory would still be limited, but a bucket would get several files. With this
+  way, Spark spills to disk instead.
 
 The plan also knows how wide the rows are, which decides how many may be in one Arrow batch
 (spark.md §4): Spark allocates it in the JVM's memory outside the heap.
@@ -112,7 +112,7 @@ class ArrowBatches:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """What each partition of a batch may pass to the driver: `rows` rows and one more. Each of the
-    first `usual` rows has at most `usual_bytes` bytes, and each further row at most `other_bytes`.
+    first `usual` rows may have `usual_bytes` bytes, and each further row `other_bytes`.
     """
 
     rows: int
@@ -215,8 +215,8 @@ class WritePlan:
         return ArrowBatches(records=records, bytes_limited=row_bytes > _NARROW_ROW)
 
     def refused(self) -> None:
-        """Learns that a batch is too large or wide for the driver. Its rows are no longer known to
-        be narrow.
+        """Learns that a batch is too large or too wide for the driver. After that, rows are no
+        longer known to be narrow.
         """
         self._rows.append(None)
         self._row_bytes = None
@@ -233,7 +233,8 @@ class WritePlan:
         is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
         self._rows.append(rows if is_small else None)
         if files > len(messages) and (self._too_large is None or size < self._too_large):
-            # A bucket with several files did not fit, or was large in any case.
+            # If a bucket has several files, its rows did not fit into memory, or it was large in
+            # any case.
             self._too_large = size
         groups = len({(message.partition, message.bucket) for message in messages})
         self._bytes_of_group = size / max(1, groups)

@@ -1,22 +1,21 @@
 """The storage protocol: the few operations that the commit protocol is built on.
 
 A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative
-to it, with `/` between names; one that would leave the root is refused. Every implementation passes
-`tests/contract`.
+to the root, with `/` between names. A path that would leave the root is refused. Every
+implementation passes `tests/contract`.
 
 Invariants:
 
 - The only atomic operation is `put_if_absent`: it creates a file that is absent, with all of its
-  content, or changes nothing. Everything rests on it, because it lets exactly one writer have a
-  snapshot id. A storage that cannot do it is refused (`NotAtomic`). All other operations may be
-  repeated.
-- What `write` and `write_all` have written is durable when they return, so it is durable before a
-  snapshot that refers to it. Only hints are not (`write_hint`): nobody believes them without a
+  content, or changes nothing. Everything depends on it, because it lets exactly one writer have a
+  snapshot id. A storage without it is refused (`NotAtomic`). All other operations may be repeated.
+- Files of `write` and `write_all` are durable when the call returns, so they are durable before a
+  snapshot that refers to them. Only hints are not (`write_hint`): nobody believes a hint without a
   proof.
 - All errors are `StorageError`s, with two exceptions. `read` raises `CorruptMetadata` for a file
   that is too large to be what it should be. An object store raises a `ConfigError` if its settings
   are wrong (no such bucket) or this process may not use it. `Unavailable` means that the operation
-  may have taken effect; all others prove that it has not.
+  may have taken effect; all other errors prove that it has not.
 """
 
 import io
@@ -72,8 +71,8 @@ class FileStat:
 @runtime_checkable
 class Storage(Protocol):
     """One folder of a storage. Implementations are immutable and can be pickled, because they
-    travel to executors. They inherit those methods that can be done by the other ones, one after
-    the other, unless they have a faster way.
+    travel to executors. Methods that can be made of other methods are inherited, unless an
+    implementation has a faster way.
     """
 
     __slots__ = ()
@@ -85,11 +84,11 @@ class Storage(Protocol):
     @property
     def has_folders(self) -> bool:
         """Whether folders exist by themselves, so that they can be empty, or links. A storage
-        without them lists many folders as cheaply as one.
+        without such folders lists many folders as cheaply as one.
         """
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than
+        """The whole content. Raises `NotFound`. Raises `CorruptMetadata` for a file of more than
         `limit` bytes, without reading it: no file of its kind is so large.
         """
 
@@ -100,8 +99,8 @@ class Storage(Protocol):
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Does what `write` does for each path and its content, in any order. All files are whole
-        and durable when the call returns. Until then, and if it raises, some files may exist, and
-        new ones may be incomplete. So it is for files that nothing refers to yet.
+        and durable when the call returns. Until then, and if the call raises, some files may exist,
+        and new ones may be incomplete. So this is for files that nothing refers to yet.
         """
         for path, data in files:
             self.write(path, data)
@@ -119,9 +118,9 @@ class Storage(Protocol):
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) whose names start with `prefix`,
-        sorted by name; [] for a missing folder. Files that vanish in the meantime are left out. So
-        are names that begin with a dot, unless `prefix` does: they are temporary files of this or
-        another engine.
+        sorted by name; [] for a missing folder. Files that vanish in the meantime are left out.
+        Names that begin with a dot are left out, too, unless `prefix` begins with one: these are
+        temporary files of this or another engine.
         """
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
@@ -161,10 +160,10 @@ class Storage(Protocol):
         return True
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a
-        folder that is not empty. If the file is a symbolic link, the link itself is deleted. A link
-        to a folder stays. A path through a link below the root is refused (`StorageError`), because
-        what is there may belong to others.
+        """Deletes the file, or an empty folder. A missing file is no error. Never deletes a folder
+        that is not empty. If the file is a symbolic link, the link itself is deleted. A link to a
+        folder stays. A path through a link below the root is refused (`StorageError`), because the
+        files behind it may belong to others.
         """
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
@@ -200,7 +199,7 @@ class Storage(Protocol):
 def delete_each(
     delete: Callable[[str], object], paths: Iterable[str]
 ) -> dict[str, PaimonStreamError]:
-    """What `delete_all` does where each file is deleted by itself, in the order of the paths."""
+    """`delete_all` for storages that delete each file by itself, in the order of the paths."""
     failed: dict[str, PaimonStreamError] = {}
     for path in paths:
         try:
@@ -235,7 +234,7 @@ _OUTSIDE: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
 
 
 def checked_path(path: str) -> str:
-    """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and
+    """The path, if it stays inside the root. Raises `InvalidOption` for empty, absolute and
     backward paths (`a/../b`), for NUL, and for text that no file system can hold (a lone surrogate
     that stands for no byte).
     """
@@ -292,8 +291,8 @@ class FileSink(Protocol):
 
 class Bundle:
     """Holds files back, up to 16 MiB of them, to write them with fewer syncs. Nothing may refer to
-    any of them before all exist. The files can be relied on only after `flush` has returned. If the
-    bundle is dropped before, some of them may exist, or none.
+    any of the files before all exist. They can be relied on only after `flush` has returned. If the
+    bundle is dropped before, some of the files may exist, or none.
     """
 
     __slots__ = ("_files", "_held", "_in_doubt", "_storage")
@@ -314,7 +313,9 @@ class Bundle:
             self.flush()
 
     def drop(self, path: str) -> bool:
-        """Forgets a file that is still held. Returns whether it was, with nothing of it sent."""
+        """Forgets a file that is still held. Returns whether it was held, so that nothing of it was
+        sent.
+        """
         data = self._files.pop(path, None)
         self._held -= len(data or b"")
         return data is not None and not self._in_doubt
@@ -332,8 +333,8 @@ class Bundle:
 
 
 class HeldOutputs:
-    """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Streams of
-    such files end at once. All other requests go to the storage itself.
+    """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Closing the
+    stream of such a file sends nothing. All other requests go to the storage itself.
     """
 
     def __init__(self, storage: Storage) -> None:

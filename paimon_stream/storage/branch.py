@@ -1,7 +1,7 @@
 """A branch of a table as a storage: its own metadata, and all other files, which it shares
 (table-kinds.md §6). A table that is opened over such a view reads and writes that branch. The
 folders of a branch are in `branch/branch-<name>/`: those that Java has there, and this package's
-own one. So each branch has its own streams.
+own folder. So each branch has its own streams.
 """
 
 import os
@@ -46,7 +46,7 @@ _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
 class PathPlace(NamedTuple):
-    """Where a file is that a view shows under some path.
+    """Where a file that a view shows under some path really is.
 
     Attributes:
         storage: the storage that has the file.
@@ -176,7 +176,7 @@ def branch_of(storage: Storage) -> str:
 
 
 def whole_of(storage: Storage) -> Storage:
-    """The table's folder with all branches, whichever of them the storage shows."""
+    """The storage of the table's folder with all branches. `storage` may show any of them."""
     return storage.base if isinstance(storage, BranchStorage) else storage
 
 
@@ -204,7 +204,9 @@ def branch_note(branch: str) -> str:
 
 
 def older_branch_note(branch: str) -> str:
-    """Where releases up to 0.1.0 wrote it; commit user `branch-<name>` has a folder there."""
+    """Where releases up to 0.1.0 wrote that note. If there is a commit user `branch-<name>`, its
+    folder is at the same path.
+    """
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 
 

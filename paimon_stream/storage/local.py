@@ -5,8 +5,8 @@ which is then linked to its name. Unlike a rename, a link never replaces a file 
 Temporary files are named `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a
 file left by a killed process does no harm.
 
-Invariant: nothing is deleted behind a symbolic link. What deletes goes from folder to folder, and
-refuses a link on the way.
+Invariant: nothing is deleted behind a symbolic link. A deletion opens one folder after the other,
+    and refuses a link on the way.
 """
 
 import contextlib
@@ -40,12 +40,12 @@ _PATH: Final = operator.attrgetter("path")
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage(Storage):
-    """A folder of the local file system. It need not exist: reads find nothing, and the first write
-    creates it. Raises `InvalidOption` for an empty root.
+    """A folder of the local file system. The folder need not exist: reads find nothing, and the
+    first write creates it. Raises `InvalidOption` for an empty root.
 
     Where hard links are not supported, `put_if_absent` raises `NotAtomic`. With
-    `unsafe_single_writer`, files get their final names at once there. Readers may then find half a
-    file, and a kill may leave one. So this is safe only for one writer at a time.
+    `unsafe_single_writer`, files get their final names at once instead. Readers may then find half
+    a file, and a kill may leave one. So that is safe only for one writer at a time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
     '/tmp/warehouse/db.db/orders'
@@ -77,7 +77,7 @@ class LocalStorage(Storage):
             size = _regular(full, os.fstat(source.fileno())).st_size
             check_size(full, size, limit)
             data = source.read(size + 1)
-            if len(data) > size:  # it has grown since
+            if len(data) > size:  # the file has grown since
                 data += source.read(limit - size)
                 check_size(full, len(data), limit)
             return data
@@ -146,7 +146,7 @@ class LocalStorage(Storage):
                     continue
                 with os_files.reading(entry.path):
                     raise
-        return sorted(files, key=_PATH)  # all are in one folder, so this sorts by name
+        return sorted(files, key=_PATH)  # all files are in one folder, so this sorts by name
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files that `list_files` finds, sorted."""
@@ -258,7 +258,9 @@ def _without_waiting(full: str, flags: int) -> int:
 
 
 def _regular(full: str, status: os.stat_result) -> os.stat_result:
-    """The same status if it is that of a regular file."""
+    """The same status, if it is that of a regular file. Raises `IsADirectoryError` for a folder,
+    and `NotFound` for a pipe, a socket or a device.
+    """
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder", full)
     if not stat.S_ISREG(status.st_mode):
@@ -270,7 +272,9 @@ def _regular(full: str, status: os.stat_result) -> os.stat_result:
 
 
 def _is_of_kind(entry: os.DirEntry[str], is_kind: Callable[[], bool]) -> bool:
-    """What a method of the entry says, such as `is_file`; False for a link that leads nowhere."""
+    """The answer of a method of the entry, such as `is_file`; False for a link that leads
+    nowhere.
+    """
     try:
         return is_kind()
     except OSError as failed:

@@ -80,15 +80,15 @@ def shown_location(location: str) -> str:
     if scheme.lower() in _AT_ACCOUNT and ":" not in host:
         return scheme + colon + address  # before its @ is the container
     if ":" in machine and (not _PORT.fullmatch(machine) or (not user and "@" in path)):
-        # A '/' of the password seems to end the host. What follows the last '@' is shown.
+        # A '/' of the password seems to end the host. Only the part after the last '@' is shown.
         return f"{scheme}{colon}//{path.rpartition('@')[2]}"
     return f"{scheme}{colon}//{machine}{slash}{path}"
 
 
 def store_location(location: str) -> StoreLocation:
     """The parts of a location in an object store, whose scheme is one of `KIND_OF`. Keys are not
-    percent-decoded, and empty parts of a path count as nothing, as in Java. Raises `InvalidOption`,
-    and `UnsupportedFeature` for a bucket that cannot hold a table.
+    percent-decoded, and empty parts of a path are ignored, as in Java. Raises `InvalidOption`, and
+    `UnsupportedFeature` for a bucket that cannot hold a table.
     """
     scheme = scheme_of(location)
     shown = shown_location(location)

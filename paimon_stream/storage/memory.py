@@ -1,6 +1,6 @@
 """A storage in this process's memory. It is a public double for tests, which fulfils the whole
 contract, and the storage of `memory://` tables. Other processes, such as Spark's Python workers,
-see an empty one.
+see an empty storage.
 """
 
 import io
@@ -64,13 +64,13 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryStorage(Storage):
     """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process
-    sees them, and so do pickled copies. Without a name, only copies share them, as long as there
-    are any.
+    sees the same files, and so do pickled copies. If there is no name, only copies share the files,
+    as long as there are any.
 
     Args:
-        name: what the storages that share files have in common; None for a new, private name.
+        name: the name that storages which share files have in common; None for a new, private name.
         root: the folder inside that this storage shows.
-        clock: gives modification times. That of the first storage of a name counts.
+        clock: gives modification times. The clock of the first storage of a name counts.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
@@ -168,7 +168,7 @@ class MemoryStorage(Storage):
         return _file_stat(path, self._file(path))
 
     def delete(self, path: str) -> None:
-        """Deletes the file. It is no error if it is missing."""
+        """Deletes the file. A missing file is no error."""
         folder, name = self._split(path)
         with self._store.lock:
             files = self._store.folders.get(folder, {})

@@ -1,14 +1,14 @@
-"""Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's
+"""Tables in object stores: S3 and stores with its interface, Google Cloud Storage, and Azure's
 blobs.
 
 stores.md §2 says what a folder is there, and §3 has the requests of each verb.
 
 Invariants: every write is atomic, and durable when it is answered. The atomic create is a PUT on
 the condition that there is no object (`If-None-Match: *`, Google's generation 0). The client does
-not repeat it by itself, because only the caller knows what a repetition means: each failure of
-unknown effect is `Unavailable`. Its answer "exists already" is never believed without reading the
-object (stores.md §4): another writer may have been first, an earlier try may have taken effect
-without an answer, or another request for the key is under way and nothing was written.
+not repeat that request by itself, because only the caller knows what a repetition means: each
+failure of unknown effect is `Unavailable`. The answer "exists already" is never believed without
+reading the object (stores.md §4): another writer may have been first, an earlier try may have taken
+effect without an answer, or another request for the key is under way and nothing was written.
 """
 
 import re
@@ -54,7 +54,7 @@ class ObjectStorage(Storage):
     holds the settings with their secrets, which executors need; `repr` does not.
 
     Attributes:
-        settings: what opens the store.
+        settings: with these the store is opened.
         runtime: the clock and the dice by which requests are repeated.
         tally: counts what this object sends.
     """
@@ -101,8 +101,8 @@ class ObjectStorage(Storage):
         raise _unknown("write", f"{self.location}/{path}", conflict)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes the files in parallel; a path's last content counts. Raises the first error when
-        all have ended.
+        """Writes the files in parallel. If a path comes twice, its last content counts. Raises the
+        first error when all have ended.
         """
         last = dict(files)
         for path in last:
@@ -115,16 +115,16 @@ class ObjectStorage(Storage):
         Args:
             path: the file.
             data: its content.
-            repeated: for names that only one writer uses. The client then repeats a failed request,
-                and an object with the same bytes counts as created. Without it, each failure of
-                unknown effect is raised, because only the caller knows what a repetition means.
+            repeated: whether only one writer uses the name. The client then repeats a failed
+                request, and an object with the same bytes counts as created. If False, each failure
+                of unknown effect is raised, because only the caller knows what a repetition means.
 
         Raises:
             Unavailable: it is unknown whether the file was created.
             NoSpace: the store is full, and there is no such object.
         """
         handle = _handle_for(data) if repeated else Handle.ONCE
-        sent_before = repeated  # so an object that is there may be of an earlier request
+        sent_before = repeated  # so an existing object may come from an earlier request
         refusal: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
             try:
@@ -175,7 +175,7 @@ class ObjectStorage(Storage):
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """All files below the folder, 1,000 at a time: one request for each page of the store, in
-        its order, whatever folders there are. After a failure the listing goes on behind the last
+        its order, whatever folders there are. After a failure the listing continues behind the last
         key.
         """
         key = self.key(folder) if folder else self.settings.prefix
@@ -187,7 +187,7 @@ class ObjectStorage(Storage):
         def next_page(obstore: Any, store: Any) -> Any:
             nonlocal stream
             source = stream
-            stream = None  # a listing that fails is not used again
+            stream = None  # a listing that has failed is not used again
             if source is None:
                 source = obstore.list(store, prefix=key, offset=last, chunk_size=_PAGE)
             page = next(source, None)
@@ -207,7 +207,7 @@ class ObjectStorage(Storage):
         return _file_stat(path, self.head(path))
 
     def delete(self, path: str) -> None:
-        """Deletes the file. It is no error if it is missing."""
+        """Deletes the file. A missing file is no error."""
         with suppress(errors.NotFound):
             self.call("delete", path, "delete")
 
@@ -255,7 +255,7 @@ class ObjectStorage(Storage):
         except (errors.StorageError, errors.InvalidOption) as refused:
             is_denied = refused.context.get("status") in (401, 403)
             if isinstance(refused, errors.Unavailable) or is_denied:
-                return dict.fromkeys(paths, refused)  # it is the same for all
+                return dict.fromkeys(paths, refused)  # all requests have the same one
             return self._deleted_alone(paths)
         return {}
 
@@ -301,7 +301,7 @@ class ObjectStorage(Storage):
     def ask(
         self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM
     ) -> T:
-        """The result of an effect on obstore and an open store.
+        """The result of a request to an open store.
 
         Args:
             verb: `read`, `head`, `list`, `write`, `create` or `delete`. In messages, `head` is
@@ -344,7 +344,7 @@ class ObjectStorage(Storage):
     def get(
         self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
     ) -> T:
-        """Calls `use` with the answer, whose body has not been read yet. Returns what it returns.
+        """Calls `use` with the answer, whose body has not been read yet, and returns its result.
         Raises `NotFound`.
         """
         key = self.key(path)
@@ -377,8 +377,8 @@ class ObjectStorage(Storage):
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
 
     def _held(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
-        """What the object holds after a put that was refused; None if there is none. If that cannot
-        be read, the effect of the put is unknown.
+        """The content of the object after a put that was refused; None if there is no object. If
+        that cannot be read, the effect of the put is unknown.
         """
         try:
             return self.get(path, lambda answer: bytes(answer.bytes()))
@@ -394,13 +394,17 @@ class ObjectStorage(Storage):
         )
 
     def _wait(self, attempt: int) -> None:
-        """Waits before a repetition: twice as long each time, and up to a half more by chance."""
+        """Waits before a repetition: twice as long each time, plus a random part of up to a
+        half.
+        """
         millis = _WAIT_MILLIS * 2**attempt
         self.runtime.clock.sleep((millis + self.runtime.rng.below(millis // 2)) / 1000)
 
 
 def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
-    """A storage of another process, for which the store was `right` or is not known to be."""
+    """A storage that another process pickled. `right` says whether the settings of the store were
+    known to be right there.
+    """
     if right:
         trust(settings)
     return ObjectStorage(settings)

@@ -1,5 +1,5 @@
-"""New files of the local file system: how they are created, written, synced and closed. And the
-errors of the operating system as this package's errors, which name the file and say what to do.
+"""New files of the local file system: how they are created, written, synced and closed. Also turns
+errors of the operating system into this package's errors, which name the file and say what to do.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ def close_files(files: Sequence[CheckedFile]) -> None:
         if together == 1:
             batch[0].close()
         else:
-            # All have ended when the pool ends and the first error is raised.
+            # The pool waits for all of them, and only then is the first error raised.
             with ThreadPoolExecutor(together) as pool:
                 list(pool.map(CheckedFile.close, batch))
         is_quick = clock.monotonic() - began < _QUICK_SYNC_SECONDS
@@ -137,7 +137,7 @@ def sync_folder_of(full: str) -> None:
 
 def _open_new(full: str) -> int:
     """A descriptor of a file that did not exist. A cleaner of empty folders may remove a new folder
-    before its first file is created; then the folder is created again.
+    before its first file is created. The folder is created again then.
     """
     for _ in range(_CREATE_ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
@@ -210,9 +210,9 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @contextlib.contextmanager
 def reading(full: str) -> Iterator[None]:
-    """Raises the `OSError` of a read as this package's error. A folder in place of the file is
-    `NotFound`. So is a path at which there can be no file: one with too long a name, or through
-    links that lead to each other.
+    """Raises the `OSError` of a read as this package's error. A folder in place of the file raises
+    `NotFound`. So does a path at which no file can be, because a name is too long, or links lead to
+    each other.
     """
     try:
         yield

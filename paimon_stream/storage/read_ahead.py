@@ -1,6 +1,6 @@
 """Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
-`Storage.together` decides what is in flight at once. Memory holds what was fetched ahead and not
-read yet.
+`Storage.together` decides what is in flight at once. Files that were fetched ahead stay in memory
+until they are read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,9 +29,10 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
-    """What several listings yield, each with the number of its listing. The next pages of several
+    """The pages of several listings, each with the number of its listing. The next pages of several
     listings are asked for at once, unless the storage has folders: then one listing follows the
-    other. The open ones take turns, so that they end together and the last requests are many, too.
+    other. Open listings take turns. So they end at about the same time, and the last requests are
+    sent together, too.
     """
     waiting = enumerate(sources)
     most, opened = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
@@ -50,7 +51,7 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
 
 class Ahead(Generic[T]):
     """Fetches the files that are expected next along with the one that is wanted now. With a
-    storage that answers at once, nothing is fetched ahead (`helps`). Not for several threads.
+    storage that answers at once, nothing is fetched ahead (`helps`). Not safe for several threads.
     """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
@@ -58,7 +59,7 @@ class Ahead(Generic[T]):
         self._fetch = fetch
         self._most = most_files
         self._plan: dict[str, int] = {}  # the sizes of the files that are expected, in their order
-        self._held: dict[str, T] = {}  # what was fetched and not taken
+        self._held: dict[str, T] = {}  # what was fetched and not handed out yet
         self.helps = not storage.has_folders
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
@@ -69,12 +70,12 @@ class Ahead(Generic[T]):
             self._plan.update((path, size) for path, size in files if path not in self._held)
 
     def forget(self) -> None:
-        """Drops what was expected and not taken."""
+        """Drops what was expected and not handed out."""
         self._plan = {}
         self._held = {}
 
     def peek(self, path: str) -> T | None:
-        """What `take` returns. It can still be taken."""
+        """As `take`, but the content stays and can be asked for again."""
         if path in self._plan:
             group = self._next_group(path)
             fetched = self._storage.together([partial(self._tried, file) for file in group])
@@ -84,7 +85,9 @@ class Ahead(Generic[T]):
         return self._held.get(path)
 
     def _next_group(self, path: str) -> list[str]:
-        """Takes a file out of the plan, and those that follow, as far as there is room for them."""
+        """Removes a file from the plan, and as many that follow as there is room for. Returns
+        them.
+        """
         group = [path]
         room = _MOST_AHEAD - self._plan.pop(path)
         while self._plan and len(group) < self._most and room > 0:
@@ -101,8 +104,8 @@ class Ahead(Generic[T]):
                 self._held[path] = content
 
     def take(self, path: str) -> T | None:
-        """What was fetched of an expected file. None if it was not expected, was taken before, or
-        failed.
+        """Hands out the content of an expected file. None if the file was not expected, was handed
+        out before, or could not be fetched.
         """
         self.peek(path)
         return self._held.pop(path, None)
@@ -116,7 +119,8 @@ class Ahead(Generic[T]):
 
 class ReadAhead(Ahead[bytes]):
     """Reads files whose content never changes, and with each of them those that are expected next.
-    A file that could not be read ahead is read when it is wanted, so that its error comes then.
+    A file that could not be read ahead is read again when it is wanted, and only then raises its
+    error.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -128,7 +132,7 @@ class ReadAhead(Ahead[bytes]):
         return self._storage.location
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """What `Storage.read` returns and raises."""
+        """As `Storage.read`."""
         data = self.take(path)
         if data is None:
             return self._storage.read(path, limit)
@@ -136,19 +140,21 @@ class ReadAhead(Ahead[bytes]):
         return data
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
-        """The results of the requests, one after the other. What they read was asked for ahead."""
+        """The results of the requests, which run one after the other: what they read was fetched
+        ahead.
+        """
         return in_turn(requests)
 
 
 class OpenAhead(Ahead[Any]):
-    """Opens data files, and with each of them some of the next. In a store, a source holds at most
-    a MiB when it was opened.
+    """Opens data files, and with each of them some of the next. In a store, a source that was just
+    opened holds at most a MiB.
     """
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, storage.open_input, AT_ONCE)
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
-        """What `Storage.open_input` returns and raises."""
+        """As `Storage.open_input`."""
         source = self.take(path)
         return self._storage.open_input(path) if source is None else source

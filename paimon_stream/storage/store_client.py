@@ -1,21 +1,21 @@
 """The connections of this process to object stores (stores.md §1, §5).
 
 A store is opened when it is first used, once in each process, and is shared by all tables with the
-same bucket and settings. obstore is imported then. A child that is forked after that gets an error,
+same bucket and settings. obstore is imported then. A child that is forked later gets an error,
 because the client would hang there. Spark's daemon forks its workers before any use.
 
-Four connections serve one store (`Handle`). The *calm* one repeats what failed. The *large* one
-does, too, and gives large bodies more time. The *parts* one serves the parts of a file, and repeats
-them for as long as an outage is waited for. The *once* one repeats nothing: whether a conditional
-create took effect is unknown after a repetition.
+Four connections serve one store (`Handle`). The *calm* one repeats failed requests. The *large* one
+does the same, and gives large bodies more time. The *parts* one serves the parts of a file, and
+repeats them for as long as an outage is waited for. The *once* one repeats nothing: whether a
+conditional create took effect is unknown after a repetition.
 
-If a store has answered once, its outage is waited for, up to `max_outage_millis`. For executors it
-is enough that the store has answered the driver.
+After a store has answered once, requests wait for the end of an outage, up to `max_outage_millis`.
+For executors it is enough that the store has answered the driver.
 
 This module also checks that a storage creates files atomically. This is done at the start of a
 stream, and before a process's first commit to a store. Some gateways and mounts accept a
-conditional create and then overwrite the file: two commits could take the same id, and one be lost
-silently (semantics.md R2.3).
+conditional create and then overwrite the file: two commits could get the same id, and one would be
+lost silently (semantics.md R2.3).
 """
 
 import logging
@@ -72,10 +72,10 @@ _LASTING: Final = (Handle.CALM, Handle.LARGE)
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """A store that does not answer any more.
+    """A time in which a store does not answer.
 
     Attributes:
-        began: when the first request began that met it, in seconds of the clock.
+        began: when the first request that met the outage began, in seconds of the clock.
         said: when the log last said so.
     """
 
@@ -115,13 +115,13 @@ class Client:
     ) -> T:
         """The result of an effect on an open store.
 
-        Until the store has answered once, small requests are repeated for about a second only.
-        Credentials that the store does not take any more are read again once.
+        Until the store has answered once, small requests are repeated for about a second only. If
+        the store no longer accepts the credentials, they are read again once.
 
         Args:
             request: what is asked, for messages.
             runtime: waits.
-            effect: takes the open store, and sends the request.
+            effect: sends the request, given the open store.
             handle: which connection serves the request.
 
         Raises:
@@ -160,7 +160,7 @@ class Client:
             asking.tries_left -= 1
         is_dated = self.right and failure.dated
         if is_dated:
-            self._handles.clear()  # the next ones read the credentials anew
+            self._handles.clear()  # the next requests read the credentials anew
         may_repeat = (is_first and is_down) or (request.verb, failure.rule) in _REPEATED
         if is_dated and not asking.renewed and asking.handle is not Handle.PARTS:
             asking.renewed = True
@@ -181,22 +181,22 @@ class Client:
             raise failure.error(request)
 
     def _failure(self, failed: BaseException) -> store_errors.Failure | None:
-        """What a failed request says; None for an error that is not the store's."""
+        """What the error of a request means; None for an error that is not the store's."""
         # Streams raise `OSError`, and paths that no store can hold `ValueError`.
         of_store = (self.obstore.exceptions.BaseError, OSError, ValueError)
         if not (isinstance(failed, of_store) or store_errors.is_panic(failed)):
             return None
         failure = store_errors.failure_of(failed)
         if self.answered and failure.rule is store_errors.NO_CREDENTIALS:
-            # There were credentials before, so the role of the machine gives them again.
+            # The store accepted credentials before, so the role of the machine will give new ones.
             return replace(failure, rule=store_errors.NO_ROLE)
         return failure
 
     def _say_that_it_lasts(
         self, failure: PaimonStreamError, began: float, runtime: Runtime
     ) -> None:
-        """Logs a warning when an outage is noticed, and one each minute, whatever the number of
-        requests that wait.
+        """Logs a warning when an outage is noticed, and then once a minute, however many requests
+        wait.
         """
         now = runtime.clock.monotonic()
         with self._lock:
@@ -250,7 +250,7 @@ class _Asking:
         runtime: waits.
         handle: which connection serves the request.
         began: when it was first sent, in seconds of the clock.
-        tries_left: how many more tries it has within about a second, if it is small.
+        tries_left: how many more tries a small request has within about a second.
         waits: how often it has waited for an outage.
         renewed: whether the credentials were read again for it.
     """
@@ -265,7 +265,9 @@ class _Asking:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is repeated soon if the store has not answered yet."""
+        """Whether the request is repeated only for about a second while the store has not answered
+        yet.
+        """
         is_large = self.handle is Handle.LARGE
         return self.handle is Handle.CALM or (is_large and self.request.verb == "read")
 
@@ -302,7 +304,9 @@ def client_of(settings: StoreSettings) -> Client:
 
 
 def shared_settings(settings: StoreSettings) -> StoreSettings:
-    """What all tables in one bucket with the same settings have in common."""
+    """The settings without the folder of the table: tables in one bucket with equal results share a
+    client.
+    """
     return replace(settings, location="", prefix="")
 
 
@@ -326,16 +330,16 @@ store answers.
 
 
 def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
-    """Shows that a storage creates files atomically: creates a new file in the folder twice, and
-    removes it. The second create must change nothing and report that.
+    """Proves that a storage creates files atomically: creates a new file in the folder twice, and
+    then removes it. The second create must change nothing and report that.
 
-    In a store, each process does so once for a bucket. If the store fails for a moment, the check
-    is made again. A dot hides the file.
+    In a store, each process does this once for a bucket. If the store fails for a moment, the check
+    is repeated. The name of the file begins with a dot, so that listings do not show it.
 
     Args:
         storage: the storage.
         folder: where the file is created; "" for the root.
-        ids: make its name.
+        ids: give the file its name.
 
     Raises:
         NotAtomic: the file could be created twice.

@@ -168,7 +168,7 @@ _ROLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a failed request says.
+    """What the error of a request means.
 
     Attributes:
         rule: what it means.
@@ -212,14 +212,15 @@ class Failure:
 
 
 def is_panic(failed: BaseException) -> bool:
-    """Whether obstore ended in a way that its authors did not expect, such as by an answer about
-    other files than those of the request. This is no `Exception`, and its class cannot be imported.
+    """Whether the error is a panic of obstore: it ended in a way that its authors did not expect,
+    such as by an answer about other files than those of the request. A panic is no `Exception`, and
+    its class cannot be imported.
     """
     return type(failed).__name__ == "PanicException"
 
 
 def failure_of(failed: BaseException) -> Failure:
-    """What obstore's error says, without its text."""
+    """What obstore's error means, without its text."""
     text = str(failed)
     status_in_text = _STATUS.search(text)
     status = int(status_in_text[1]) if status_in_text else None

@@ -60,8 +60,8 @@ class _AskedStore(Protocol):
 class Upload(io.RawIOBase):
     """The context of `open_output`, and its stream. It holds a few parts in memory, however large
     the file is. A file of one part is created conditionally. obstore cannot send the condition for
-    several parts. So the name is looked for before the first part is sent, and it must be one that
-    is used once.
+    several parts. So the name is looked for before the first part is sent, and no name may be used
+    twice.
     """
 
     def __init__(self, store: _AskedStore, path: str) -> None:
@@ -96,7 +96,7 @@ class Upload(io.RawIOBase):
         return self._size
 
     def write(self, data: Any, /) -> int:
-        """Takes all of the data, and sends a part if there is enough for one."""
+        """Accepts all of the data, and sends a part if there is enough for one."""
         if self.closed:
             raise ValueError("The stream is closed.")
         view = memoryview(data).cast("B")
@@ -118,14 +118,14 @@ class Upload(io.RawIOBase):
             self._send()
 
     def _send(self) -> None:
-        """Hands over what is held. obstore sends a part as soon as it has enough for one."""
+        """Hands the held data to obstore, which sends a part as soon as it has enough for one."""
         data = bytes(self._held)
         self._ask(lambda obstore, store: self._writer.write(data))
         self._held.clear()
 
     def _complete(self) -> None:
-        """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows
-        that it is there.
+        """Sends the rest and makes the parts a file. If the answer was lost, the size of the file
+        shows that the file is complete.
         """
         try:
             self._send()
@@ -208,7 +208,8 @@ class _Ranges(io.RawIOBase):
         self._path = path
         self._size = size
         self._at = 0  # where the next read begins
-        # Where bytes begin that are held, and the bytes: the last ones, and those read last.
+        # The held bytes, each with the position at which they begin: the last bytes of the file,
+        # and those that were read last.
         self._tail = (size - len(tail), tail)
         self._block = (0, b"")
 

@@ -1,8 +1,8 @@
 """Opens a store with obstore, in the process that uses it.
 
 obstore also reads the environment of its process. Keys and tokens of the settings are therefore
-handed over by a credential provider, which comes before all variables: a key of the settings with a
-token of the environment would fit nobody.
+handed over by a credential provider, which takes precedence over all variables. Otherwise a key of
+the settings could be combined with a token of the environment.
 """
 
 import os
@@ -72,7 +72,7 @@ class StoreSettings:
         client: obstore's client options.
         profile: the AWS profile whose credentials boto3 finds and refreshes.
         max_retries: the most repetitions of a request that may be repeated.
-        max_outage_millis: how long a store that is down is waited for after it has answered once.
+        max_outage_millis: how long requests wait for a store that is down, if it has answered once.
         role: the arguments of the role to assume with those credentials, if any.
     """
 
@@ -187,7 +187,7 @@ def _check_account(settings: StoreSettings, config: Mapping[str, str]) -> None:
 
 
 def _check_environment(settings: StoreSettings) -> None:
-    """Refuses a login that obstore would pass over, because of a variable of this process."""
+    """Refuses a login that obstore would ignore because of a variable of this process."""
     logins, variables = _LOGINS[settings.kind]
     chosen = [login for login in logins if login in settings.config]
     if not chosen or settings.config.keys() & {"access_key_id", "account_key", "token"}:
@@ -203,8 +203,8 @@ def _check_environment(settings: StoreSettings) -> None:
 
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
-    """Takes the credentials out of the configuration, as a provider for obstore; None if it finds
-    them itself.
+    """Removes the credentials from the configuration, and returns a provider of them for obstore;
+    None if obstore finds them itself.
     """
     if settings.kind == "s3":
         keys = [
@@ -328,7 +328,7 @@ def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any)
         return
     url = f"https://s3.amazonaws.com/{settings.bucket}"
     client = settings.client
-    try:  # AWS names it also to those who may not read the bucket
+    try:  # AWS also tells the region to those who may not read the bucket
         config["region"] = asked_region(
             url, client.get("proxy_url"), client.get("root_certificate")
         )

@@ -1,5 +1,5 @@
 """The configuration of obstore that the options of a store ask for, by the rules of each kind of
-store. Each rule reads the values that concern it, and sets its part of a `StoreSetup`.
+store. Each rule reads the options that concern it, and sets its part of a `StoreSetup`.
 """
 
 import base64
@@ -181,7 +181,7 @@ def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
 
 def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> None:
     """Raises `InvalidOption` for an address without TLS, unless that is allowed or the address is
-    this machine's. The client must be told that it may use it.
+    this machine's. If one is allowed, the client is told so.
     """
     if not url.startswith("http://"):
         return
@@ -235,7 +235,7 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -
 
 
 def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
-    """What the first group of the pattern matches in the URL; None if there is no match."""
+    """The text of the pattern's first group in the URL; None if there is no match."""
     match = pattern.search(url)
     return None if match is None else match[1]
 
@@ -307,7 +307,7 @@ def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, need
 
 
 def _s3_encryption(values: StoreValues, setup: StoreSetup) -> None:
-    """By what the store encrypts new files."""
+    """Sets how the store encrypts new files."""
     word = values.text("server_side_encryption")
     key = values.text("encryption_key")
     if word is None:

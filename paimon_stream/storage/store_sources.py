@@ -110,7 +110,7 @@ def _drop_unknown_certificate(place: StoreLocation, setup: StoreSetup) -> None:
 
 
 def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, str]:
-    """Those of the storage options of another location that mean something for this one."""
+    """Those storage options of another location that also apply to this one."""
     place = _with_account(place, [Source(CALL, options)])
     return {
         name: value
@@ -162,7 +162,7 @@ def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
 
 
 def _has_default_profile(environment: Mapping[str, str]) -> bool:
-    """Whether there is a default profile, and nothing that comes before it in AWS's own order."""
+    """Whether AWS's own order of sources would choose the default profile."""
     if any(
         name.startswith(("AWS_WEB_IDENTITY_", "AWS_CONTAINER_CREDENTIALS_")) for name in environment
     ):
@@ -182,7 +182,7 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
 
 def _is_old() -> bool:
     """Whether the installed obstore is older than 0.11, and so has no option for a certificate. The
-    newest release for Python 3.10 is older, too.
+    newest release for Python 3.10 is such a release.
     """
     try:
         numbers = metadata.version("obstore").split(".")[:2]

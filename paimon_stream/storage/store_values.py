@@ -58,7 +58,7 @@ class _StoreSetting:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreValues:
-    """The values of the options of a store that are given.
+    """The values of those options of a store that the user has given.
 
     Attributes:
         shown: the location, for messages.
@@ -79,7 +79,7 @@ class StoreValues:
         return None if setting is None else boolean(setting.value)
 
     def of(self, *keys: str) -> dict[str, str]:
-        """Those of the keys that are given, with their values."""
+        """The values of those keys that the user has given, by key."""
         return {key: self._settings[key].value for key in keys if key in self._settings}
 
     def has(self, key: str) -> bool:
@@ -87,7 +87,7 @@ class StoreValues:
         return key in self._settings
 
     def from_environment(self, key: str) -> bool:
-        """Whether a given value is the environment's."""
+        """Whether the value of this key, which is given, comes from the environment."""
         return self._settings[key].source == ENVIRONMENT
 
     def wrong(self, key: str, problem: str) -> InvalidOption:
@@ -110,10 +110,10 @@ class StoreValues:
 
 
 def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
-    """The first value of each option, in the order of the sources; those of a login come from the
-    first source that has any. An empty value counts as none. Raises `InvalidOption` for a name in
-    the call's own options that no store of this kind knows, and `UnsupportedFeature` for one that
-    asks for what is not supported.
+    """The first value of each option, in the order of the sources; all values of a login come from
+    the first source that has one of them. An empty value counts as none. Raises `InvalidOption` for
+    a name in the call's own options that no store of this kind knows, and `UnsupportedFeature` for
+    one that asks for what is not supported.
     """
     settings_of_sources = [_read(place, source) for source in sources]
     login_keys = {option.key for option in STORE_OPTIONS[place.kind] if option.login}
@@ -134,7 +134,9 @@ def _has_login(settings: Mapping[str, _StoreSetting], login_keys: set[str]) -> b
 
 
 def _read(place: StoreLocation, source: Source) -> dict[str, _StoreSetting]:
-    """What a source has, by the key of the option. Of an option's names the first one counts."""
+    """The settings in a source, by the key of the option. If an option has several names there, the
+    first one counts.
+    """
     settings: dict[str, _StoreSetting] = {}
     owners = owners_of(place)
     for name, value in source.options.items():
@@ -184,9 +186,9 @@ def _parsed(known: KnownName, value: str, name: str, place: StoreLocation) -> st
 def _refuse(
     place: StoreLocation, source: Source, name: str, value: str, refusal: str | None
 ) -> None:
-    """Refuses a name that is not an option. In Spark's configuration, only those names are refused
-    that are known to ask for something, for which there is a `refusal`: what to do instead. The
-    others are Spark's own affair.
+    """Refuses a name that is not an option. `refusal` says what to do instead, if the name is known
+    to ask for something that is not supported. In Spark's configuration, only such names are
+    refused, because the others may be meant for Spark itself.
     """
     if refusal is not None and value.strip().lower() not in ("", "false"):
         off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
@@ -211,6 +213,6 @@ def _refuse(
 
 
 def _is_of_another_kind(kind: str, name: str) -> bool:
-    """Whether another kind of store than this one has an option of this name with a prefix."""
+    """Whether another kind of store has an option with this name, which includes a prefix."""
     others = [other for other in STORE_OPTIONS if other != kind]
     return "." in name and any(store_option(other, name) is not None for other in others)

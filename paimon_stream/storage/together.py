@@ -39,11 +39,11 @@ _HERE: Final = _Thread()
 
 
 class EndedRequest(NamedTuple):
-    """What came of a request that has ended.
+    """The outcome of a request that has ended.
 
     Attributes:
-        result: what it returned, if it did.
-        error: what it raised, if it did.
+        result: what the request returned, if it did.
+        error: what the request raised, if it did.
         trip: the trip in which it ended.
     """
 
@@ -54,7 +54,7 @@ class EndedRequest(NamedTuple):
 
 class RequestTally:
     """Counts the requests that one storage object has sent, by kind (GET, PUT, HEAD, LIST, DELETE).
-    Safe to use from many threads. What a client repeats by itself is counted once.
+    Safe to use from many threads. A request that the client repeats by itself is counted once.
     """
 
     __slots__ = ("_counts", "_lock")
@@ -82,8 +82,8 @@ class RequestTally:
 
 
 class Meter:
-    """The requests that a storage has sent, by kind, and the trips of this thread; none if it does
-    not count.
+    """The requests that a storage has sent since the meter was made, by kind, and the trips of this
+    thread. None are counted for a storage without a tally.
     """
 
     __slots__ = ("_counts_before", "_tally", "_trip")
@@ -111,7 +111,7 @@ def tally_of(storage: object) -> RequestTally | None:
 
 
 def in_turn(requests: Sequence[Request]) -> list[Any]:
-    """The results of the requests, which run one after the other. If one fails, the rest is not
+    """The results of the requests, which run one after the other. If one fails, the others are not
     begun.
     """
     return [request() for request in requests]
@@ -147,9 +147,9 @@ def ended(outcomes: Sequence[EndedRequest]) -> list[Any]:
 
 def at_once(requests: Sequence[Request]) -> list[Any]:
     """The results of the requests, which run in this thread and in those of one pool. The first
-    error is raised when all have ended. A request may itself have others run so: this thread runs
-    those that no other thread has begun. When the interpreter ends, the pool's threads begin
-    nothing more, because it waits for them.
+    error is raised when all have ended. A request may itself call this for other requests: the
+    thread runs those that no other thread has begun. When the interpreter ends, the pool's threads
+    begin nothing more, because the interpreter waits for them.
     """
     if len(requests) < 2:
         return in_turn(requests)

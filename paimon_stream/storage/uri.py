@@ -127,8 +127,8 @@ def checked_options(
 
 def open_beside(storage: Storage, location: str) -> Storage:
     """The storage of an external path of the table in `storage`. It has the settings of that
-    storage if both are in stores of one kind and account, and else those of the environment. Raises
-    what `open_folder` raises.
+    storage if both are in stores of one kind and account; otherwise those of the environment.
+    Raises what `open_folder` raises.
     """
     storage = getattr(storage, "base", storage)
     if scheme_of(location) == "file":
@@ -170,8 +170,8 @@ def path_of_file_uri(location: str) -> str:
 
 
 def _refuse_other_bytes(path: str) -> None:
-    """Arrow, Spark and Java take paths as UTF-8, so they could not open a file below any other
-    path.
+    """Refuses a path that is not UTF-8: Arrow, Spark and Java read paths as UTF-8, so they could
+    not open a file below it.
     """
     try:
         path.encode()
@@ -202,7 +202,7 @@ class ExternalStorage(StorageView):
 
     Attributes:
         base: the storage of the table's folder.
-        roots: the external roots, each as the folder as which it is shown.
+        roots: the external roots, each with the folder as which it is shown.
     """
 
     __slots__ = ("_opened", "roots")
@@ -255,7 +255,7 @@ def external_path(path: str) -> str | None:
 
 
 def shown(path: str) -> str:
-    """The path for messages: the full one of a file outside the table."""
+    """The path for messages: for a file outside the table, the full path."""
     return external_path(path) or path
 
 

@@ -17,14 +17,15 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     """The first batch from which on a missing journal entry proves that a batch never reached its
     commit. None if none proves that, as while the journal is off.
 
-    Where our newest batch stands without an entry, the journal vouches for the batches above it
-    only: a rollback may remove it, and then nothing but the note tells of it.
+    Where our newest batch stands without an entry, the journal vouches only for later batches: a
+    rollback may remove that batch, and then only the note tells of it.
 
     Args:
         table: the table, with its options.
         evidence: what the storage holds.
         verdict: that on this batch.
-        anew: whether earlier entries are about to go, so that they prove nothing.
+        anew: whether an operator has decided. The earlier entries are about to be removed then, so
+            they prove nothing.
     """
     if not table.options.value(JOURNAL):
         return None
@@ -42,8 +43,8 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 
 def _standing_without_entry(evidence: Evidence, verdict: Verdict) -> int:
     """Our newest batch up to this one, if its snapshot stands and the journal has no entry of it,
-    else -1. Later batches had dropped the entry before a rollback removed them, or it went with an
-    operator's decision and what was written since was removed or had no rows.
+    else -1. Either later batches dropped the entry, and a rollback removed those batches. Or an
+    operator's decision removed the entry, and what was written since was removed or had no rows.
     """
     if isinstance(verdict, AlreadyCommitted):
         is_shown = verdict.snapshot is None or evidence.entry is not None
@@ -63,18 +64,18 @@ def given_up(
 ) -> Ranges:
     """The batches that an operator has given up, as in `RegisteredWriter`.
 
-    What was lost are all batches between the newest one that the table has, also under an old name,
-    and this one. The batch just before this one is none of them if the table has it under such a
-    name: another name has lost its batches then. A batch below is still in the table, so a later
-    rollback of it stops the stream. What the checkpoint is going to run again is not given up any
-    more.
+    Lost are all batches above the newest one that the table has, also under an old name, and below
+    this one. If the table has the previous batch under such a name, nothing of this name is lost:
+    another name has lost its batches then. The batches below them are still in the table, so a
+    later rollback of one stops the stream. Batches that the checkpoint is going to run again are no
+    longer given up.
 
     Args:
         evidence: what the storage holds.
         verdict: that on this batch.
         lost: whether the operator let this batch continue although the table has lost batches.
-        proven: whether the loss is proven. Then what lies below the first batch that a note names
-            was not lost: its snapshots may have expired.
+        proven: whether the loss is proven. Then the batches below the first one that a note names
+            were not lost: their snapshots may have expired.
     """
     batch_id = evidence.batch.batch_id
     known = _clipped(evidence.given_up, batch_id - 1)
@@ -105,7 +106,7 @@ def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
 
 
 def _first_taken(evidence: Evidence, batches: range) -> int | None:
-    """The first of these batches of the stream that a note surely names and that was not given up
+    """The first of these batches that a note certainly names as removed, and that was not given up
     before; None if there is none.
     """
     noted = noted_batches(evidence, evidence.identity.user, evidence.given_up, batches)
@@ -115,7 +116,7 @@ def _first_taken(evidence: Evidence, batches: range) -> int | None:
 def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] | None:
     """What is written again by an operator's decision, as in `RegisteredWriter`. With `reset`, the
     operator let this batch continue although the table was ahead of the checkpoint, or was written
-    by another one. Then all is written again that the stream has here.
+    by another one. Then everything that the stream has here is written again.
     """
     batch_id = evidence.batch.batch_id
     latest = evidence.latest
@@ -130,9 +131,8 @@ def passed_over(evidence: Evidence, *, reset: bool) -> tuple[int, SnapshotRef] |
 
 
 def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:
-    """The newest batch that the table has of each other commit user of the query which may be an
-    old name of this sink. A name that has the batch before this one has lost nothing, so the loss
-    is another name's.
+    """For each commit user that may be an old name of this sink, the newest batch that the table
+    has. A name that has the batch before this one has lost nothing, so the loss is another name's.
     """
     users = {register.user for register in evidence.old_names}
     newest_of_users: dict[str, int] = {}

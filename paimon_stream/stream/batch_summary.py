@@ -1,6 +1,6 @@
 """What a snapshot's properties say of its batch, and of how the previous one was committed
-(semantics.md R1.5). These are a few small numbers that are known before publishing. No judgement
-uses them, and other engines ignore them.
+(semantics.md R1.5). The properties are a few small numbers that are known before publishing. No
+judgement uses them, and other engines ignore them.
 """
 
 import re
@@ -16,7 +16,7 @@ from paimon_stream.table.layout import id_in_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSummary:
-    """One batch, in figures. Unknown ones are None.
+    """One batch, in figures. A figure that is not known is None.
 
     Attributes:
         files: the number of added files.
@@ -74,13 +74,13 @@ _PREVIOUS: Final = "previous"
 
 
 def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str, str]:
-    """A property for the next snapshot of the stream: how this commit went; {} if it made none. A
-    snapshot cannot say so of itself, because the steps that are measured come after its bytes are
-    made.
+    """A property for the next snapshot of the stream: how this commit went; {} if it made no
+    snapshot. A snapshot cannot have this property itself, because the measured steps come after its
+    bytes are made.
 
     Version 1 is `1 batch=7 attempts=2 conflicts=1 judge=5 write=210 …`: the batch, the attempts to
     publish, the compactions that lost to others if there are any, and milliseconds by phase.
-    Earlier releases take all that they do not know for phases.
+    Earlier releases take each name that they do not know for a phase.
 
     Args:
         report: that of the commit; None if there was none.
@@ -100,8 +100,8 @@ def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str
 
 
 def previous_of(properties: Mapping[str, str]) -> Mapping[str, int]:
-    """What `previous_commit` says in a snapshot's properties; {} if there is nothing, or of a
-    version that this release does not know.
+    """What `previous_commit` says in a snapshot's properties; {} if it says nothing, or if its
+    version is not known to this release.
     """
     match = re.fullmatch(r"1((?: [\w-]{1,40}=\d{1,19}){1,20})", properties.get(_key(_PREVIOUS), ""))
     if match is None:

@@ -23,8 +23,8 @@ def which_table(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[TableSame]:
     """Is this still the table that the stream wrote to? A stream is registered in a table after it
-    was judged there. So with a register of this table, entries of another one are remains: an
-    operator has let the stream continue here.
+    was judged there. So if this table has a register of the stream, journal entries of another
+    table are remains: an operator has let the stream continue here.
     """
     registered = evidence.registered
     records = (entry, last) if registered is None else (registered,)
@@ -55,8 +55,8 @@ def which_registered(evidence: Evidence) -> Finding[UserRegistered]:
 
 def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentityShared]:
     """Has another query written here from this checkpoint path, under this query's name or this
-    commit user? Where another sink of this query is registered with the same path or name, that was
-    judged when it was let in.
+    commit user? Where another sink of this query is registered with the same path or name, this
+    question was judged when that sink was let in.
     """
     if evidence.registered is not None or history.own is not None:
         return Finding(IdentityShared.NONE)
@@ -77,8 +77,8 @@ def _another(query_id: str | None, where: str) -> Finding[IdentityShared]:
 
 
 def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCreated]:
-    """Is the table, or the branch, younger than the previous batch of this checkpoint? If so, a
-    register or a snapshot of ours is that of a run on a copy of the checkpoint.
+    """Is the table, or the branch, younger than the previous batch of this checkpoint? If it is
+    younger, then our register or snapshot here comes from a run on a copy of the checkpoint.
 
     Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
     batch shows nothing. Nor does a table that is not five minutes younger, if our query has
@@ -103,10 +103,10 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
 
 
 def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
-    """Whether this checkpoint has a batch in this very table. It has if it was let in with this one
-    or a later one, or if `last`, the newest entry of an earlier batch here, may be of the batch
-    that the checkpoint has done. The register of a run on a copy of the checkpoint shows nothing.
-    Nor does an attempt that is five minutes younger than the batch that was done.
+    """Whether this checkpoint has a batch in this very table. It has one if it was let in with this
+    batch or a later one. It also has one if `last`, the newest entry of an earlier batch here, may
+    be of the batch that the checkpoint has done. The register of a run on a copy of the checkpoint
+    shows nothing. Nor does an attempt that is five minutes younger than the batch that was done.
     """
     registered = evidence.registered
     if registered is None:
@@ -116,8 +116,8 @@ def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
         done_millis is None or last.attempted_millis < done_millis + CLOCKS_DIFFER_MILLIS
     ):
         return True
-    # An operator may have let the checkpoint continue in this table. The register has the batch
-    # with which that was.
+    # An operator may have let the checkpoint continue in this table. The register has the batch at
+    # which it continued.
     path = evidence.identity.checkpoint
     is_of_copy = None not in (registered.checkpoint, path) and registered.checkpoint != path
     since = evidence.journal_since
@@ -139,9 +139,9 @@ def _knows_query(evidence: Evidence) -> bool:
 
 def which_sink(evidence: Evidence, *, journals: bool) -> Finding[SinkNew]:
     """Has the query written this table under another commit user, and never under this one? A sink
-    leaves its register before it commits a batch. The claim of an earlier run shows only that it
-    has begun. But its register may have been lost: then the journal has its batches, or, after a
-    rollback, a note names the user.
+    leaves its register before it commits a batch. The claim of an earlier run shows only that the
+    run has begun. But the sink's register may have been lost: then the journal has its batches, or,
+    after a rollback, a note names the user.
 
     Args:
         evidence: what the storage holds.

@@ -34,9 +34,9 @@ def which_inherited(evidence: Evidence) -> Finding[BatchInherited]:
 
 
 def _came_as(evidence: Evidence) -> str | None:
-    """The commit user in whose journal of main an attempt at this batch is part of the branch: the
-    query had published it in main, or in a branch to which main was forwarded, and this one was
-    made from main. None if there is none.
+    """The commit user whose attempt at this batch, in main's journal, is part of the branch. The
+    query had published the attempt in main, or in a branch to which main was forwarded, and this
+    branch was made from main. None if there is no such user.
     """
     latest = evidence.latest
     for user, entry in _own_entries_of_main(evidence):
@@ -46,8 +46,8 @@ def _came_as(evidence: Evidence) -> str | None:
 
 
 def _may_have_come_as(evidence: Evidence) -> str | None:
-    """The commit user in whose journal of main there is an attempt at this batch of which it is not
-    certain that it is not part of the branch. None if there is none.
+    """The commit user whose attempt at this batch, in main's journal, may be part of the branch.
+    None if no attempt may be.
     """
     for user, entry in _own_entries_of_main(evidence):
         if evidence.latest is not None and not evidence.left_in_main(user, entry):

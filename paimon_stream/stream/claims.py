@@ -2,8 +2,8 @@
 
 A claim is made once per run, before anything else, by an atomic create. A second sink of the same
 run under the same user finds it taken. The claim is also a fence: a later run ends the claims of
-earlier ones before it judges, so while a run's claim stands, no later run has begun. What it does
-not exclude is in fence.py.
+earlier ones before it judges, so while a run's claim stands, no later run has begun. What a claim
+does not exclude is described in fence.py.
 """
 
 from functools import partial
@@ -35,10 +35,12 @@ class Claims:
 
     def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
-        returns their names. Raises `DuplicateWriter` if another sink of this run has claimed it.
+        returns the names of those runs. Raises `DuplicateWriter` if another sink of this run has
+        claimed it.
 
-        What the register of an earlier run proves stays proven: it names this run before that claim
-        ends. So a run that dies in between, or before it registers, leaves the proof as it was.
+        What the register of an earlier run proves stays proven: the register names this run before
+        the earlier claim ends. So a run that dies in between, or before it registers, leaves the
+        proof as it was.
         """
         token = self._identity.token
         content = json_text.encode_checksummed(
@@ -64,7 +66,9 @@ class Claims:
         return standing_runs(self._storage, self._folder)
 
     def holds(self) -> bool:
-        """Whether the claim still exists. If so, no later run of this commit user has begun."""
+        """Whether the claim still exists. While it does, no later run of this commit user has
+        begun.
+        """
         return self._storage.exists(self._claim)
 
     def is_ended(self) -> bool:

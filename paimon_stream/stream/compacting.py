@@ -9,8 +9,8 @@ Invariants: nothing here fails a batch or delays it beyond the bound. A compacti
 between batches only, in the stream's thread. Its commit has the stream's user and the id of the
 stream's last published batch. So the ids of a stream never go back, and a replayed batch finds
 itself published. Until a unit is in a commit, its new files belong to nobody, and they are removed
-if the unit is given up. A compaction changes no row, and the run goes on remembering the snapshot
-with the batch. So a compaction that is lost is no lost batch.
+if the unit is given up. A compaction changes no row, and the run continues to remember the snapshot
+that has the batch. So if a compaction is lost, no batch is lost.
 """
 
 import atexit
@@ -90,8 +90,8 @@ class Settled(Protocol):
         """See `Committer.watch`."""
 
     def publish(self, source: ChangeSource) -> Published | None:
-        """Publishes these changes as COMPACT of the last published batch. None if nothing was
-        published.
+        """Publishes these changes as COMPACT of the last published batch. Returns None if nothing
+        was published.
         """
 
 
@@ -100,7 +100,7 @@ class Compacted:
     """What became of the compaction behind a batch.
 
     Attributes:
-        published: how it was published. None if it was not.
+        published: how the compaction was published; None if it was not.
         lost: the number of units that lost to others.
     """
 
@@ -109,8 +109,8 @@ class Compacted:
 
 
 def compacts(table: Table) -> bool:
-    """Whether a stream compacts this table: its options ask for that, and this release can. Rows
-    that wait for their buckets are for a job.
+    """Whether a stream compacts this table: the table's options ask for it, and this release can do
+    it. Rows that wait for their buckets are left to a job.
     """
     return _is_asked_for(table) and not table.is_postponed and refusal(table) is None
 
@@ -134,7 +134,8 @@ class _Decision:
     """Whether the stream compacts a table.
 
     Attributes:
-        table: the table as it was loaded. If it is loaded again, that is decided again.
+        table: the table as it was loaded. If the table is loaded again, `compacts` is decided
+            again.
         compacts: whether the stream compacts it.
     """
 
@@ -200,30 +201,32 @@ class _DueBuckets:
         ]
 
     def take(self, buckets: Iterable[Bucket]) -> dict[Bucket, bool]:
-        """Takes these buckets out. Returns whether each was due in full."""
+        """Takes these buckets out. Returns for each whether it was due in full."""
         return {bucket: self._full.pop(bucket) for bucket in buckets}
 
     def add(self, bucket: Bucket, *, full: bool) -> None:
-        """The bucket is due, in full or not."""
+        """Notes that the bucket is due, in full or not."""
         self._full[bucket] = full
 
     def add_touched(self, buckets: Iterable[Bucket], batches_between_full: int) -> None:
-        """These buckets are due, because they have new files. What is due in full stays so."""
+        """Notes that these buckets are due, because they have new files. A bucket that is due in
+        full stays due in full.
+        """
         touched = dict.fromkeys(buckets, False)
         self._full = touched | self._full
         if batches_between_full:
             self._touched_since_turn |= touched.keys()
 
     def add_turn(self, batch_id: int, batches_between_full: int) -> None:
-        """If it is the turn of this batch, what was touched since the last turn is due for a full
-        compaction.
+        """If full compactions come behind this batch, the buckets that were touched since the last
+        ones are due in full.
         """
         if batches_between_full and (batch_id + 1) % batches_between_full == 0:
             self._full.update(dict.fromkeys(self._touched_since_turn, True))
             self._touched_since_turn.clear()
 
     def rest(self, bucket: Bucket, *, full: bool) -> None:
-        """The bucket is due again after some batches, after more each time: an outage passes,
+        """Lets the bucket be due again after some batches, after more each time: an outage passes,
         others end their compaction, and what is damaged stays damaged.
         """
         self._failures[bucket] += 1
@@ -231,11 +234,11 @@ class _DueBuckets:
         self._full[bucket] = full or self._full.get(bucket, False)
 
     def forget_failures(self, bucket: Bucket) -> None:
-        """The next failure of the bucket counts as its first one."""
+        """Lets the next failure of the bucket count as its first one."""
         self._failures.pop(bucket, None)
 
     def clear(self) -> None:
-        """No bucket is due any more."""
+        """Notes that no bucket is due any more."""
         self._full.clear()
 
 
@@ -323,7 +326,7 @@ class StreamCompaction:
         pool: Executor | None = None,
         count: Count = lambda *_: None,
     ) -> None:
-        """Prepares the compaction. Nothing is read.
+        """Prepares the compaction, and reads nothing.
 
         Args:
             runtime: the clock and the ids. None for those of the system.
@@ -375,18 +378,20 @@ class StreamCompaction:
         return compacted
 
     def follows(self, millis: int) -> None:
-        """Another process has committed the batch before, at that time (epoch milliseconds)."""
+        """Notes that another process committed the previous batch, at this time (epoch
+        milliseconds).
+        """
         self._last_end -= max(0, self._clock.now_millis() - millis) / 1000
 
     def close(self) -> list[Future[Rewritten]]:
-        """Gives up what is pending. New files are removed, here or by the threads that write them.
-        Returns the units that had begun. Any thread may call it.
+        """Gives up the pending units. Their new files are removed, here or by the threads that
+        write them. Returns the units that had begun. Any thread may call this.
         """
         self._due.clear()
         return self._pending.close()
 
     def _is_wanted(self, table: Table) -> bool:
-        """Whether the stream compacts this table. Why it does not is logged once."""
+        """Whether the stream compacts this table. If it does not, the reason is logged once."""
         if self._decision is not None and self._decision.table is table:
             return self._decision.compacts
         self._decision = _Decision(table, compacts(table))
@@ -399,8 +404,8 @@ class StreamCompaction:
     # -- plan
     # -----------------------------------------------------------------------------------------
     def _note_batch(self, settled: Settled) -> None:
-        """The buckets that a batch has touched are due, and those whose turn it is. Raises the
-        errors of `_note_earlier`.
+        """Notes as due the buckets that a batch has touched, and those that are due in full behind
+        it. Raises the errors of `_note_earlier`.
         """
         table = settled.table
         self._due.calls += 1
@@ -417,13 +422,13 @@ class StreamCompaction:
         self._due.add_turn(settled.batch_id, _batches_between_full(table))
 
     def _note_files(self, table: Table, entries: Iterable[ManifestEntry]) -> None:
-        """The buckets of these files are due."""
+        """Notes that the buckets of these files are due."""
         self._due.add_touched(map(bucket_of, entries), _batches_between_full(table))
 
     def _note_earlier(self, table: Table) -> None:
-        """The buckets with files that no compaction has processed are due, because an earlier run
-        may have ended before it compacted them. Reads the manifests of the newest snapshot, once in
-        a run. Raises `CorruptMetadata`, `StorageError`.
+        """Notes as due the buckets with files that no compaction has processed. An earlier run may
+        have ended before it compacted them. Reads the manifests of the newest snapshot, once in a
+        run. Raises `CorruptMetadata`, `StorageError`.
         """
         entries = snapshot_files(table, SnapshotStore(table.storage).latest())
         processed_level = 1
@@ -467,8 +472,8 @@ class StreamCompaction:
     def _begin_due(
         self, table: Table, snapshot: Snapshot, due: Mapping[Bucket, bool], watched: WatchedFiles
     ) -> None:
-        """Begins the compaction of these buckets, of each in full or not. A bucket in which a minor
-        compaction has nothing to do is left out.
+        """Begins the compaction of these buckets; the value of each says whether in full. A bucket
+        in which a minor compaction has nothing to do is left out.
         """
         files_by_mode: dict[_Mode, list[ManifestEntry]] = defaultdict(list)
         limits = None
@@ -521,8 +526,8 @@ class StreamCompaction:
     # -- publish
     # ----------------------------------------------------------------------------------
     def _publish(self, settled: Settled) -> Compacted:
-        """Publishes what is done. Units that do not fit any more are given up. Raises the errors of
-        the commit.
+        """Publishes the units that are done. Those that no longer fit are given up. Raises the
+        errors of the commit.
         """
         table = settled.table
         tasks = self._take_rewritten(table)
@@ -592,8 +597,8 @@ class StreamCompaction:
     # -- failures
     # ---------------------------------------------------------------------------------------
     def _fail(self, table: Table, bucket: Bucket, error: BaseException, *, full: bool) -> None:
-        """Lets a bucket rest whose unit has failed. Somebody else may have compacted one of its
-        files away. The next plan knows that.
+        """Lets a bucket rest whose unit has failed. Somebody else may have compacted one of the
+        unit's files away. The next plan reads the files anew, and so takes that into account.
         """
         self._due.rest(bucket, full=full)
         partition, number, _ = bucket
@@ -620,7 +625,9 @@ class StreamCompaction:
         )
 
     def _warn(self, settled: Settled) -> None:
-        """Warns of each bucket that is too deep. There is one warning until it is so no more."""
+        """Warns of each bucket that is too deep. No warning is repeated while the bucket stays too
+        deep.
+        """
         table = settled.table
         pending: set[Bucket] = set()
         if table.schema.primary_keys:
@@ -650,8 +657,8 @@ class StreamCompaction:
 
 
 def _longest_wait(table: Table, interval: float) -> float:
-    """How long a batch waits for its units, in seconds. `interval` is the time since the batch
-    before, in seconds.
+    """How long a batch waits for its units, in seconds. `interval` is the time since the previous
+    batch, in seconds.
     """
     if shows_rows(table):
         return _AS_LONG_AS_IT_TAKES
@@ -659,7 +666,7 @@ def _longest_wait(table: Table, interval: float) -> float:
 
 
 def _batches_between_full(table: Table) -> int:
-    """After how many batches their buckets are compacted in full; 0 for never."""
+    """After how many batches the touched buckets are compacted in full; 0 for never."""
     options = table.options
     if options.is_set(opt.FULL_COMPACTION_COMMITS):
         return options.value(opt.FULL_COMPACTION_COMMITS)
@@ -685,8 +692,8 @@ os.register_at_fork(after_in_child=_OPEN.clear)  # the files are the parent's
 
 @atexit.register
 def _close() -> None:
-    """The threads end with the process. They get some time to remove what they have not
-    finished.
+    """Closes the compaction at the end of the process. The threads get some time to remove the
+    files that they have not finished.
     """
     futures = [future for compaction in list(_OPEN) for future in compaction.close()]
     wait(futures, EXIT_SECONDS)

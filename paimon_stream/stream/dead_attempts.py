@@ -3,12 +3,14 @@
 An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
 after a published snapshot of the same batch was read that does not reference them. From then on
 every attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, and
-the ownership law there). That holds while the snapshot stands, and the one after it shows that no
-other attempt was published (`_is_proof`).
+the ownership law there). That holds while the snapshot stands, and while the next snapshot shows
+that no other attempt was published (`_is_proof`).
 
-An attempt may have been published and rolled back, and its snapshot tagged or branched meanwhile.
-So files stay that a tag, a long-lived changelog or another branch refers to. Everything here is
-best effort: a file that stays is an orphan, and a file that is needed is never removed.
+An attempt may have been published, tagged or branched, and then rolled back. So files stay that a
+tag, a long-lived changelog or another branch refers to.
+
+Everything here is best effort: a file that stays is an orphan, and a file that is needed is never
+removed.
 """
 
 import logging
@@ -49,9 +51,9 @@ def remove_dead_attempts(
         entry: the journal's entry of the batch.
         published: the batch's snapshots, ascending.
         runtime: the clock and the ids.
-        complete: whether the batch has all its snapshots. If not, the attempt that published its
-            first one may still publish its compaction. So its staged files stay, and all files that
-            compactions made.
+        complete: whether the batch has all its snapshots. If not, the attempt that published the
+            first one may still publish the compaction of the batch. So the staged files of that
+            attempt stay, and all files that compactions made.
 
     Returns:
         How many files were removed.
@@ -121,8 +123,8 @@ def _file_name(path: str) -> str:
 def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:
     """Whether the snapshot shows that no other attempt was published or will be. If the snapshot
     has expired or was rolled back, a paused attempt may publish again. If the next snapshot has
-    none of its manifests, another attempt with the same data files may have been published before,
-    and have expired.
+    none of this snapshot's manifests, another attempt with the same data files may have been
+    published before, and have expired.
     """
     if not snapshots.stands(published):
         return False
@@ -153,9 +155,9 @@ def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
     """The snapshots of the batch whose newest one is `newest`, and whether there can be no other.
-    There are none if snapshots since the attempt was judged have expired, which may have had
-    another attempt. A COMPACT is the second of two, unless the batch had only a compaction. The
-    first of the two came after the judgement.
+    The list is empty if snapshots since the judgement of the attempt have expired: one may have had
+    another attempt. A COMPACT is the second of two snapshots, unless the batch had only a
+    compaction. The first of the two came after the judgement.
     """
     base = 0 if entry.base is None else entry.base.id
     window = published_after(snapshots, entry.base, newest)

@@ -1,5 +1,5 @@
-"""What a judgement from storage looks at: that of a run's first batch, and of a later one that its
-memory does not decide. Nothing here writes, and nothing is judged.
+"""What a judgement from storage looks at. A run's first batch is judged so, and a later one that
+the run's memory does not decide. Nothing here writes, and nothing is judged.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,8 @@ class JournalledBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_evidence` uses. What is a function reads the storage when it is called.
+    """What `judge_evidence` uses. An attribute that is a function reads the storage when it is
+    called.
 
     Attributes:
         identity: the stream.
@@ -56,7 +57,8 @@ class Evidence:
         later_entry: the journal's newest entry of a later batch.
         entries_of_main: main's entries of this batch, by commit user of the query. Only for a
             branch from main in which the stream has no register.
-        left_in_main: whether it is certain that the branch does not have such an entry of a user.
+        left_in_main: whether it is certain that such an entry, with its user, is not part of the
+            branch.
         registered: the register of this commit user.
         other_registers: the registers of all other commit users.
         journalled_by: what the journal of another register's commit user shows.
@@ -110,8 +112,8 @@ class Evidence:
 
     @property
     def _decided(self) -> RegisteredWriter | None:
-        """The register, if it is believed in what an operator has decided. One of another table or
-        query says nothing of this stream.
+        """The register, if its decisions of an operator are those for this stream. The register of
+        another table or query says nothing of this stream.
         """
         register = self.registered
         is_believed = (

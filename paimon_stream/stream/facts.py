@@ -1,9 +1,9 @@
 """The facts on which a batch is judged, one enumeration for each (exactly-once.md §9).
 
 A fact is what the evidence shows, in a few values. Each docstring says what the evidence proves,
-what it does not, and where it can be missing. `judgement.py` has the decision, `known_facts.py`
-finds the facts in the evidence. A value is defined for every batch, so that a fact can be asked
-for at any time. Nothing here reads or writes.
+what it does not prove, and where it can be missing. `judgement.py` has the decision,
+`known_facts.py` finds the facts in the evidence. A value is defined for every batch, so that a fact
+can be asked for at any time. Nothing here reads or writes.
 
 A fact is named as a short sentence: a thing, and then what is asked of it. Its value is the answer.
 So `BaseHeld` is no `Base`, and `JournalVouches` no `Journal`.
@@ -15,12 +15,12 @@ from enum import Enum
 
 
 class TableSame(Enum):
-    """Is this the table to which the stream wrote? The digest of the first schema, in the register
-    or else in the journal's entries, against that of the table.
+    """Is this the table to which the stream wrote? The digest of the first schema in the register,
+    or else in the journal's entries, is compared with that of the table.
 
-    A digest that differs proves that the table was dropped and created again. The same digest does
-    not prove that it was not: `TableCreated` asks that. Without a register and entries nothing can
-    differ, so it counts as the same.
+    If they differ, the table was dropped and created again. If they are the same, that may still be
+    so: `TableCreated` asks it. Without a register and entries there is nothing to compare, and the
+    table counts as the same.
     """
 
     SAME = "the same, as far as it is known"
@@ -44,10 +44,10 @@ class IdentityShared(Enum):
     """Has another query written here from our checkpoint path, under our query's name, or as our
     commit user? Snapshots' marks and the registers of other users show it.
 
-    It proves that the checkpoint is new, or that the name is shared. It does not where another sink
-    of this query is registered with the path or name: the other query was judged when that one was
-    let in. It is missing where snapshots and registers are gone. It is asked only of a stream
-    without register and snapshot.
+    Such a mark proves that the checkpoint is new, or that the name is shared. It does not where
+    another sink of this query is registered with the path or name: the other query was judged when
+    that sink was let in. The marks are missing where snapshots and registers are gone. This is
+    asked only of a stream without register and snapshot.
     """
 
     NONE = "none"
@@ -57,10 +57,11 @@ class IdentityShared(Enum):
 class OwnStands(Enum):
     """Our newest snapshot in the lineage, by commit user, query id and identifier.
 
-    It proves that its batch was published, and that no snapshot of ours above it is part of the table
-    now: expiry removes the oldest first, so one that is gone from above was not removed by it. It
-    does not prove that batches between it and this one had rows. It is missing where it has
-    expired, was rolled back or was replaced; `NONE` alone proves nothing of the three.
+    The snapshot proves that its batch was published, and that no snapshot of ours above it is part
+    of the table now. Expiry removes the oldest first, so a snapshot that is gone from above was not
+    removed by expiry. It does not prove that batches between its own and this one had rows. The
+    snapshot is missing where it has expired, was rolled back or was replaced; `NONE` alone does not
+    tell which.
     """
 
     NONE = "none"
@@ -77,12 +78,12 @@ class OldNameWrote(Enum):
     """What the query has, or had, here under another commit user, which may be an old name of this
     sink: the two were in no run together, and no sink of this run writes as that user.
 
-    It never proves that the two are one sink, so it can only refuse. Registers that keep no runs,
-    or have lost them, let a name count as old. `NONE` also stands where the batch before this one,
-    or a later one, was written under the sink's own name, and where it has a snapshot and no
-    register. The first value that holds counts, in the order of `PUBLISHED`, `MAY_HAVE_PUBLISHED`,
-    and then that of the names. Of a registered sink whose journal is off, what only no journal
-    excludes counts last, as `MAY_HAVE_PUBLISHED`.
+    Nothing proves that the two are one sink, so this can only refuse. Registers that keep no runs,
+    or have lost them, let a name count as old. The value is `NONE`, too, where the batch before
+    this one, or a later one, was written under the sink's own name, and where the sink has a
+    snapshot and no register. The first value that holds counts: `PUBLISHED`, then
+    `MAY_HAVE_PUBLISHED`, then the others in the order of the names. For a registered sink whose
+    journal is off, a doubt that only a journal could settle counts last, as `MAY_HAVE_PUBLISHED`.
     """
 
     NONE = "none, or nothing is missing of it"
@@ -99,9 +100,9 @@ class OldNameWrote(Enum):
 
 
 class NotesAsked(Enum):
-    """What the notes of removals say of all earlier batches, where the register demands that they
-    are asked: a fast forward has put the journal and the snapshots of a branch in the place of
-    ours, which would pass for them.
+    """What the notes of removals say of all earlier batches, where the register demands that the
+    notes are asked. A fast forward has put the journal and the snapshots of a branch in the place
+    of ours, and they would pass for ours.
     """
 
     NOT_ASKED = "the register does not demand it"
@@ -124,11 +125,11 @@ class TableCreated(Enum):
 
 class LastHeld(Enum):
     """What became of our newest earlier batch that is known to be committed, and is above our
-    newest snapshot. The journal's entries name it: Spark went on after it.
+    newest snapshot. The journal's entries name the batch: Spark went on after it.
 
-    `HELD` is no proof that its rows are there: it has expired as far as records show. The journal
-    may be off or gone, and Spark may have gone on without this commit user; then `NONE`, or
-    `HELD`. The first of these that holds counts.
+    `HELD` does not prove that the rows of the batch are there: as far as records show, its snapshot
+    has expired. The journal may be off or gone, and Spark may have gone on without this commit
+    user; then `NONE`, or `HELD`. The first of these that holds counts.
     """
 
     NONE = "none is known"
@@ -154,9 +155,9 @@ class EarlierNoted(Enum):
     """What the notes of removals say of the earlier batches above our newest snapshot for which no
     journal vouches, and that no operator has given up.
 
-    A note proves that its batch was taken away, if the run that wrote it has ended. Only removals
-    of this package leave notes, and those that removed expired snapshots do not name all of these.
-    A note that cannot be read may name each batch.
+    A note proves that its batch was removed, if the run that wrote the note has ended. Only
+    removals of this package leave notes, and those that removed expired snapshots do not name all
+    of these. A note that cannot be read may name each batch.
     """
 
     NOTHING = "no note names one"
@@ -168,10 +169,10 @@ class EarlierElsewhere(Enum):
     """Has the query written an earlier batch, which is missing here, in another branch, or in main,
     under this commit user and in place of this history?
 
-    It proves that the stream was pointed there. Where a run has written in both, the query has a
-    sink for each, and it does not. What cannot be read there shows nothing, and a branch that was
-    deleted has left nothing. It is asked only of a stream that is registered here: one that is new
-    may be a second sink of a run in which the first has not begun.
+    Such a batch proves that the stream was pointed there. It does not where a run has written in
+    both: the query has a sink for each then. What cannot be read there shows nothing, and a branch
+    that was deleted has left nothing. This is asked only of a stream that is registered here: a new
+    stream may be a second sink of a run in which the first has not begun.
     """
 
     NO = "no"
@@ -194,10 +195,11 @@ class LaterPrepared(Enum):
 
 
 class OursBeside(Enum):
-    """Is a snapshot of ours, with this batch or a later one, not known to lie in the lineage?
+    """Is there a snapshot of ours, with this batch or a later one, of which it is not known whether
+    it lies in the lineage?
 
-    It was published. Whether it is part of the table is not known: its id may have been created
-    again after it had expired, or the lists are missing that would show it.
+    The snapshot was published. It may not be part of the table: its id may have been used again
+    after it had expired, or the lists that would show it are missing.
     """
 
     NONE = "none"
@@ -205,11 +207,11 @@ class OursBeside(Enum):
 
 
 class AttemptPrepared(Enum):
-    """Does the journal have an attempt at this very batch, of this query and table, that no operator
-    has given up?
+    """Does the journal have an attempt at this very batch, of this query and table, that no
+    operator has given up?
 
-    It was staged. Whether it was published, it does not say. Without one, the batch has not reached
-    its commit, if the journal vouches for it (`JournalVouches`).
+    The attempt was staged. The entry does not say whether it was published. Without one, the batch
+    has not reached its commit, if the journal vouches for it (`JournalVouches`).
     """
 
     NONE = "none"
@@ -220,7 +222,8 @@ class PreviousHeld(Enum):
     """What became of the batch that the attempt names as the previous one, where no snapshot of
     ours is left.
 
-    The entry names it with its snapshot, so it was published. `HELD` is no proof of its rows.
+    The entry names it with its snapshot, so it was published. `HELD` does not prove that its rows
+    are there.
     """
 
     NONE = "none is named"
@@ -233,9 +236,9 @@ class PreviousHeld(Enum):
 class BaseHeld(Enum):
     """What became of the snapshot on which the attempt was prepared?
 
-    `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours removed it, and it is
-    known down to where, and that none of our earlier batches lay above that. What other engines
-    remove leaves no note.
+    `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours removed the base. It
+    is known where they ended, and that none of our earlier batches lay above that. What other
+    engines remove leaves no note.
     """
 
     NONE = "no attempt, or prepared for the empty table"
@@ -247,8 +250,8 @@ class BaseHeld(Enum):
 class WindowWhole(Enum):
     """Do all snapshots stand that the table got since the attempt was prepared?
 
-    If all do, and none has the batch, the attempt was not published. If one is missing, it may have
-    been in that one. What came before a cut cannot be in the table.
+    If all do, and none has the batch, the attempt was not published. If one is missing, the attempt
+    may have been in that one. An attempt from before a cut cannot be in the table.
     """
 
     NONE = "no attempt"
@@ -269,12 +272,13 @@ class FilesLive(Enum):
 
 
 class BatchInherited(Enum):
-    """Did this batch come with the branch, whose stream has no register here? The journals of main,
-    and what the branch's manifests mention.
+    """Did this batch come with the branch, whose stream has no register here? The journals of main
+    are asked, and the files that the branch's manifests mention.
 
-    A file that the manifests mention proves that its attempt is part of the branch. Without one,
-    compactions may hide it, unless it was made above the branch point, or main's snapshots show
-    that it was not published below it. Main's journal may be off, or have dropped the entry.
+    A file that the manifests mention proves that its attempt is part of the branch. If no file is
+    mentioned, compactions may hide the attempt, unless it was made above the branch point, or
+    main's snapshots show that it was not published below that point. Main's journal may be off, or
+    have dropped the entry.
     """
 
     NOT = "no, or this is main"
@@ -293,8 +297,9 @@ class BatchFirst(Enum):
 class SinkNew(Enum):
     """Is this a sink that the query got after it had written here under another commit user?
 
-    A sink leaves its register before it commits, so without one it has committed nothing. The
-    register may have been lost: then the journal has its batches, or a note names the user.
+    A sink writes its register before it commits, so a sink without a register has committed
+    nothing. The register may have been lost: then the journal has its batches, or a note names the
+    user.
     """
 
     NEW = "yes"
@@ -315,7 +320,7 @@ class JournalVouches(Enum):
 class HistoryWhole(Enum):
     """Do all snapshots of the table stand, or was ours found?
 
-    If they do, and none has the batch, it was not published, unless something took it away.
+    If all stand, and none has the batch, it was not published, unless something removed it.
     """
 
     WHOLE = "yes"
@@ -356,7 +361,8 @@ FIRST_BATCH: tuple[type[Enum], ...] = (
 class BatchAfter(Enum):
     """Does the batch come after the last one that this run has finished?
 
-    Spark runs the batches of a run in order, so one that does not is of another sink.
+    Spark runs the batches of a run in order, so a batch that does not come after it is another
+    sink's.
     """
 
     AFTER = "yes"
@@ -377,9 +383,9 @@ class FinishedKnown(Enum):
 class RememberedHeld(Enum):
     """What became of the last snapshot of the stream that the run remembers?
 
-    A snapshot that stands proves that nothing below it was removed. What has expired proves that
-    too, unless a note of a later removal contradicts it. Another engine's rollback whose ids were
-    used again and have expired leaves nothing that could.
+    A snapshot that stands proves that nothing below it was removed. A snapshot that has expired
+    proves that, too, unless a note of a later removal contradicts it. Another engine's rollback
+    whose ids were used again and have expired leaves nothing that could.
     """
 
     NONE = "none is remembered"
@@ -401,7 +407,8 @@ class AttemptsJournalled(Enum):
 class SeenHeld(Enum):
     """Is the newest snapshot that the run has seen part of the table, or has it expired?
 
-    If it is, the ids above it are new. If it is gone for another reason, ids were used again.
+    If so, the ids above it are new. If the snapshot is gone for another reason, ids were used
+    again.
     """
 
     HELD = "yes"

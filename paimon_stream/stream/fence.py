@@ -25,7 +25,7 @@ class RunFence:
         refuse: the refusals for the batch.
         seen: the snapshot on which the batch was judged; None for the empty table.
         attempted: whether an earlier run may have attempted the batch.
-        live: how many files of known earlier attempts are part of the table.
+        live: counts the files of known earlier attempts that are part of the table.
     """
 
     claims: Claims

@@ -1,5 +1,5 @@
-"""What is found in the evidence: the values of facts, the words of what they refuse, and how the rows
-of a judgement are walked with them.
+"""What is found in the evidence: the values of facts, and the words for what they refuse.
+`Findings.walk` walks the rows of a judgement with them.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ def _say_nothing(_: StreamRefusals) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Value]):
-    """The value of a fact. `say` has what a message needs, if the value refuses or is remarked."""
+    """The value of a fact. If the value refuses or is remarked, `say` raises or logs that."""
 
     value: Value
     say: Say = _say_nothing
@@ -41,7 +41,7 @@ class Findings:
         return self.finding(fact).value
 
     def finding(self, fact: type[Value]) -> Finding[Value]:
-        """The value with the words of what it refuses. Raises what `ask` raises."""
+        """The value, with the words for what it refuses. Raises what `ask` raises."""
         if fact not in self._found:
             self._found[fact] = self._finders[fact]()
         return cast("Finding[Value]", self._found[fact])

@@ -188,9 +188,9 @@ def _elsewhere(
     """The newest of some batches that this query has published or prepared in another branch, and
     the name of that branch; None if there is none.
 
-    A branch counts only if neither this `run` has written there, nor one that the register names as
-    written here. Otherwise the query has a sink for each of the two. What cannot be read there
-    shows nothing.
+    A branch does not count if this `run`, or one that the register names as a writer here, has
+    written there: then the query has a sink for each of the two. What cannot be read there shows
+    nothing.
 
     Args:
         main: the table's folder.
@@ -199,7 +199,7 @@ def _elsewhere(
         run: this run, as a claim names it.
         written_as: the register here of the commit user that is looked for. None: this stream's
             user, which has none.
-        missing: the batches.
+        missing: the batches that are looked for.
 
     Raises:
         StorageError: the storage failed.
@@ -269,10 +269,10 @@ def _is_left_in_main(
     user: str,
     entry: JournalEntry,
 ) -> bool:
-    """Whether it is certain that an attempt of main is not part of a branch of main in which no
-    snapshot of its batch stands. It is if the attempt was made, or published, above the branch
-    point, or if main's snapshots show that it was never published. Without an identity, the oldest
-    snapshot of the branch takes the place of the branch point.
+    """Whether an attempt of main is certainly not part of a branch of main, where no snapshot of
+    its batch stands in the branch. That is certain if the attempt was made, or published, above the
+    branch point, or if main's snapshots show that it was never published. If the branch has no
+    identity, its oldest snapshot serves as the branch point.
 
     Args:
         main: the snapshots of main.

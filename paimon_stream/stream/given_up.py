@@ -1,4 +1,4 @@
-"""Which batches an operator has given up, under the commit user of a sink and under its old names
+"""Which batches an operator has given up, under a sink's commit user and under its old names
 (exactly-once.md §8).
 """
 
@@ -30,9 +30,9 @@ def last_not_given_up(batches: range, given_up: Ranges) -> int | None:
 
 
 def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEntry | None:
-    """The entry, but None if an operator has given its batch up. If the previous batch was given
-    up, the entry does not name it. Such entries may still be there, because the run that removes
-    them may have been killed.
+    """The entry; None if an operator has given its batch up. If the previous batch was given up,
+    the entry that is returned does not name it. Such entries may still be there, because the run
+    that removes them may have been killed.
     """
     if entry is None or is_given_up(entry.batch_id, given_up):
         return None
@@ -66,8 +66,8 @@ def _names_of_this_sink(
     evidence: Evidence, old: Collection[RegisteredWriter]
 ) -> list[RegisteredWriter]:
     """The old names that count as names of this sink. Where the query has other sinks, a name
-    counts only if it was in a run with each of them, as this one was. Otherwise it may be a new
-    name of one of those.
+    counts only if it was in a run with each of them, as this sink was. Otherwise it may be a new
+    name of one of the others.
     """
     runs = evidence.runs_of(evidence.identity.user)
     other_sinks = [sibling for sibling in evidence.siblings if not runs.isdisjoint(sibling.runs)]
@@ -77,8 +77,8 @@ def _names_of_this_sink(
 
 
 def _names_of(user: str, old: Collection[RegisteredWriter]) -> list[RegisteredWriter]:
-    """The old name itself, and those that may be later names of it. A name that was in a run with
-    it is another sink.
+    """The old name itself, and the names that may be later ones of the same sink. A name that was
+    in a run with the old one is another sink's.
     """
     names: list[RegisteredWriter] = []
     for old_name in old:

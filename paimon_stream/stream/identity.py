@@ -43,8 +43,8 @@ class WriterIdentity:
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
     """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known
-    to be another query's. A batch commit of that user is none of its batches: its identifier says
-    nothing about batches (semantics.md R1.2).
+    to be another query's. A batch commit of that user is no batch of the stream: its identifier
+    says nothing about batches (semantics.md R1.2).
     """
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False

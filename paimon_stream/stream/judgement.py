@@ -1,11 +1,11 @@
 """The judgement of a batch as a table of evidence (exactly-once.md §9).
 
-A row says which values the facts must have, what is answered then, what follows where an operator
-lets the batch continue, and why. Facts that a row does not name may have any value. The rows are
-grouped into steps, and the first row counts that fits. Within a step, rows that fit the same facts
-agree, so only the order of the steps matters. Facts are asked from left to right, and only until
-one does not fit: what is costly stands where it can still change the answer. Nothing here reads or
-writes.
+A row says which values the facts must have, and what is answered then. It also says what follows
+where an operator lets the batch continue, and why. Facts that a row does not name may have any
+value. The rows are grouped into steps. The first row that fits counts. Within a step, rows that fit
+the same facts agree, so only the order of the steps matters. Facts are asked from left to right,
+and only until one does not fit. So a costly fact stands where it can still change the answer.
+Nothing here reads or writes.
 """
 
 from collections.abc import Callable, Iterator
@@ -122,10 +122,10 @@ class NextStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a step. `when` has the values that fit, by their fact, in the order in which the facts are
-    asked. `then` is what follows where the batch continues after a refusal or a remark: a verdict,
-    or a later step; None if nothing can. `because` is the fact whose words a refusal or a remark
-    has.
+    """One row of a step. `when` has the values that fit, by their fact, in the order in which the
+    facts are asked. `then` is what follows where the batch continues after a refusal or a remark: a
+    verdict, or a later step; None if nothing can. `because` is the fact whose words stand in a
+    refusal or a remark.
     """
 
     step: Step | NextStep
@@ -136,7 +136,7 @@ class Row:
     why: str
 
     def fits(self, ask: Ask) -> bool:
-        """Whether the facts have the values of this row. Asks until one has not."""
+        """Whether the facts have the values of this row. Asks until a fact has another value."""
         return all(ask(fact) in values for fact, values in self.when.items())
 
 

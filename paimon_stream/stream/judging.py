@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judgement:
-    """A verdict, how the run stands after it, and what was seen. See `JudgedBatch`."""
+    """A verdict, how the run stands after it, and what was seen of the table. See `JudgedBatch`."""
 
     verdict: Verdict
     standing: Standing
@@ -108,10 +108,10 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
 
 # -- coming into a table --------------------------------------------------------------------------
 def _admit(case: _Case, standing: Standing) -> _Judgement:
-    """Judges the batch with which the run comes into this table, and registers the run. It is the
-    run's first batch, or one for which an operator has let it go on in a table that was replaced.
-    The claims of earlier runs end before the judgement. So an earlier run that is alive stops at
-    its next batch, also if this run is then refused.
+    """Judges the batch with which the run comes into this table, and registers the run. That is the
+    run's first batch, or a batch for which an operator has let the run continue in a table that was
+    replaced. The claims of earlier runs end before the judgement. So an earlier run that is alive
+    stops at its next batch, even if this run is then refused.
     """
     run = case.run
     table = case.target.table
@@ -153,7 +153,9 @@ def _has_entry_of_another_table(evidence: Evidence) -> bool:
 
 
 def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
-    """What may still come from earlier runs. With `ended`, this run has ended the claim of one."""
+    """What may still come from earlier runs. `ended` is whether this run has ended the claim of
+    one.
+    """
     follows = ended or evidence.has_earlier_run
     is_renamed = not follows and any(
         not evidence.claimed(sibling.user) for sibling in evidence.siblings
@@ -166,9 +168,9 @@ def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
 
 
 def _require_newest_run(case: _Case, verdict: Verdict) -> None:
-    """Raises `SharedCheckpoint` if a later run has begun: what it has left since the evidence was
-    gathered may have expired before it was judged. In the same trip, checks whether another engine
-    may replace snapshots.
+    """Raises `SharedCheckpoint` if a later run has begun. What that run has left since the evidence
+    was gathered may have expired before the judgement. In the same trip, checks whether another
+    engine may replace snapshots.
     """
     run = case.run
     requests: list[Request] = [run.claims.is_ended]
@@ -209,14 +211,15 @@ def _judge_later(
             refuse.table_replaced("the branch's identity changed while the stream was running")
         # An operator lets the query continue, as a new stream of that table.
         return _admit(replace(case, target=Target.open(run)), standing)
-    # Batches of an old name may be lost while this run has none of its own that it could miss.
+    # Batches of an old name may be lost, and this run would not notice while it has no batch of its
+    # own.
     outlook = standing.outlook
     follows = outlook.follows or (outlook.is_renamed and memory.own is None)
     fresh = judge_next(run.snapshots, memory, refuse, latest=latest, follows=follows)
     verdict = fresh or _judge_again(case)
     alone = latest is not None and SnapshotRef.of(latest) == memory.seen
     # What a later run has published since the claim was looked for may have expired before the
-    # snapshots were read. Where there is nothing new, it has published nothing.
+    # snapshots were read. Where no snapshot is new, it has published nothing.
     if not (claimed and alone) and run.claims.is_ended():
         raise refuse.later_run_began()
     sight = None
@@ -263,8 +266,8 @@ def _judge_from_storage(case: _Case, evidence: Evidence) -> Verdict:
 
 
 def _gives_up_earlier(case: _Case) -> bool:
-    """Whether an operator has let the stream go on although the table lost batches, or although it
-    writes them again. The journal is of such batches then.
+    """Whether an operator has let the stream continue although the table lost batches, or although
+    the stream writes them again. The entries of the journal are then of such batches.
     """
     accepted = case.refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
     has_decided = bool(accepted or case.refuse.given_up)
@@ -287,7 +290,7 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
             evidence,
             verdict,
             lost=anew and (is_loss or bool(refuse.given_up)),
-            proven=refuse.accepted - {ON_CHECKPOINT_RESET.key} == {ON_TABLE_CHANGE.key},
+            proven=is_loss and not refuse.given_up,
         ),
         passed_over=passed_over(evidence, reset=anew and is_reset),
     )

@@ -95,7 +95,7 @@ class Facts(Findings):
     # -- what several facts use -------------------------------------------------------------------
     @cached_property
     def history(self) -> OwnHistory:
-        """What stands of the stream, down to our newest snapshot."""
+        """The snapshots of the stream that stand, down to our newest one."""
         return walk_down_to_own(self.evidence)
 
     @property

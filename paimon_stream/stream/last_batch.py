@@ -1,5 +1,5 @@
 """What became of the last batches that are known to be committed: Spark goes on after a batch only
-once it was (exactly-once.md §2, §7, §8).
+once the batch was committed (exactly-once.md §2, §7, §8).
 """
 
 from collections.abc import Collection
@@ -23,7 +23,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | None) -> int:
     """The newest batch that this commit user is known to have committed, by its snapshots or its
-    journal, whose newest entry of an earlier batch is `last`; -1 if there is none.
+    journal; -1 if there is none. `last` is the journal's newest entry of an earlier batch.
     """
     if last is None or last.batch_id <= history.own_id:
         return history.own_id
@@ -39,8 +39,9 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
 
     Spark went on after that batch, so it was committed above its base, the newest snapshot of its
     judgement. If a snapshot above the base is missing, the batch may have expired. If none is
-    missing, it was rolled back or replaced. Where the base itself is above the latest snapshot,
-    none counts as missing: expiry never removes the newest snapshot, so a rollback removed both.
+    missing, it was rolled back or replaced. Where the base itself is above the latest snapshot, no
+    snapshot counts as missing. Expiry never removes the newest snapshot, so a rollback removed the
+    base and what was above it.
 
     Args:
         evidence: what the storage holds.
@@ -79,9 +80,9 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
 def which_last_above(
     evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[LastHeld]:
-    """What became of our last batch, where our newest snapshot, `own`, stands. What was committed
-    above that snapshot is not in the table. Only a note speaks of a batch after which Spark may
-    have gone on without this user.
+    """What became of our last batch, where our newest snapshot, `own`, stands. A batch that was
+    committed above that snapshot is not in the table. If Spark may have gone on after a batch
+    without this user, only a note can tell that the batch was removed.
 
     Args:
         evidence: what the storage holds.
@@ -172,10 +173,11 @@ def which_previous(
 
 
 def went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
-    """Whether Spark need not have waited for the commit of this entry. That is so if a run in which
-    its commit user was not has the batch, or one between it and ours, under another commit user of
-    the query, on top of the entry's base; or if such a run began under that name with this very
-    batch. The base rules out what that run did before this one made its attempt.
+    """Whether Spark may have gone on without the commit of this entry. That needs a run in which
+    the entry's commit user was not. The run has the batch, or one between it and ours, under
+    another commit user of the query, on top of the entry's base. Or the run began under that other
+    name with this very batch. The base rules out what that run did before the attempt of the entry
+    was made.
     """
     batches = range(entry.batch_id, evidence.batch.batch_id)
     runs_of_user = evidence.runs_of(user)
@@ -233,7 +235,7 @@ def _is_published_without(
 
 def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     """What the notes of removals say of a batch that a commit user has journalled and committed. A
-    live file of the batch outweighs them.
+    live file of the batch outweighs the notes.
     """
     registers = () if user == evidence.identity.user else evidence.siblings
     given_up = (
@@ -242,8 +244,8 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     )
 
     def took_this_batch(removed: Removed) -> bool:
-        """Whether a removal removed this batch: it removed an earlier batch or another snapshot of
-        this one, and so all that followed.
+        """Whether a removal removed this batch. It did if it removed an earlier batch or another
+        snapshot of this one, because a removal removes all that follows, too.
         """
         batch = removed.identifier
         return (
@@ -263,8 +265,8 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
 
 
 def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Finding[LastHeld] | None:
-    """What the notes say of a batch which a commit user had journalled: removed, or perhaps
-    removed. None if they say neither.
+    """What the notes say of a batch that a commit user had journalled: it was removed, or it may
+    have been. None if they say neither.
     """
     answer = noted_fate(evidence, user, entry)
     if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
@@ -288,9 +290,9 @@ def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
 def _foreign_snapshots_above(
     snapshots: SnapshotStore, latest: Snapshot | None, entry: JournalEntry | None, known: int
 ) -> list[Snapshot]:
-    """The snapshots of other engines, ascending, if one of them may have replaced that of the known
-    batch: the snapshot on which the batch was made still stands, and none above it is missing.
-    Otherwise none.
+    """The snapshots of other engines, ascending, if one of them may have replaced the snapshot of
+    the known batch. That may be so while the snapshot on which the batch was made still stands, and
+    none above it is missing. Otherwise the list is empty.
     """
     if latest is None or entry is None or entry.batch_id != known:
         return []
@@ -309,10 +311,10 @@ def _proven_removal(
     last: JournalEntry | None,
     batch_id: int,
 ) -> Answer | None:
-    """What the notes prove of a batch that was committed and is not in the table: a rollback
-    removed its snapshot, that of `lost`, or its newest attempt, that of `last`. None if no note
-    proves it. What a note proves was not replaced by another engine, whoever stands in its place,
-    and `recommit` would refuse it.
+    """The rollback of a batch that was committed and is not in the table, if the notes prove one:
+    it removed the batch's snapshot (`lost`), or its newest attempt (`last`). None if no note proves
+    that. Such a batch was not replaced by another engine, whatever stands under its id, and
+    `recommit` would refuse it.
     """
     removals = evidence.removals()
     notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]

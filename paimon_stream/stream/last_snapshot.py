@@ -10,7 +10,7 @@ from paimon_stream.table.table import Table
 
 
 def protect_last_snapshot(table: Table, snapshot: Snapshot) -> None:
-    """Has the writer's consumer stand at the snapshot that it has just published, if the option
+    """Moves the writer's consumer to the snapshot that the writer has just published, if the option
     `paimon-stream.protect-last-snapshot` says so. Raises `StorageError`.
     """
     if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":

@@ -18,17 +18,17 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 
 def judge_evidence(evidence: Evidence, refuse: StreamRefusals) -> Verdict:
-    """Judges a batch from everything that storage holds: the first one of a run, or a later one
-    that the run's memory does not decide. Raises the `ReplayError` that says what cannot be proven,
-    and which option lets an operator decide.
+    """Judges a batch from everything that the storage holds. Used for the first batch of a run, and
+    for a later one that the run's memory does not decide. Raises the `ReplayError` that says what
+    cannot be proven, and which option lets an operator decide.
     """
     facts = Facts(evidence, journals=bool(refuse.options.value(JOURNAL)))
     return _verdict(walk(facts, ROWS, refuse), facts)
 
 
 def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
-    """The verdict with what follows from it. A doubtful batch that an operator lets continue has no
-    dead entry, because the files that the entry names may be those of the published batch.
+    """The verdict with what follows from it. Where an operator lets a doubtful batch continue, no
+    entry counts as dead: the files that it names may be those of the published batch.
     """
     seen = facts.evidence.seen
     entry = facts.entry
@@ -49,7 +49,9 @@ def _published(facts: Facts) -> PreviousBatch | None:
 
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
-    """The attempt, as if it had been prepared where the rollbacks ended that removed its base."""
+    """The attempt, as if it had been prepared on the snapshot where the rollbacks that removed its
+    base ended.
+    """
     if (
         facts.ask(OwnStands) is OwnStands.BELOW
         or facts.ask(WindowWhole) is not WindowWhole.ALL_SINCE_CUT

@@ -37,7 +37,7 @@ class LostBatch:
         base: the snapshot on which it was made; None for the empty table.
         messages: its files.
         properties: those of its snapshot.
-        uuid: what the names of its manifest lists have.
+        uuid: the part that the names of its manifest lists share.
         nonce: that of its snapshot; empty if it is not known.
         place: the id of its snapshot, if it is known.
         run_id: the run that prepared it, if it is known.
@@ -64,8 +64,8 @@ def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterato
 
     Args:
         storage: that of the table.
-        user: whose journal. None: those of all users, of which only the batches are returned that
-            can be committed again.
+        user: whose journal is read. None: those of all users; then only batches that can be
+            committed again are returned.
         batch: only the batch with that id, if it is given.
 
     Raises:

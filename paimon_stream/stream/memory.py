@@ -41,8 +41,8 @@ class Memory:
         batch_id: the last batch that it finished.
         own: the last batch of its stream that became a snapshot, if there is one.
         seen: the snapshot up to which the run knows who published what; None for the empty table.
-        own_stood_millis: a time when the snapshot of `own` stood (epoch milliseconds).
-        has_expired: whether the last batch had been committed, and its snapshot has expired. Later
+        own_stood_millis: a time at which the snapshot of `own` stood (epoch milliseconds).
+        has_expired: whether the last batch was found committed with its snapshot expired. Later
             batches may have been committed and have expired, too.
     """
 
@@ -65,20 +65,21 @@ def judge_next(
     snapshot must still be in the lineage, and nobody else may have published the batch since the
     run last looked.
 
-    If snapshots since the run last looked have expired, storage must decide while an earlier run
-    may be at this batch. Otherwise `seen` stays where it was, and the commit checks the fence.
+    Snapshots since the run last looked may have expired. If an earlier run may be at this batch,
+    the storage must decide then. If none may be, `seen` stays where it was, and the commit checks
+    the fence.
 
     Args:
         snapshots: those of the table.
         memory: what the run remembers.
         refuse: the refusals for this batch.
         latest: the latest snapshot.
-        follows: whether an earlier run may be at this batch. A run that follows others and has
-            nothing of its own could not miss what the table has lost of them. So storage decides,
-            too, once the snapshot up to which it has seen is gone.
+        follows: whether an earlier run may be at this batch. A run that follows others and has no
+            batch of its own would not notice that the table has lost theirs. So the storage
+            decides, too, once the snapshot up to which the run has seen is gone.
 
     Returns:
-        The verdict. None if storage must decide, because the memory no longer fits the table or
+        The verdict. None if the storage must decide, because the memory no longer fits the table or
         says nothing of later batches.
 
     Raises:
@@ -172,8 +173,8 @@ class _NextFacts(Findings):
         )
 
     def _took_batch(self, batch_id: int, removed: Removed) -> bool:
-        """Whether a removal removed a batch of this stream: it removed that one or an earlier one,
-        and so all that followed.
+        """Whether a removal removed a batch of this stream. It did if it removed that batch or an
+        earlier one, because a removal removes all that follows, too.
         """
         is_ours = removed.user == self._user and removed.is_of_stream
         return is_ours and removed.identifier is not None and removed.identifier <= batch_id
@@ -213,7 +214,9 @@ class _NextFacts(Findings):
 
 
 def _gone_from_top(lost: PreviousBatch, newest_id: int) -> str:
-    """The cause of a refusal: the snapshot of our last batch is gone, and none is above it."""
+    """The cause of a refusal: the snapshot of our last batch is gone, and no snapshot is above
+    it.
+    """
     if newest_id == 0:
         return (
             f"snapshot {lost.snapshot.id}, the last one of this stream (batch {lost.batch_id}), "

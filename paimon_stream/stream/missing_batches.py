@@ -17,9 +17,9 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 
 def unjournalled(evidence: Evidence, above: int) -> range:
-    """The batches above that one and before this one for which no journal vouches. A batch from
-    `journal_since` on that left no entry has not reached its commit. Where the journal has a later
-    batch, it has dropped the entries of earlier ones, so it vouches for none of these.
+    """The batches above the batch `above` and before this one for which no journal vouches. A batch
+    from `journal_since` on that left no entry has not reached its commit. Where the journal has a
+    later batch, it has dropped the entries of earlier batches, so it vouches for none of those.
     """
     batch_id = evidence.batch.batch_id
     since = evidence.journal_since
@@ -70,8 +70,8 @@ def which_noted(
         missing: the batches that are asked about.
         own: our newest snapshot. A note that is older does not count, because the checkpoint ran
             that batch again.
-        doubts_count: whether the user has written here. Then a note that cannot be read may name
-            each batch that was not given up.
+        doubts_count: whether the user has written here. If so, a note that cannot be read may name
+            any batch that was not given up.
     """
     last = last_not_given_up(missing, given_up)
     if last is None:
@@ -118,15 +118,15 @@ def _which_doubted(
 
 
 def _batch_and_proof(noted: tuple[int, Removed]) -> tuple[int, bool]:
-    """The order of notes: by batch, and what is proven last."""
+    """The order of notes: by batch, and of one batch the proven notes last."""
     batch_id, removed = noted
     return batch_id, removed.is_proven
 
 
 def _stands_still(evidence: Evidence, removed: Removed) -> bool:
-    """Whether the snapshot of a note still stands: a run that did not end has announced its
-    removal, and not reached it. It lies above the target then. The run goes down from the newest
-    one to the target.
+    """Whether the snapshot of a note still stands: a run that did not end announced the removal,
+    and did not reach the snapshot. Such a run goes down from the newest snapshot to its target, so
+    a snapshot that it did not reach lies above the target.
     """
     snapshot = removed.snapshot
     target = removed.target
@@ -137,8 +137,8 @@ def _stands_still(evidence: Evidence, removed: Removed) -> bool:
 
 def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
     """The operation that has removed snapshots that had expired, and may have done so since the
-    stream was last judged; None if none has. The checkpoint's last batch was judged after what is
-    surely older than it.
+    stream was last judged; None if none has. An operation that is surely older than the
+    checkpoint's last batch was there when that batch was judged.
     """
     done_millis = evidence.batch.previous_done_millis
     for removed in removals.removed:
@@ -150,10 +150,12 @@ def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) 
 
 
 def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
-    """Whether this was surely removed before `own` was published, a batch of ours that stands. It
-    was if it is five minutes older, or if the rollback that removed it had removed all above its
-    target. But what such a rollback removed, and a fast forward has put back, was published before.
-    What `recommit` published does not show that the checkpoint went back.
+    """Whether this was surely removed before `own`, a batch of ours that stands, was published.
+    That is certain if the removal is five minutes older than `own`. It is also certain if a
+    rollback that has ended removed it, and the target of that rollback is below `own`: nothing
+    above the target was left, so `own` came later. But if a fast forward has put `own` back, `own`
+    may be older than the rollback. What `recommit` published does not show that the checkpoint went
+    back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False

@@ -75,7 +75,7 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
         return None  # what was published since stands above it
     if evidence.registered is None:
         return _which_expired(evidence, history, JournalledBatches.may_have)
-    # Without an entry, each outage would be a reason to think so.
+    # Without an entry, every pause of the query would be a reason to suspect a loss.
     return _which_expired(evidence, history, JournalledBatches.has)
 
 
@@ -127,8 +127,9 @@ def _may_have_published(
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
-    snapshot that has expired since. What still stands is among `history.siblings`. A snapshot of an
-    earlier batch of that user, in the lineage, shows that none of a later one was above it.
+    snapshot that has expired since. A snapshot that still stands is among `history.siblings`. A
+    snapshot of an earlier batch of that user, in the lineage, shows that no later batch of the user
+    was above it.
     """
     if history.complete:
         return False
@@ -142,8 +143,8 @@ def _may_have_published(
 def _which_lost(
     evidence: Evidence, history: OwnHistory, above: int
 ) -> Finding[OldNameWrote] | None:
-    """The first batch that an old name has lost, or of which that is open; or remarks on those whose
-    files nothing mentions. None if there is nothing to say.
+    """The first batch that an old name has lost or may have lost; or remarks on batches whose files
+    nothing mentions. None if there is nothing to say.
     """
     sayings: list[Say] = []
     for finding in _losses(evidence, history, above):
@@ -154,10 +155,11 @@ def _which_lost(
 
 
 def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
-    """A sink that has no batch here above that one may have had another name since. Then the batches
-    of that commit user are its own, and if they were removed, it has lost them. A user whose
-    batches another one has continued, and has a batch here, was judged when that one began, as was
-    what an operator has given up since.
+    """A sink that has no batch here above the given one may have had another name since. The
+    batches of that commit user are then its own, and if they were removed, the sink has lost them.
+    Some users are left out. If another user continued the batches, and has a batch here, the old
+    one was judged when that other one began. Batches that an operator has given up since were
+    judged, too.
     """
     batch_id = evidence.batch.batch_id
     old_names = evidence.old_names if batch_id > 0 else ()
@@ -205,12 +207,13 @@ def _continues(
     old_name: RegisteredWriter,
     last: JournalEntry,
 ) -> bool:
-    """Whether another commit user of the query, the `successor`, began where the old name ended,
-    whose newest entry is `last`: with that batch or the next one. A successor that began with that
-    batch has prepared it later. Otherwise the two are sinks of one query. A batch that was removed
-    after the successor began has not been judged then. Two that have had a journal since one batch
-    above 0 are two sinks, unless the successor's attempt was surely made after the removal, in a
-    run apart, which ran the whole batch again.
+    """Whether another commit user of the query, the `successor`, began where the old name ended:
+    with the batch of `last`, the newest entry of the old name, or with the next one. A successor
+    that began with the same batch must have prepared it later. If it did not, the two are sinks of
+    one query. A batch that was removed after the successor began was not judged at that beginning.
+    If both have had a journal since the same batch above 0, they are two sinks. The exception is an
+    attempt of the successor that was surely made after the removal, in a run without the old name,
+    which ran the whole batch again.
     """
     batch_id = last.batch_id
     since = successor.journal_since
@@ -237,7 +240,7 @@ def _continues(
 
 def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: RegisteredWriter) -> bool:
     """Whether two commit users have been in no run together, as far as is known, and the successor
-    is in none with ours.
+    has been in none with our user.
     """
     are_known = bool(old_name.runs and successor.runs)
     return (
@@ -248,8 +251,8 @@ def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: Regist
 
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
-    """Whether an attempt was surely made after the removal: five minutes later, or upon its target
-    or above it. What stood there before, the removal has removed and noted.
+    """Whether an attempt was surely made after the removal: five minutes later, or on the target of
+    the removal or above it. The removal has removed and noted what stood there before.
     """
     if is_before(removed, entry.attempted_millis):
         return True

@@ -32,9 +32,9 @@ class Rows:
     """How the rows of a batch come, by one door of Spark.
 
     Attributes:
-        write: writes the data files of a judged batch, or names those that are there: an earlier
-            run has prepared them, or tasks have written them before the judgement. It publishes
-            nothing, except a schema that the rows need.
+        write: writes the data files of a judged batch, or names files that are there, because an
+            earlier run prepared them or tasks wrote them before the judgement. Publishes nothing,
+            except a schema that the rows need.
         drain: called in place of `write` if the batch is in the table.
         again: whether `write` can be called once more.
         before_commit: the user's function, which can veto.
@@ -71,7 +71,7 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
 
 
 def _fits_anew(written: WrittenBatch, conflict: SequenceConflict) -> bool:
-    """Whether a batch that others' sequence numbers have kept out is to be written again. One whose
-    files were prepared always is: they are not of this run.
+    """Whether a batch is to be written again because others have used its sequence numbers. A batch
+    whose files an earlier run prepared always is.
     """
     return isinstance(written.verdict, Reuse) or rewrites(written.judged.table, conflict)

@@ -1,4 +1,4 @@
-"""Our newest snapshot, and what else a walk down the table's snapshots shows of a stream
+"""Our newest snapshot, and what a walk down the table's snapshots shows of a stream besides it
 (exactly-once.md §2).
 """
 
@@ -102,8 +102,8 @@ def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
 def is_another_incarnation(
     identity: WriterIdentity, user: str, record: Marks | RegisteredWriter
 ) -> bool:
-    """Whether another query has written from our checkpoint path, name or commit user. The `record`
-    is what that commit user has left.
+    """Whether another query has written from our checkpoint path, or under our name or commit user.
+    The `record` is what that commit user has left.
     """
     if is_of_query(record.query_id, identity):
         return False
@@ -161,10 +161,10 @@ def refuse_duplicate(refuse: StreamRefusals) -> None:
 
 
 def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
-    """Whether our newest snapshot would refuse this batch, and an operator has let the checkpoint
-    continue over it with an earlier batch, or this one. What has been written since stands above
-    it, or was removed. A batch with the very source offsets is committed all the same: the newest
-    checkpoint may have been put back after that decision.
+    """Whether our newest snapshot would refuse this batch, but an operator has let the checkpoint
+    continue over that snapshot with an earlier batch, or with this one. What has been written since
+    stands above the snapshot, or was removed. A batch with the very same source offsets still
+    counts as committed: the newest checkpoint may have been put back after that decision.
     """
     if evidence.passed_over is None or not _is_ahead(evidence.batch, own):
         return False
@@ -181,9 +181,9 @@ def _is_ahead(batch: Batch, own: Snapshot) -> bool:
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
-    """The snapshot with the rows of the batch whose newest snapshot is `newest`, or `newest` if it
-    has expired. The compactions behind a batch change no row: if another engine replaces such a
-    snapshot, no batch is lost.
+    """The snapshot with the rows of the batch whose newest snapshot is `newest`; `newest` itself if
+    that one has expired. The compactions behind a batch change no row. So if another engine
+    replaces the snapshot of a compaction, no batch is lost.
     """
     if newest.commit_kind is not CommitKind.COMPACT:
         return newest
@@ -203,8 +203,8 @@ def is_of_run_without(
     batches: range,
     runs_of_sink: Callable[[], frozenset[str]],
 ) -> bool:
-    """Whether a run of the query published one of the batches as this snapshot, and a sink that has
-    written in `runs_of_sink` was not in it.
+    """Whether a run of the query published one of the batches as this snapshot, and the sink, which
+    has written in `runs_of_sink`, was not in that run.
     """
     marks = Marks.of(own_properties(snapshot))
     if None in (query_id, marks.run_id) or marks.query_id != query_id:

@@ -20,7 +20,7 @@ class EntryWrite:
     """What a write of a journal's entry came to.
 
     Attributes:
-        millis: the milliseconds that it took.
+        millis: the milliseconds that the write took.
         may_be_there: whether the entry may be there, also after an error.
     """
 
@@ -48,7 +48,7 @@ class PreparedEntry:
     wanted: bool
 
     def write(self, writes: list[EntryWrite]) -> None:
-        """Writes the entry, and adds to `writes` what that came to, also if it fails. Raises
+        """Writes the entry, and adds the result to `writes`, also if the write fails. Raises
         `StorageError`.
         """
         if self.wanted:
@@ -57,7 +57,8 @@ class PreparedEntry:
             try:
                 self.journal.write(self.entry)
             except NoSpace:
-                # It proves that nothing was recorded, and each restart would leave more files.
+                # The error proves that nothing was recorded. If the batch went on, each restart
+                # would leave more files.
                 may_be_there = False
                 raise
             finally:
@@ -102,7 +103,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
             base = verdict.entry.base
     else:
         newest = verdict.newest
-    # No other run may use rows that are numbered on another snapshot.
+    # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
     numbering = written.numbering
     is_numbered_here = numbering is None or numbering.base == verdict.seen
     return JournalEntry(

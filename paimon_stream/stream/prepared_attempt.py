@@ -69,11 +69,11 @@ def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesL
 def cut_above_ours(
     evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
 ) -> SnapshotRef | None:
-    """Where the rollbacks ended that removed the snapshot on which an attempt at this batch was
-    made, if it is certain that they removed none of the earlier batches. That is certain if the
-    newest of these stands below, if the newest manifests mention the last one that was journalled,
-    or if none had rows. The attempt itself was above, so the snapshots above the cut show whether
-    it is in the table.
+    """The snapshot at which the rollbacks ended that removed the base of an attempt at this batch,
+    if it is certain that they removed no earlier batch. That is certain if the newest earlier batch
+    stands below, if the newest manifests mention the last one that was journalled, or if none had
+    rows. The attempt itself was above, so the snapshots above the cut show whether it is in the
+    table.
 
     Args:
         evidence: what the storage holds.
@@ -108,9 +108,9 @@ def cut_above_ours(
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
-    """Whether all snapshots of the lineage after `base` stand. The table may not be built on
-    `base`, as after a fast forward to a branch with other snapshots of these ids. Then those above
-    its id are not all, so no snapshot of the table may be missing.
+    """Whether all snapshots of the lineage after `base` stand. If the table is not built on `base`,
+    as after a fast forward to a branch with other snapshots of these ids, those above the id of
+    `base` are not all. Then no snapshot of the table may be missing.
     """
     if not published_after(snapshots, base, latest).complete:
         return False

@@ -62,7 +62,7 @@ def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) ->
         attempted=verdict.dead is not None or judged.standing.outlook.follows,
         live=lambda: live_files_of(table, run.snapshots.latest(), verdict.dead),
     )
-    # The commit calls back, and these two say what happened then, also where it raises.
+    # The commit calls back. These two lists keep what happened, also where the commit raises.
     writes: list[EntryWrite] = []
     gaps: list[SnapshotRef | None] = []
     request = _request(written, prepared, writes, partial(_ask_fence, fence, gaps))
@@ -126,7 +126,7 @@ def _commit(
     written: WrittenBatch, request: CommitRequest, writes: list[EntryWrite]
 ) -> Published | Nothing:
     """Commits the request. After a definite failure, removes the files that no restart can use.
-    `writes` are those of the journal's entry while the request is committed.
+    `writes` gets each write of the journal's entry.
     """
     run = written.judged.run
     batch = written.judged.batch
@@ -159,7 +159,7 @@ def _request(
     Args:
         written: the batch, with its files.
         prepared: the entry of the journal, which is written beside the manifests.
-        writes: gets what the writes of that entry came to.
+        writes: gets the result of each write of that entry.
         fence: asked where snapshots are missing.
     """
     judged = written.judged
@@ -210,8 +210,8 @@ def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitReques
 
 
 def _numbering_of(written: WrittenBatch) -> Numbering | None:
-    """How the rows were numbered. Of prepared files the journal has only the snapshot on which they
-    were judged, which is not later than the one on which they were numbered.
+    """How the rows were numbered. For prepared files, the journal has only the snapshot on which
+    the batch was judged. It is not later than the snapshot on which the rows were numbered.
     """
     verdict = written.verdict
     if isinstance(verdict, Reuse) and written.judged.table.schema.primary_keys:
@@ -225,7 +225,8 @@ def _give_up(written: WrittenBatch, *, journalled: bool, never_fits: bool) -> No
 
     Args:
         written: the batch, with its files.
-        journalled: whether the journal names the files. If it does not, nobody would find them.
+        journalled: whether the journal names the files. Nobody would find files that it does not
+            name.
         never_fits: whether the files will never fit, as after a conflict.
     """
     if isinstance(written.verdict, Reuse) or (journalled and not never_fits):

@@ -1,8 +1,8 @@
-"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`).
+"""Commits the files of a batch again if another engine replaced its snapshot (`CommitLost`).
 
-A rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is
-committed again only if everything holds that exactly-once.md §7 asks for. It is committed with its
-user and identifier, so that a second call finds it, and so does the stream.
+A rollback looks almost the same: a snapshot of ours is gone, and another one has its id. So a batch
+is committed again only if everything that exactly-once.md §7 asks for holds. It is committed with
+its own user and identifier, so that a second call and the stream find it.
 """
 
 import dataclasses
@@ -68,7 +68,8 @@ class RecommitReport(Report):
         batch: its id.
         files: how many files it had committed.
         rows: how many rows these have.
-        replaced: the id that its snapshot had, where a snapshot of another engine stands now.
+        replaced: the id of its former snapshot, under which a snapshot of another engine stands
+            now.
         by: the commit user of that other snapshot.
         snapshot: the id of the snapshot that has the batch now. None in a dry run, and if only
             files show that the batch is there.
@@ -162,7 +163,7 @@ def _commit_again(
 # -- is it there ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableNow:
-    """The table as it is during one call, and what it has of a lost batch.
+    """The table as it is during one call. The methods say what it has of a lost batch.
 
     Attributes:
         table: the table.
@@ -315,7 +316,8 @@ class _Replacement:
 
     def _since_base(self) -> tuple[Snapshot, ...]:
         """All snapshots since the one on which the batch was made, ascending. Raises
-        `TableRolledBack` if that one is gone or another one, `HistoryUnknown` if some have expired.
+        `TableRolledBack` if that snapshot is gone or another one has its id, `HistoryUnknown` if
+        some have expired.
         """
         base = self._lost.base
         latest = self._latest
@@ -384,8 +386,8 @@ class _Replacement:
         return 1 if lost.base is None else lost.base.id + 1
 
     def _is_built_on(self, staged: Mapping[str, ManifestFileMeta], snapshot: Snapshot) -> bool:
-        """Whether the staged lists, whose manifests are given by name, have what the snapshot
-        added.
+        """Whether the staged lists have what the snapshot added. Their manifests are given by
+        name.
         """
         delta = self._manifests.delta(snapshot)
         if not delta or all(meta.file_name in staged for meta in delta):
@@ -470,7 +472,7 @@ class _Errors:
         return _Facts(table=self.location, user=self.lost.user, batch=self.lost.batch)
 
     def went_on(self, later: Snapshot) -> errors.PaimonStreamError:
-        """The user has published a later batch."""
+        """The error where the user has published a later batch."""
         return errors.CheckpointRewound(
             f"{self.location}: user {self.lost.user!r} has gone on to batch {later.commit_identifier} "
             f"(snapshot {later.id}), and its batches must be in order. Nothing was published. Write the rows "
@@ -479,7 +481,7 @@ class _Errors:
         )
 
     def written_by_another(self, later: Snapshot) -> errors.PaimonStreamError:
-        """The query has published this batch or a later one as another user."""
+        """The error where the query has published this batch or a later one as another user."""
         return errors.CheckpointRewound(
             f"{self.location}: the query went on without user {self.lost.user!r}: it has published batch "
             f"{later.commit_identifier} as user {later.commit_user!r} (snapshot {later.id}) in a run in which "
@@ -490,7 +492,9 @@ class _Errors:
         )
 
     def rolled_back(self, evidence: str) -> errors.PaimonStreamError:
-        """The batch was not replaced. Half a sentence of `evidence` says why."""
+        """The error where the batch was not replaced. `evidence` is the half of a sentence that
+        says why.
+        """
         return errors.TableRolledBack(
             f"{self.location}: batch {self.lost.batch} of user {self.lost.user!r} was not replaced by another "
             f"engine: {evidence}. The table was rolled back, or the batch was never committed. Nothing was "
@@ -500,7 +504,7 @@ class _Errors:
         )
 
     def maybe_rolled_back(self, doubt: str) -> errors.PaimonStreamError:
-        """A note may speak of the batch. The `doubt` is half a sentence."""
+        """The error where a note may speak of the batch. The `doubt` is half a sentence."""
         return errors.HistoryUnknown(
             f"{self.location}: whether a rollback has removed batch {self.lost.batch} of user {self.lost.user!r} "
             f"is not known: {doubt}. Nothing was published. Look for its rows in the table, and write again "
@@ -509,7 +513,9 @@ class _Errors:
         )
 
     def snapshots_gone(self, *, above: int) -> errors.PaimonStreamError:
-        """Snapshots above that id have expired, and one of them may have had the batch."""
+        """The error where snapshots above that id have expired, and one of them may have had the
+        batch.
+        """
         return errors.HistoryUnknown(
             f"{self.location}: snapshots since {above} are gone, so whether batch {self.lost.batch} of user "
             f"{self.lost.user!r} was committed later is not known. Nothing was published. Look for its rows in "
@@ -518,7 +524,7 @@ class _Errors:
         )
 
     def files_gone(self, names: Sequence[str]) -> errors.PaimonStreamError:
-        """Files of the batch were deleted."""
+        """The error where files of the batch were deleted."""
         shown = names[:_SHOWN]
         return errors.DeletedFiles(
             f"{self.location}: {len(names)} files of batch {self.lost.batch} of user {self.lost.user!r} "

@@ -1,5 +1,5 @@
-"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has
-decided to continue.
+"""The refusals of the ledger. Each one raises its error. If an operator has decided to continue, it
+only logs a warning.
 """
 
 import datetime as dt
@@ -91,8 +91,8 @@ class StreamRefusals(CommitRefusals):
     def maybe_rolled_back(
         self, batch_id: int, cause: str = "the manifest lists are missing that would show it"
     ) -> None:
-        """Records contradict each other, or are missing, that would show whether an earlier batch
-        of ours is in the table. `cause` says which, and ends a sentence.
+        """Records that would show whether an earlier batch of ours is in the table contradict each
+        other, or are missing. `cause` says which, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -105,8 +105,8 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def gone(self, batch_id: int, answer: Answer) -> None:
-        """An earlier batch of ours was committed, and its snapshot is gone: rolled back, or that
-        cannot be known. Nothing is refused for any other fate.
+        """An earlier batch of ours was committed, and its snapshot is gone. Refuses if it was
+        rolled back, or may have been, and does nothing for any other fate.
         """
         if answer.fate is Fate.ROLLED_BACK:
             self.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
@@ -128,7 +128,7 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def checkpoint_ahead(self, own: Snapshot) -> None:
-        """The table has a snapshot of this stream, nothing else of it, and batches between that
+        """The table has one snapshot and nothing else of this stream, and batches between that
         snapshot and this batch may be missing.
         """
         first = own.commit_identifier + 1
@@ -161,8 +161,8 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def left_nothing(self, first: int, last: int) -> None:
-        """These batches are done by the checkpoint, and left nothing here. Batches without rows
-        leave nothing, so this is no refusal and no warning.
+        """The checkpoint has done these batches, and they left nothing here. Batches without rows
+        leave nothing, so this neither refuses nor warns.
         """
         _LOG.info("%s, commit user %r: %s", self.location, self.user, gap_in_words(first, last))
 
@@ -204,8 +204,8 @@ class StreamRefusals(CommitRefusals):
         )
 
     def journalled_lost(self, entry: JournalEntry, foreign: Sequence[Snapshot]) -> None:
-        """A batch that was committed above the base of its entry is not there, but snapshots of
-        other engines are: `foreign`, ascending.
+        """A batch that was committed above the base of its entry is gone, and snapshots of other
+        engines stand there: `foreign`, ascending.
         """
         above = "the table's first ones" if entry.base is None else f"those above {entry.base.id}"
         users = ", ".join(sorted({repr(snapshot.commit_user) for snapshot in foreign}))
@@ -229,7 +229,7 @@ class StreamRefusals(CommitRefusals):
         by: str,
         snapshot: int | None = None,
     ) -> None:
-        """A commit of the user `by` replaced that of a batch.
+        """The error where a commit of the user `by` replaced the commit of a batch.
 
         Args:
             cause: what shows it; it begins a sentence.
@@ -254,8 +254,9 @@ class StreamRefusals(CommitRefusals):
 
     def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:
         """Our snapshot still exists, but the table's snapshots were not built on it."""
-        # It is a `TableRolledBack` although nobody rolled back. That class says that our last
-        # snapshot is no part of the table. That is so, and operators know this case by it.
+        # This is a `TableRolledBack`, although nobody rolled back: the class says that our last
+        # snapshot is no longer part of the table, which is true here. Operators know the case by
+        # that class.
         self.decide(
             ON_TABLE_CHANGE,
             errors.TableRolledBack,

@@ -61,8 +61,8 @@ def judge(
     if obstacle is None:
         return verdict
     if live_files_of(table, evidence.latest, verdict.entry, removed=True):
-        # A writer that does not publish atomically has replaced its snapshot below newer ones,
-        # which had the rows.
+        # A writer that does not publish atomically has replaced the batch's snapshot below newer
+        # ones. Those were built on it, so the rows are still in the table.
         return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
     return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=obstacle)
 

@@ -11,8 +11,8 @@ from paimon_stream.table.table import Table
 
 
 def rewrites(table: Table, conflict: SequenceConflict) -> bool:
-    """Whether a batch is written again after that conflict. One of the hash index is no matter of
-    numbers: only keys that get their buckets anew fit.
+    """Whether a batch is written again after that conflict. A conflict of the hash index has
+    nothing to do with numbers: the keys must get their buckets anew.
     """
     return (
         isinstance(conflict, IndexConflict)

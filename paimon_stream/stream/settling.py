@@ -154,8 +154,8 @@ def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
         # Not before: the entry of a dead attempt may show that it was published.
         _removed(run, run.journal.clear)  # else the next run tries again
     elif judged.standing.outlook.goes_back and run.claims.holds():
-        # Not before: until then the checkpoint may be exchanged. A batch without rows would leave
-        # the entry of one that was rolled back.
+        # Not earlier, because until then the checkpoint may be exchanged. A batch without rows
+        # would leave the entry of a batch that was rolled back.
         last = entry.batch_id if isinstance(outcome, Published) else entry.batch_id - 1
         goes_back = not _removed(run, partial(run.journal.remove_later, last))
     return removed_files, goes_back
@@ -174,9 +174,9 @@ def _removed(run: StreamRun, remove: Callable[[], None]) -> bool:
 
 
 def _own_stood(written: WrittenBatch, own: PreviousBatch | None) -> int | None:
-    """A time at which the last snapshot of this stream stood (epoch milliseconds). It is when the
-    judgement of this batch began, if that found the snapshot or this batch published it later.
-    Otherwise it is the remembered time.
+    """A time at which the last snapshot of this stream stood (epoch milliseconds). It is the
+    beginning of this batch's judgement, if the judgement found the snapshot or this batch published
+    it later. Otherwise it is the remembered time.
     """
     verdict = written.verdict
     remembered = written.judged.standing.memory

@@ -26,7 +26,8 @@ class Target:
         table: the table, with its newest schema.
         committer: what commits to it.
         digest: that of the first schema of the table into which the run was let.
-        branch: the branch of it into which the run was let, if that has an identity.
+        branch: the identity of the branch into which the run was let, if it is a branch that has
+            one.
     """
 
     table: Table
@@ -43,8 +44,8 @@ class Target:
         return cls(table=table, committer=_committer(run, table, digest), digest=digest)
 
     def with_table(self, run: StreamRun, table: Table, digest: str) -> "Target":
-        """The same table with the schema of `table`. While the schema stays the same, so does the
-        committer with all that it keeps. `digest` is that of the first schema now.
+        """The same table with the schema of `table`. While the schema stays the same, the committer
+        is kept, with all that it has cached. `digest` is that of the first schema now.
         """
         if table.schema == self.table.schema:
             return self
@@ -86,13 +87,13 @@ class Standing:
     """All that a run remembers between two batches.
 
     Attributes:
-        memory: by what the next batch is judged; None if the run has finished no batch.
+        memory: what the next batch is judged by; None if the run has finished no batch.
         target: the table; None if the run has finished no batch.
         outlook: what may still come from what was before this run.
         newest: the last snapshot that this run has published.
         marks: those of the last batch that made a snapshot.
         last_report: that of the last commit, for the properties of the next snapshot.
-        conflicts: how many units of compactions behind that batch lost to others.
+        conflicts: how many units of the compaction behind that batch lost to others.
         undisturbed: whether nobody else had committed between the last two batches.
     """
 
@@ -113,8 +114,9 @@ class Standing:
         return self.target
 
     def behind(self, compacted: Compacted) -> "Standing":
-        """How the run stands after the compaction behind its last batch. A batch that is run again
-        finds that snapshot, too, and remembers its first one, with the rows.
+        """How the run stands after the compaction behind its last batch. If the batch is run again,
+        it finds the compaction's snapshot as well, and remembers its own first snapshot, which has
+        the rows.
         """
         standing = replace(self, conflicts=self.conflicts + compacted.lost)
         if compacted.published is None or self.memory is None:

@@ -90,14 +90,14 @@ class JudgedBatch:
         return self.target.committer.numbers(latest, replaces=self.run.overwrites)
 
     def held(self) -> HeldOutputs | None:
-        """A storage for the files of a driver that itself writes the rows, in this process. What it
-        holds is sent with the manifests, where requests take long; None elsewhere.
+        """Where requests take long, a storage that holds the files of a driver which itself writes
+        the rows, in this process, until they are sent with the manifests. None elsewhere.
         """
         return None if tally_of(self.run.storage) is None else HeldOutputs(self.run.storage)
 
     def require_same_table(self, digest: str) -> None:
-        """Raises `TableReplaced` unless tasks that began before the judgement have written to this
-        table, whose first schema has that digest.
+        """Raises `TableReplaced` if tasks that began before the judgement have written to another
+        table: the first schema of theirs has the given digest.
         """
         if digest != self.target.digest:
             raise TableReplaced(
@@ -146,7 +146,7 @@ class WrittenBatch:
     phases: Mapping[str, float]
 
     def anew(self) -> JudgedBatch:
-        """The batch, to be written again. What it has taken so far counts."""
+        """The batch, to be written again. The time that it has used so far counts."""
         return replace(self.judged.anew(), phases=self.phases)
 
 
@@ -213,8 +213,8 @@ class SettledBatch:
 
     def publish(self, source: ChangeSource) -> Published | None:
         """Publishes a compaction behind the last batch that this run has published or found, under
-        its id and with its marks. None if it was not published: the changes do not fit, or another
-        run began. Raises what `Committer.commit` raises.
+        the id and with the marks of that batch. Returns None if it was not published, because the
+        changes do not fit, or another run began. Raises what `Committer.commit` raises.
         """
         run = self.run
         memory = self.standing.memory
@@ -235,5 +235,7 @@ class SettledBatch:
 
 
 def for_driver(table: Table, held: HeldOutputs | None) -> Table:
-    """The table for a driver that itself writes the rows, to `held` if that is there."""
+    """The table for a driver that itself writes the rows. The files go to `held`, if there is
+    one.
+    """
     return table if held is None else replace(table, storage=cast("Storage", held))

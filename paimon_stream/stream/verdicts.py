@@ -29,11 +29,12 @@ class Fresh:
     """Not committed: write the batch.
 
     Attributes:
-        seen: up to here all snapshots were searched for batches of this stream, and no later one;
-            None for the empty table.
+        seen: the last snapshot of those that were searched for batches of this stream; None for the
+            empty table.
         newest: the latest snapshot; None if it is `seen`.
         own: our newest published batch.
-        own_stands: whether a later batch of a run has found the snapshot of `own` to stand.
+        own_stands: whether the judgement of a run's later batch found the snapshot of `own`
+            standing.
         dead: what an earlier attempt at this batch left, to be removed after publishing.
         written_again: why files that an earlier run prepared are not used, in words.
     """
@@ -63,7 +64,9 @@ class Reuse:
 
     @property
     def dead(self) -> JournalEntry:
-        """The earlier attempt. Its files are committed now, so only what it had staged goes."""
+        """The earlier attempt. Its files are committed now, so only what it had staged is
+        removed.
+        """
         return self.entry
 
 

@@ -1,5 +1,5 @@
 """Which tables our writers can write, including the merging of keys, and what users must know about
-them. All is judged from the table's definition before any row is written.
+them. Everything is judged from the table's definition before any row is written.
 
 Some tables with a primary key need a compaction to make their rows visible or to write their
 changelog. These are written only by a stream that compacts, or if their `write-only` option says
@@ -26,6 +26,10 @@ _INVISIBLE: Final = "rows are invisible to readers until a compaction has taken 
 _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
     opt.COMMIT_CALLBACKS: "they are Java classes, and are not called",
     opt.ICEBERG_STORAGE: "no Iceberg metadata is written",
+    opt.MANIFEST_SORT: "manifests are merged in the order of commits",
+    opt.POSTPONE_MERGE_ON_READ: "rows that wait in bucket -2 are not shown",
+    opt.TARGET_FILE_ROWS: "files are closed by their size alone",
+    opt.VISIBILITY_CALLBACK: "commits wait for nobody",
     opt.EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
     opt.PARTITION_STRICT: "partition values that name no time are written",
     opt.TAG_CALLBACKS: "they are Java classes, and are not called",
@@ -34,7 +38,7 @@ _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
 
 
 class _LeftToCompaction(NamedTuple):
-    """An option that only a compaction by others fulfils.
+    """An option that takes effect only when somebody else compacts.
 
     Attributes:
         option: its key.
@@ -120,7 +124,9 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
 
 
 def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[_LeftToCompaction]:
-    """The table's options that only a compaction by others fulfils, where no stream compacts it."""
+    """The table's options that take effect only when somebody else compacts. Asked only where no
+    stream compacts the table.
+    """
     if table.options.value(opt.DELETION_VECTORS):
         yield _LeftToCompaction(opt.DELETION_VECTORS.key, "true", _INVISIBLE)
     if spec.engine == FIRST_ROW:
@@ -136,8 +142,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     """Warns if a query without history in the table begins above batch 0. Its checkpoint was moved
     here from another table, and the earlier batches stay there. A sink that got another name, or
     was added to a query, is no such stream: the table has what the query wrote before. But in a
-    branch, the sink's earlier batches may be in another one. That is no refusal: a second sink of
-    the query, for this branch, looks the same until the first one has begun in this run.
+    branch, the sink's earlier batches may be in another branch. That is not refused, because a
+    second sink of the query, for this branch, looks the same until the first sink has begun in this
+    run.
     """
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return

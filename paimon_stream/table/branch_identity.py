@@ -44,8 +44,8 @@ class BranchIdentity:
 
 
 def write_identity(branch: Storage, snapshot: SnapshotRef | None, runtime: Runtime) -> None:
-    """Gives a branch that is being made its identity. An identity that an interrupted creation has
-    written stays. Raises `StorageError`.
+    """Gives a branch that is being made its identity. If an interrupted creation has already
+    written an identity, that one stays. Raises `StorageError`.
     """
     origin = None if snapshot is None else snapshot.node()
     body = {
@@ -81,9 +81,9 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
 
 
 def made_millis(storage: Storage, identity: BranchIdentity | None) -> int:
-    """When the branch that the storage shows was made, in epoch milliseconds; 0 for main. A branch
-    without an identity was made when its first schema was copied into it, by the clock of the
-    storage. Raises `NotFound` if there is no branch, `StorageError`.
+    """When the branch that the storage shows was made, in epoch milliseconds; 0 for main. For a
+    branch without an identity, it is the time when the first schema was copied into it, by the
+    clock of the storage. Raises `NotFound` if there is no branch, `StorageError`.
     """
     if branch_of(storage) == MAIN:
         return 0

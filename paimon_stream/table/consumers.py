@@ -1,6 +1,6 @@
 """Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next
-(semantics.md §11). No engine expires the snapshots from the smallest `nextSnapshot` on, unless
-`consumer.changelog-only` is set. A stream can keep its own last snapshot this way
+(semantics.md §11). Unless `consumer.changelog-only` is set, no engine expires snapshots from the
+smallest `nextSnapshot` on. A stream can keep its own last snapshot this way
 (`paimon-stream.protect-last-snapshot` = `consumer`).
 """
 
@@ -38,7 +38,7 @@ def consumers(storage: Storage) -> dict[str, int]:
         try:
             next_ids[name] = next_snapshot(storage, file.path)
         except NotFound:
-            continue  # removed since it was listed
+            continue  # the file was removed since the listing
         except CorruptMetadata:
             next_ids[name] = 0
             _LOG.warning(

@@ -209,8 +209,8 @@ _WITH_BLANKS: Final = {
 
 def stored_options(options: Mapping[str, object]) -> dict[str, str]:
     """The options as a schema holds them: values as text, and declared keys in Paimon's spelling.
-    Blanks around values go, unless they may be meant, because Java cannot open a table with
-    `bucket` = ` 4`.
+    Blanks around values are removed, because Java cannot open a table with `bucket` = ` 4`. Where
+    blanks may be part of the value, they stay.
     """
     declared = {option.key for option in opt.table_options()}
     stored = {}
@@ -224,7 +224,8 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
         if is_declared or name.endswith(".stats-mode"):
             text = text.strip()
         stored[name] = text
-    if opt.EXTERNAL_PATHS.key in stored:  # Java's orphan cleaning takes no blanks between them
+    # Java's orphan cleaning accepts no blanks between them.
+    if opt.EXTERNAL_PATHS.key in stored:
         stored[opt.EXTERNAL_PATHS.key] = re.sub(
             r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip()
         )
@@ -281,7 +282,7 @@ def _check_columns(fields: Sequence[DataField]) -> None:
 
 
 def check_types(fields: Sequence[DataField]) -> None:
-    """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the
+    """Raises `IncompatibleSchema` for columns with which no engine, Java included, could open the
     table.
     """
     for field in fields:

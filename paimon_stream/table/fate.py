@@ -4,7 +4,7 @@
 Whoever remembers a snapshot and no longer finds it asks here: the judgements of a stream, a commit
 without Spark, the recommit of a lost batch, a stream read, expiry and the doctor. A snapshot that
 is gone counts as expired only if an expiry could have removed it and nothing recorded contradicts
-that. The notes of removals (`removals.py`) are read only where a snapshot is gone or not in the
+that. The notes of removals (`removals.py`) are read only where a snapshot is gone or is not in the
 lineage.
 """
 
@@ -28,12 +28,12 @@ class Fate(Enum):
     """What became of a snapshot or of a batch.
 
     Attributes:
-        IN_TABLE: the snapshot stands, also while a removal that was announced has not reached it.
-        EXPIRED: it is gone, as an expiry would have left it, and no record says anything else. The
-            table was built on it.
+        IN_TABLE: the snapshot stands. A removal may have been announced that has not reached it.
+        EXPIRED: it is gone in a way that an expiry could have caused, and no record says anything
+            else. The table was built on it.
         ROLLED_BACK: it was removed, and its rows are not in the table.
         REPLACED: another snapshot of the lineage has its id, and no note says why.
-        UNKNOWN: records contradict each other, or one that may name it cannot be read.
+        UNKNOWN: records contradict each other, or a note that may name it cannot be read.
     """
 
     IN_TABLE = "in the table"
@@ -81,18 +81,18 @@ def fate_of(
 ) -> Answer:
     """What became of a snapshot that was part of the table.
 
-    Reads the snapshot's file. Only if that is not the remembered snapshot, it reads the notes, the
-    next snapshot and what shows the lineage.
+    Reads the snapshot's file. If that does not hold the remembered snapshot, also reads the notes,
+    the next snapshot and what shows the lineage.
 
     Args:
         snapshots: the snapshots of the table.
         remembered: the snapshot.
         latest: the table's newest snapshot; None for a table without snapshots.
-        stood_millis: a time at which the remembered snapshot stood, in epoch milliseconds. With
-            such a time, three things that came later contradict that it has expired: a rollback to
-            a snapshot below it (which did not note it, if it had expired by then), a run that
-            removed what had expired, and a note of another snapshot with which it went.
-        took_it: tells such a note.
+        stood_millis: a time at which the remembered snapshot stood, in epoch milliseconds. If there
+            is such a time, three later things contradict that it has expired: a rollback to a
+            snapshot below it (which did not note it, if it had expired by then), a run that removed
+            expired snapshots, and the note of another snapshot that was removed together with it.
+        took_it: whether a note is of such another snapshot.
 
     Raises:
         StorageError: if the storage fails.
@@ -147,7 +147,7 @@ def _may_have_taken(
     stood_millis: int,
     took_it: Callable[[Removed], bool],
 ) -> Removed | None:
-    """The first note of a run since that time that may have removed the snapshot although it had
+    """The first note, since that time, of a run that may have removed the snapshot although it had
     expired; None if there is none.
     """
     for removed in removals.removed:
@@ -168,15 +168,16 @@ def fate_of_batch(
     """What the notes say of a batch that was published and whose snapshot is gone.
 
     A note of the newest attempt contradicts that the batch has expired. A note of an earlier
-    attempt does not, if the newest attempt was made after it: the batch was published again. Clocks
-    of two machines may differ by five minutes; where the order is open, the answer is `UNKNOWN`.
+    attempt does not contradict it if the newest attempt was made after that note: the batch was
+    published again. Clocks of two machines may differ by five minutes; where the order cannot be
+    told, the answer is `UNKNOWN`.
 
     Args:
         removals: the notes.
         uuids: the attempts at the batch, the newest first.
         attempted_millis: when the newest attempt was made, in epoch milliseconds.
-        took_it: tells the note of another snapshot with which the batch went: that of an earlier
-            batch, or one that has the batch, such as that of a `recommit`.
+        took_it: whether a note is of another snapshot whose removal removed the batch, too: that of
+            an earlier batch, or one that also has the batch, as a `recommit` makes it.
     """
     newest, *earlier = uuids
     removed = removals.of_uuid(newest)
@@ -192,8 +193,8 @@ def fate_of_batch(
 
 
 def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
-    """What the notes say of something that is gone and that this note names; None if no note that
-    can be read names it.
+    """What the notes say of something that is gone. `removed` is the note that names it; None if no
+    note that can be read names it.
     """
     if removed is not None and removed.is_proven:
         return _rolled_back(_in_words(removed))
@@ -223,9 +224,9 @@ def cut_below(
     *,
     stood_millis: int | None = None,
 ) -> SnapshotRef | None:
-    """The lowest target of the rollbacks that removed a snapshot, and of those since. Up to this
-    target, the table is still what that snapshot was built on. None if that is not known, as after
-    a fast forward. Raises what `fate_of` raises.
+    """The lowest target of the rollback that removed a snapshot and of all later rollbacks. Up to
+    this target, the table is still what that snapshot was built on. None if that is not known, as
+    after a fast forward. Raises what `fate_of` raises.
 
     Args:
         snapshots: the snapshots of the table.
@@ -271,8 +272,9 @@ def _in_words(removed: Removed) -> str:
 
 
 def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
-    """Whether an older snapshot of the table stands. Expiry removes the oldest first, so it has not
-    removed the remembered one. A snapshot that a paused writer created again proves nothing.
+    """Whether an older snapshot of the table stands. Expiry removes the oldest first, so expiry has
+    not removed the remembered snapshot. A snapshot that a paused writer created again proves
+    nothing.
     """
     if not snapshots.exists(remembered.id - 1):
         return False

@@ -4,8 +4,8 @@ written atomically. The files of the last two batches stay.
 
 Invariants: an entry is durable before the snapshot of its batch is put. It names all data files of
 the attempt and, by their uuids, all metadata that the attempt may stage. So after a kill it says
-which files wait to be committed, and which staged metadata is dead. Exactly once does not rest on
-it: without a journal the files of a killed run are not reused, and the batch is written again.
+which files wait to be committed, and which staged metadata is dead. Exactly once does not depend on
+the journal: without it, the files of a killed run are not reused, and the batch is written again.
 """
 
 import base64
@@ -42,8 +42,8 @@ class JournalEntry:
     Attributes:
         batch_id: the batch.
         messages: what the tasks have written.
-        stage_uuids: each is part of the names of the metadata that this attempt (the first uuid) or
-            an earlier attempt at the batch may have written.
+        stage_uuids: the uuid of this attempt first, then those of earlier attempts at the batch.
+            The names of the metadata that an attempt may have written contain its uuid.
         abandoned: the paths of the data files of earlier attempts that this attempt does not use.
         query_id: the id of the query; None if it has none.
         run_id: the id of the query's run; None if it has none.
@@ -53,12 +53,12 @@ class JournalEntry:
         schema_digest: the digest of the table's first schema.
         schema_id: the schema with which the files were written.
         total_buckets: the bucket count with which the files were written.
-        base: the snapshot up to which it was known who had published what when the batch was
-            judged; None for the empty table.
-        newest: the latest snapshot at that time; None if it is `base`, and in entries of older
-            releases.
+        base: up to this snapshot, the judgement of the batch knew who had published what; None for
+            the empty table.
+        newest: the latest snapshot at the judgement; None if that is `base`, and in entries of
+            older releases.
         previous: the last batch that this stream had published before.
-        prepared_millis: the age of the data files.
+        prepared_millis: when the data files were prepared.
         reused_millis: when an attempt took over the data files of an earlier attempt; None for
             other attempts, and in entries of older releases.
         overwrites: whether the batch replaces the whole table.
@@ -184,7 +184,7 @@ class Journal:
     """The journal of one commit user in one table."""
 
     def __init__(self, storage: Storage, user: str, folder: str | None = None) -> None:
-        """`folder` is for callers that read the journals of all users, and do not know the user."""
+        """Callers that read the journals of all users know only the `folder`, and pass it."""
         self._storage = storage
         self._folder = folder or user_folder(user)
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown
@@ -209,8 +209,8 @@ class Journal:
 
     def trim(self, batch_id: int) -> None:
         """Removes the entries of batches before this one, except the last of them. Entries of later
-        batches stay: they exist if this run was paused, and a later run went on without it. Raises
-        `StorageError`.
+        batches stay: this run may have been paused, and a later run may have gone on without it.
+        Raises `StorageError`.
         """
         present = self.batches() if self._kept is None else self._kept
         earlier = sorted(batch for batch in present if batch < batch_id)

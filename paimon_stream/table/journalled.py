@@ -34,14 +34,14 @@ def live_files_of(
     table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, *, removed: bool = False
 ) -> int:
     """How many data files of the attempts that `entry` names are live in a snapshot. File names are
-    unique, so one of them proves that an attempt was published.
+    unique, so one live file proves that its attempt was published.
 
     Args:
         table: the table.
         snapshot: the snapshot; None for an empty table.
         entry: an entry of a journal; None if there is none.
-        removed: whether files count also if they were removed since, as by a compaction, as long as
-            manifests mention them.
+        removed: whether to count files that were removed since, as by a compaction, and that
+            manifests still mention.
 
     Raises:
         FormatError: for manifests that cannot be read.

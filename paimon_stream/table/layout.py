@@ -31,8 +31,8 @@ class ExternalPaths:
     """The external paths of a table.
 
     Attributes:
-        turns: the paths that new files take in turn, as `_EXTERNAL_PATH` begins, each as often as
-            its weight says. Without any, new files lie in the table.
+        turns: the paths that new files take in turn, in the form in which `_EXTERNAL_PATH` begins.
+            Each is listed as often as its weight says. If empty, new files lie in the table.
         has_entropy: whether folders of bits of the file's name are inserted.
         earlier: finds the external paths of all schemas of the table, for older files.
     """
@@ -91,8 +91,8 @@ class ExternalPaths:
 
 
 def external_roots(options: opt.Options) -> list[str]:
-    """The table's external paths, as `_EXTERNAL_PATH` begins, whatever the strategy is. Raises
-    `InvalidOption`.
+    """The table's external paths, in the form in which `_EXTERNAL_PATH` begins, whatever the
+    strategy is. Raises `InvalidOption`.
     """
     paths = options.value(opt.EXTERNAL_PATHS).split(",")
     return [_as_java_prints(path.strip()) for path in paths if path.strip()]
@@ -194,9 +194,9 @@ def read_hint(storage: Storage, path: str) -> str | None:
 
 
 def escape_user(user: str) -> str:
-    """The commit user as one safe part of a path, a different one for each user. Everything but
-    ASCII letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. What is too long for a
-    file name is cut and ends in a hash.
+    """The commit user as one safe part of a path, different for each user. Everything but ASCII
+    letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. A result that is too long for
+    a file name is cut, and ends in a hash.
     """
     if not user:
         return "%"
@@ -219,7 +219,7 @@ def user_folder(user: str) -> str:
 @dataclass(slots=True)
 class NameSource:
     """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`. Each kind counts
-    from 0. No name repeats in any of the attempts that use the same source.
+    from 0. Attempts that use the same source never get the same name.
 
     Attributes:
         uuid: the part that all names share.
@@ -247,7 +247,7 @@ class Layout:
         partition_types: their types.
         directory: the folder in the table below which partitions are; empty for the table itself.
         default_name: the name of the folder of NULL (`partition.default-name`).
-        legacy_name: whether folders are named as before (`partition.legacy-name`).
+        legacy_name: whether folders have names in the old style (`partition.legacy-name`).
         index_beside_data: whether new index files lie in the folders of buckets.
         external: the external paths; None for a table that never had any.
     """

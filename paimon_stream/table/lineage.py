@@ -1,8 +1,8 @@
 """The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
 
-A put that was on its way for a long time may create an id again after the snapshot with this id has
+A put that was on its way for a long time may create a snapshot's file again after that snapshot has
 expired. Such a file lies beside the lineage: no later snapshot was built on it, so its rows are not
-in the table. It looks like the oldest snapshot, because the ids have no gap.
+in the table. Yet it looks like the oldest snapshot, because the ids have no gap.
 
 Invariant: a conclusion may be drawn from an old snapshot only if it lies in the lineage
 (exactly-once.md §2).
@@ -19,12 +19,12 @@ from paimon_stream.table.snapshots import SnapshotStore, Window
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
     """Whether a snapshot that exists is the latest, or the next one was built on it. None if that
-    is open.
+    cannot be told.
 
     A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
     lineage if the next one has its manifests or, where these were merged, was built on as many
-    rows. If a list of one of the two cannot be read, a snapshot below is the proof: it would have
-    expired before. Without a snapshot below, the answer is None. Reads two manifest lists, and
+    rows. If a list of one of the two cannot be read, a snapshot below is the proof: that one would
+    have expired first. Without a snapshot below, the answer is None. Reads two manifest lists, and
     manifests only if the next commit merged them. Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
@@ -43,8 +43,8 @@ def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
     """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked
-    at. If this id is above 1 and none was found, one may have expired. Raises `StorageError`,
-    `CorruptMetadata`.
+    at. If this id is above 1 and no wanted snapshot was found, one may have expired. Raises
+    `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
     for lowest in snapshots.walk_down(latest):
@@ -59,8 +59,8 @@ def newest_of(
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
     """Whether the id of a snapshot that was part of the table exists in the lineage with another
     nonce: a writer that does not publish atomically replaced it, or it was rolled back and its id
-    used again. None if another snapshot has the id, and whether it lies in the lineage is open.
-    Raises `StorageError`.
+    used again. None if another snapshot has the id, and it cannot be told whether that one lies in
+    the lineage. Raises `StorageError`.
     """
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
@@ -70,8 +70,8 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
     """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has
-    expired, the next one may have expired, too, and been created again; then the window is not
-    complete, and if lists are missing that would show it, `complete` is None. Raises
+    expired, the next one may also have expired, and been created again. Then the window is not
+    complete. If the lists that would show this are missing, `complete` is None. Raises
     `StorageError`.
     """
     window = snapshots.window(0 if seen is None else seen.id, latest)

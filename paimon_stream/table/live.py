@@ -15,7 +15,7 @@ from paimon_stream.table.table import Table
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
     """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a
-    later DELETE of a file cancel out. A DELETE without an ADD stays: that may be in an earlier
+    later DELETE of a file cancel out. A DELETE without an ADD stays: the ADD may be in an earlier
     manifest. Raises `DeletedFiles` for an ADD of a file that is already present: such a table has
     rows twice, and Java fails to merge it (semantics.md §3.5).
     """
@@ -52,8 +52,8 @@ def live_files(
         manifests: reads the manifests.
         metas: the manifests of a snapshot.
         types: the types of the partition columns.
-        partitions: limits the result to these partitions, a choice or serialized rows. Manifests
-            whose partition statistics allow none of them are not read.
+        partitions: limits the result to these partitions, given as a filter or as serialized rows.
+            Manifests whose partition statistics allow none of them are not read.
 
     Raises:
         CorruptMetadata: for a manifest that is missing or broken.
@@ -112,8 +112,8 @@ class BucketIndex:
         return self._sequences.keys()
 
     def missing(self, partitions: Collection[bytes]) -> list[bytes]:
-        """Those of the partitions that are not known. Forgets all known partitions if both together
-        are too many.
+        """Those of the partitions that are not known. If they and the known ones together are too
+        many, forgets the known ones first.
         """
         wanted = list(dict.fromkeys(partitions))
         missing = [partition for partition in wanted if partition not in self._sequences]
@@ -141,7 +141,8 @@ class BucketIndex:
 
     def max_sequence(self, partition: bytes, bucket: int) -> int:
         """The largest sequence number of the bucket's files, or the newest creation time of files
-        that wait in bucket -2; −1 if it has none. Raises `KeyError` for an unknown partition.
+        that wait in bucket -2; −1 if the bucket has no files. Raises `KeyError` for an unknown
+        partition.
         """
         return self._sequences[partition].get(bucket, -1)
 
@@ -152,8 +153,8 @@ class BucketIndex:
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count that the partition's files were written for; None if it has none. Raises
-        `KeyError` for an unknown partition.
+        """The bucket count that the partition's files were written for; None if the partition has
+        no files. Raises `KeyError` for an unknown partition.
         """
         if partition not in self._sequences:
             raise KeyError(partition)

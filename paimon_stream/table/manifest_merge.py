@@ -9,10 +9,10 @@ Manifests without deletes are joined as bytes, so that a merge does not delay a 
 records one after the other. So full blocks are copied as they are, smaller ones are joined to full
 ones, and the manifest list's entry for the result follows from its entries for the parts. The
 records are the same as if they had been decoded and encoded again. A hundred thousand entries take
-a fraction of a second this way, and many seconds the other.
+a fraction of a second this way, and many seconds if they are decoded.
 
 On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the
-manifests that it was made from, if they are still next to each other.
+manifests that were merged, if these are still next to each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,8 +99,9 @@ class Merged:
         return len(_file_names(self.before) - _file_names(self.after))
 
     def onto(self, present: Metas) -> Metas:
-        """The present manifests, with those that this merge was made from replaced by its result.
-        If they are no longer next to each other, the present manifests unchanged.
+        """The present manifests, in which the merged ones are replaced by the result of the merge.
+        If the merged ones are no longer next to each other, the present manifests are returned
+        unchanged.
         """
         if self.after == self.before:
             return present
@@ -124,8 +125,8 @@ class ManifestAccess:
         read: the entries of a manifest.
         write: writes entries. It starts a new manifest at the target size, and makes none without
             entries.
-        join: does so for the entries of manifests without deletes, which it copies whole and does
-            not decode.
+        join: does the same for the entries of manifests without deletes. These are copied as they
+            are, and not decoded.
         may_contain: whether a manifest with these partition statistics can have entries of a
             partition.
     """
@@ -148,7 +149,9 @@ def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -
 
 
 def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
-    """How a minor merge groups the manifests, in order. A group of one is left unchanged."""
+    """How a minor merge groups the manifests, in order. A group of one manifest is left
+    unchanged.
+    """
     groups: list[Metas] = []
     open_group: list[ManifestFileMeta] = []
     size = 0
@@ -167,7 +170,7 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
 
 
 def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
-    """Joins neighbours (semantics.md §4.1). A delete whose add is not in the same group is kept."""
+    """Joins neighbours (semantics.md §4.1). A DELETE whose ADD is not in the same group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
         if len(group) == 1:
@@ -207,8 +210,8 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
         return (*kept, *access.join(tuple(rest)))
 
     def survivors() -> Iterator[ManifestEntry]:
-        """The entries to write again, one manifest in memory at a time. Manifests that need not
-        change go to `kept`.
+        """The entries to write again, one manifest in memory at a time. Adds the manifests that
+        need not change to `kept`.
         """
         for meta in rest:
             entries = access.read(meta)
@@ -243,7 +246,7 @@ class ManifestJoiner(ManifestWriter):
         manifests: ManifestStore,
         sink: FileSink | None = None,
     ) -> None:
-        """`sink` receives the written files; without one, the storage does."""
+        """`sink` receives the written files. If it is None, they go to the storage."""
         super().__init__(storage if sink is None else sink, options, partition_types, 0)
         self._source = storage
         self._manifests = manifests
@@ -252,9 +255,9 @@ class ManifestJoiner(ManifestWriter):
         self, metas: Iterable[ManifestFileMeta], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries of these manifests again, in order, under names of `names`. A new
-        manifest ends with the first joined one at which it reaches `manifest.target-file-size`.
-        Those with another schema than Java's, or which their list describes only in part, are
-        decoded. Raises `CorruptMetadata`, `StorageError`.
+        manifest takes in manifests until it reaches `manifest.target-file-size`. Manifests with
+        another schema than Java's, or which their list describes only in part, are decoded. Raises
+        `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks = _Blocks(self._codec)
@@ -272,9 +275,7 @@ class ManifestJoiner(ManifestWriter):
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
-        """How a merge reads and writes manifests. The writer's files, too, have names from
-        `names`.
-        """
+        """How a merge reads and writes manifests. All new files have names from `names`."""
         return ManifestAccess(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
@@ -307,8 +308,8 @@ class ManifestJoiner(ManifestWriter):
         return _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
-        """Whether the list's entry for this manifest is complete enough to describe a manifest
-        joined from it.
+        """Whether the list's entry for this manifest has all that the entry of a joined manifest
+        needs.
         """
         stats = meta.partition_stats
         bounds = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level)

@@ -91,7 +91,7 @@ class ManifestStore:
 
     def read_of(self, meta: ManifestFileMeta, chosen: PartitionFilter) -> list[ManifestEntry]:
         """The entries of a manifest that belong to the chosen partitions, in order. The others are
-        decoded as little as possible. Raises what `read` raises, but counts are not compared.
+        decoded as little as possible. Raises what `read` raises, but does not compare counts.
         """
         data, path = self._read(meta.file_name, meta.file_size)
         return manifest_avro.decode_manifest(
@@ -152,8 +152,8 @@ class ManifestStore:
 def expect_manifests(
     ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Container[str]
 ) -> None:
-    """Says that the lists of some snapshots are read next, and all their manifests, apart from
-    those with known names. Each list is held until it is read, so the snapshots must be few.
+    """Says that the lists of some snapshots are read next, and all their manifests except those
+    with known names. Each list is held in memory until it is read, so the snapshots must be few.
     """
     if not ahead.helps:
         return
@@ -277,7 +277,7 @@ class EntryTally:
         schema_ids: the schemas of the files.
         buckets: the buckets of the files.
         levels: the levels of the files.
-        some_without_row_id: whether a file has no row ids.
+        some_without_row_id: whether any of the files has no row ids.
         row_ids: the first and the last row id of each file that has them.
     """
 

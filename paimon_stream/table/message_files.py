@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from paimon_stream.errors import FormatError, PaimonStreamError
+from paimon_stream.errors import FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.names import checked_name, is_bucket
@@ -24,9 +24,10 @@ _MOST_NUMBER: Final = 2**62
 
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
-    """Checks that the table can have every partition, bucket and file that the messages name. They
-    may come from another engine or from a file: each name becomes a path, and a number that no file
-    has would make the table unusable. `location` is for the error. Raises `FormatError`.
+    """Checks that the table can have every partition, bucket and file that the messages name. The
+    messages may come from another engine or from a file. Each name in them becomes a path, and an
+    impossible number would make the table unusable. `location` is for the error. Raises
+    `FormatError`.
     """
     partitions: set[bytes] = set()
     for message in messages:
@@ -52,7 +53,7 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                     _check_external_path(layout, message, file)
         except FormatError as error:
             raise _misfit(message, error.message, location) from None
-        except (TypeError, AttributeError) as error:  # Python may put in anything
+        except (TypeError, AttributeError) as error:  # callers may pass values of any type
             raise _misfit(message, f"a field has the wrong type: {error}.", location) from None
 
 
@@ -89,6 +90,21 @@ def _check_file(file: DataFileMeta) -> None:
         raise FormatError(
             f"File {file.file_name} has sequence numbers {low} to {high}, which cannot be."
         )
+
+
+def check_committable_here(messages: Iterable[CommitMessage], location: str) -> None:
+    """Raises `UnsupportedFeature` for a message whose writer wants conflicts looked for since a
+    snapshot. A commit without that search could undo what others have done. `location` is for the
+    error.
+    """
+    for message in messages:
+        if message.check_from_snapshot is not None:
+            raise UnsupportedFeature(
+                "A commit message asks for a search for conflicts since snapshot "
+                f"{message.check_from_snapshot}, which this release does not make, so nothing was published. Commit it "
+                "with the engine that wrote it.",
+                snapshot_id=message.check_from_snapshot,
+            ).of_table(location)
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ IMMUTABLE: Final = frozenset(
         "blob-descriptor-field",
         "blob-external-storage-field",
         "blob-external-storage-path",
+        "blob-field",
+        "blob-view-field",
         "bucket-function.type",
         "bucket-key",
         "data-evolution.enabled",
@@ -34,8 +36,10 @@ IMMUTABLE: Final = frozenset(
         "partition",
         "pk-clustering-override",
         "primary-key",
+        "primary-key.nullable",
         "row-tracking.enabled",
         "rowkind.field",
+        "sequence.snapshot-ordering",
         # These define where rows are looked for, or what the table is.
         "bucket",
         "branch",
@@ -205,8 +209,8 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
 
 
 def changelog_outlives(options: opt.Options) -> bool:
-    """Whether the table keeps changelog longer than snapshots, which is where one of its options is
-    larger.
+    """Whether the table keeps changelogs longer than snapshots: one of the options for changelogs
+    is larger.
     """
     return any(
         options.is_set(of_changelogs) and options.value(of_changelogs) > options.value(of_snapshots)
@@ -215,7 +219,7 @@ def changelog_outlives(options: opt.Options) -> bool:
 
 
 def of_changelogs(options: opt.Options) -> opt.Options:
-    """The options with those of long-lived changelogs, where they are set, in the place of those of
+    """The options, in which those of long-lived changelogs, where they are set, replace those of
     snapshots.
     """
     retention = {
@@ -414,8 +418,9 @@ def _kept(key: str, column: str) -> InvalidOption:
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` if one writer would change an option that applies to all of them. Its
-    rows would be where no other writer or reader looks for them. `table` is for the message.
+    """Raises `InvalidOption` if one writer would change an option that applies to all of them. The
+    rows of that writer would lie where no other writer or reader looks for them. `table` is for the
+    message.
     """
     in_force = opt.Options(stored)
     wanted = opt.Options(overrides)

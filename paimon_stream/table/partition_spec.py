@@ -26,7 +26,7 @@ class _Anything(Enum):
 
 class PartitionSpec:
     """Values for some of the partition columns, in internal form. A partition row matches if it has
-    them.
+    all of them.
     """
 
     __slots__ = ("_default_name", "_names", "_positions", "_types")
@@ -63,7 +63,9 @@ class PartitionSpec:
         return all(self._is_wanted(i, values[i], wanted) for i, wanted in self._positions.items())
 
     def may_be_within(self, bounds: Sequence[ColumnStats]) -> bool:
-        """Whether partitions whose columns have these statistics can include one that matches."""
+        """Whether a partition that matches can be among partitions whose columns have these
+        statistics.
+        """
         return all(
             wanted is _Anything.IN_DEFAULT_FOLDER or may_hold(self._types[i], bounds[i], wanted)
             for i, wanted in self._positions.items()
@@ -85,11 +87,11 @@ def parse_partition(
 ) -> PartitionSpec:
     """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names.
 
-    A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or
+    A value is a Python object of the column's type, or text: a DATE is `date(2024, 2, 29)` or
     `"2024-02-29"`, in a path also `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO
     text, which may have a time zone if the type has one (format.md §1.4). None is NULL. In a path,
-    `default_name` means its folder, which NULL shares with empty and blank strings. As a value, it
-    is NULL, except in string columns, where it means itself.
+    `default_name` names the folder that NULL shares with empty and blank strings. As a value,
+    `default_name` is NULL, except in string columns, where it is that string.
 
     Args:
         fields: the partition columns of the table.
@@ -188,8 +190,8 @@ def _value(
 class PartitionFilter:
     """A choice of partitions: all, some by their rows, or all that match a spec.
 
-    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule places out, and are True
-    in doubt.
+    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` can only exclude places. In doubt,
+        they are True.
     """
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")

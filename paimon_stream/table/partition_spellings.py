@@ -62,9 +62,9 @@ def without_spellings(storage: Storage) -> Storage:
 
 
 class SpelledStorage(StorageView):
-    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no such partition costs
-    nothing more. A file that is not where `Layout` says, and each new file, costs a listing for each
-    FLOAT or DOUBLE above it.
+    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no such partition
+    costs nothing more. For a file that is not where `Layout` says, and for each new file, there is
+    a listing for each FLOAT or DOUBLE in its path.
 
     Attributes:
         base: the storage that shows each folder under its own name.
@@ -98,7 +98,9 @@ class SpelledStorage(StorageView):
         return write(self._places(path)[0], *arguments)
 
     def _first_found(self, find: Callable[..., T], path: str, *arguments: Any) -> T:
-        """What `find` returns for the first folder that has the file. The folders share no file."""
+        """What `find` returns for the first folder that has the file. No file is in two of the
+        folders.
+        """
         try:
             return find(path, *arguments)
         except NotFound:
@@ -175,7 +177,9 @@ class SpelledStorage(StorageView):
         self.base.write_all([(self._places(path, known)[0], data) for path, data in files])
 
     def _split(self, path: str) -> tuple[str, list[str], str]:
-        """What is before the partition, its folders, and what is below them."""
+        """The part of the path above the partition, the folders of the partition, and the part
+        below them.
+        """
         root, inner = split_root(path)
         start = f"{self.directory}/" if self.directory else ""
         if not inner.startswith(start):
@@ -212,7 +216,7 @@ class SpelledStorage(StorageView):
 
     def _spellings(self, place: str, level: int, name: str, type_: DataType) -> list[str]:
         """The names of the folders in `place` that have the same value as `name`. `name` itself
-        comes first, if it is there; it is the only one if none is there.
+        comes first, if it is there. If no folder is there, `name` is the only one.
         """
         if not type_.is_float or self._number(level, name) is None:
             return [name]

@@ -1,6 +1,6 @@
 """Partition values: from a Python object or text to the internal form (that of `binary_row`), and
-back. Text must be a value to the letter. A lenient parser would take a slip for another value, and
-so select another partition.
+back. Text must have exactly the form of a value. A lenient parser would read a typing error as
+another value, and so select another partition.
 """
 
 import re
@@ -61,9 +61,9 @@ def expected_form(type_: DataType) -> str:
 
 
 def partition_value(type_: DataType, value: Any) -> Any:
-    """The value in internal form; None for what is not a value of the type. A number is a DATE only
-    if no date from year 1 to year 9999 has it: `2024` is more likely a year than a day of 1975, and
-    dates out of Python's range are shown as such numbers.
+    """The value in internal form; None if it is not a value of the type. A number counts as a DATE
+    only beyond the days of the years 1 to 9999. `2024` is more likely meant as a year than as a day
+    of 1975, and only dates out of Python's range are shown as numbers.
     """
     if not isinstance(value, str):
         return _storable(type_, value, _of_object)

@@ -1,5 +1,4 @@
-"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not,
-asks here.
+"""Decides whether anything refers to a file of a table. All code that deletes files asks here.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by
 the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
@@ -7,20 +6,20 @@ the *roots*: the snapshots, tags and long-lived changelogs of the table and of a
 Invariants:
 
 - Journals are read before roots. An entry disappears only after its batch was published or its
-  attempt was given up. So a file that is no longer in a journal is in a root that is read later, or
-  nobody waits for it.
+  attempt was given up. So a file that is no longer in a journal is either in a root that is read
+  later, or will never be committed.
 - Roots are listed again until a listing names none that was not read completely. A listing may miss
-  a tag that is made while its snapshot expires. The one after it does not, and the first listing is
-  never the last unless there is no root at all.
+  a tag that is made while its snapshot expires. The next listing does not miss it. The first
+  listing is the last one only if there is no root at all.
 - Names only grow. What a root refers to stays in use, even if the root vanishes meanwhile.
 - Anything that cannot be read raises, because then no file is known to be unused. So does a
   manifest that does not hold as many entries as its list says. The only exception is a file that is
-  missing because its root itself has vanished or was replaced in the meantime. The storage is asked
-  for that, not what was read ahead.
+  missing because its root itself has vanished or was replaced in the meantime. That is asked of the
+  storage, not of what was read ahead.
 - The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8).
-  So its list and manifests must exist only for a snapshot of main that no tag has: one that a tag
-  has may have been restored from it. Tags are read before the snapshots of their branch for that
-  reason.
+  So its list and manifests must exist only for a snapshot of main that no tag has: a snapshot that
+  a tag has may have been restored from the tag. That is why tags are read before the snapshots of
+  their branch.
 - Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused
   file look used, never the reverse.
 """
@@ -90,7 +89,7 @@ class NameSet:
 
 
 def histories(storage: Storage) -> list[Storage]:
-    """The table and each of its branches, whichever of them the storage shows."""
+    """The storages of the table and of each of its branches. `storage` may show any of them."""
     table = of_branch.whole_of(storage)
     branch_names = of_branch.branch_names(table)
     return [table, *(of_branch.branch_storage(table, name) for name in branch_names)]
@@ -119,7 +118,7 @@ def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
 
     Args:
         storage: the table or one of its branches.
-        others: whether those of the branch (or of main) that the storage shows are left out.
+        others: whether the roots of the branch (or of main) that the storage shows are left out.
     """
     shown = _branch_folder(storage)
     for branch in branches(storage):
@@ -171,13 +170,13 @@ def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
             journal = Journal(history, "", f"{layout.OWN_FOLDER}/{folder}")
             for batch in journal.batches():
                 entry = journal.read(batch)
-                if entry is not None:  # else its batch was published since the listing
+                if entry is not None:  # else its batch was published meanwhile
                     yield entry
 
 
 def journalled_names(storage: Storage) -> Iterator[str]:
     """The names of all data, changelog, index and extra files in journals, including files that a
-    batch takes away or that an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`,
+    batch removes or that an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`,
     `StorageError`.
     """
     for entry in _journal_entries(storage):
@@ -203,9 +202,10 @@ def names_kept_beside_history(
     storage: Storage, runtime: Runtime, names: Collection[str]
 ) -> frozenset[str]:
     """Those of the names that a tag, a long-lived changelog or another branch refers to. The
-    snapshots of the history that the storage shows are not read, nor the journals: the caller has
-    judged them. Costs one listing of each folder where there is none of these; else their manifests
-    are read. Raises what `References.read` raises; then no name is known to be unused.
+    snapshots of the history that the storage shows, and the journals, are not read, because the
+    caller has judged them. If there is no tag, changelog or branch, this costs one listing of each
+    folder; else their manifests are read. Raises what `References.read` raises; then no name is
+    known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))
@@ -310,8 +310,9 @@ class References:
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:
-        """Starts to read the files of some roots ahead. They are read after the roots were listed,
-        as they would be without reading ahead. What expires in the meantime stays among the names.
+        """Starts to read the files of some roots ahead. The files are read after the roots were
+        listed, as they would be without reading ahead. Names in files that expire in the meantime
+        stay in use.
         """
         if not self._ahead.helps:
             return
@@ -414,8 +415,8 @@ class References:
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:
-        """Records what a list refers to. The list and its manifests may have expired, or may expire
-        while they are read.
+        """Records what a list refers to, where the list and its manifests may have expired, or may
+        expire while they are read.
         """
         if not self._has_manifest(list_name):
             return

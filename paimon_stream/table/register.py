@@ -35,15 +35,15 @@ class RegisteredWriter:
         journal_since: from this batch on, every commit was journalled, so a missing entry proves
             that a batch never reached its commit. None while the journal is off.
         run: the run that wrote the register; None in registers of older releases.
-        given_up: the batches over which an operator let the stream go on although they are not in
-            the table, as pairs of the first and the last batch, ascending. What was noted of them
-            is not asked about again.
+        given_up: the batches that are not in the table, and without which an operator let the
+            stream continue, as pairs of the first and the last batch, ascending. Notes of these
+            batches are not asked about again.
         asks_notes: whether the next judgement asks the notes of removals, because a fast forward
             has removed batches of this stream, and put those of the same query in a branch in
             their place.
         earlier_runs: the earlier runs, the newest first, as far back as they are kept.
-        forwarded_runs: those of them that have not written here, but in a branch to which the table
-            was forwarded since the stream last began here.
+        forwarded_runs: those of the earlier runs that have not written here, but in a branch to
+            which the table was forwarded since the stream last began here.
         asked_notes: the names of the notes because of which `asks_notes` is or was true.
         passed_over: a batch and a snapshot: an operator let a checkpoint that had been rewound
             continue from this batch on, and write again what this snapshot of the stream and those
@@ -177,7 +177,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
 
 
 def standing_runs(storage: Storage, folder: str) -> frozenset[str]:
-    """The names of the runs that no later one has ended, by the claims in the folder of a commit
+    """The names of the runs that no later run has ended, by the claims in the folder of a commit
     user.
     """
     claims = storage.list_files(folder, CLAIM)

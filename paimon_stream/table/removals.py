@@ -1,15 +1,16 @@
 """Which snapshots rollbacks and fast forwards of this package have removed (exactly-once.md §8).
 
-A removal writes its notes, `_paimon_stream/removed.<when>-<letters>.json`, before anything goes,
-and completes them when all that they name is gone. Each run writes files of its own, so no writer
-loses what another one has noted, and nothing in a note is ever dropped: whoever remembers a
-snapshot may come back after years. A note that cannot be read is a doubt, never "nothing".
+A removal writes its notes, `_paimon_stream/removed.<when>-<letters>.json`, before anything is
+removed. It completes the notes when everything that they name is gone. Each run writes files of its
+own, so no writer loses what another one has noted. Nothing in a note is ever dropped: whoever
+remembers a snapshot may come back after years. A note that cannot be read is a doubt, never
+"nothing".
 
 A fast forward or a rollback may make removed snapshots part of the table again. Their entries then
 move from `removed` to `restored` in the notes. `restored` is only for people who read the notes.
 
 Older releases read only `_paimon_stream/rolled-back.json`, with the nonces of the newest thousand.
-It is still written for them, and what they have noted there is still read.
+That file is still written for them, and what they have noted there is still read.
 """
 
 import logging
@@ -62,19 +63,20 @@ class Removed:
 
     Attributes:
         snapshot: the snapshot; None for an attempt, which `uuids` name.
-        uuids: the uuids of the attempt. Each is part of the nonce that a snapshot of it has.
+        uuids: the uuids of the attempt. The nonce of a snapshot of the attempt contains one of
+            them.
         user: the commit user; None in notes of older releases.
         identifier: the batch of that user; None in notes of older releases.
-        query: the id of the query that wrote the batch; None if that left none, and in notes of
+        query: the id of the query that wrote the batch; None if the batch has none, and in notes of
             older releases.
         millis: when the removal was announced, in epoch milliseconds; None in notes of older
             releases.
-        ended: False if the run may have stopped before it removed this.
-        certain: False if the table that remained may have been built on this.
+        ended: whether the run has surely removed this. If False, the run may have stopped before.
+        certain: whether the table that remained was surely not built on this.
         target: the snapshot that was to be the newest one.
         by: what removed this, for messages.
-        took_expired: whether the run also took snapshots that had expired. Of their batches, it
-            could note only what journals have.
+        took_expired: whether the run also removed what was left of snapshots that had expired. Of
+            their batches, it could note only what journals have.
         note: the name of the file that says so; empty for the file of older releases.
     """
 
@@ -129,7 +131,9 @@ class Removed:
 
     @property
     def is_of_stream(self) -> bool:
-        """Whether it has a user and a batch. Batch commits share the same identifier."""
+        """Whether it has a user and a batch of a stream. All batch commits share one identifier,
+        and are none.
+        """
         return self.user is not None and self.identifier not in (None, BATCH_IDENTIFIER)
 
     @property
@@ -175,7 +179,7 @@ class Removals:
         )
 
     def unfinished(self, target: SnapshotRef) -> tuple[Removed, ...]:
-        """What runs to this target have announced that did not end."""
+        """What runs to this target have announced, where the run did not end."""
         return tuple(
             removed for removed in self.removed if not removed.ended and removed.target == target
         )
@@ -224,7 +228,7 @@ class RemovalNotes:
             runtime: the clock and the source of ids for the names of the notes.
             what: what the run is, for messages: `ROLLBACK` or `FAST_FORWARD`.
             target: the snapshot that will be the newest one.
-            takes_expired: whether the table also loses snapshots that have expired.
+            takes_expired: whether the table also loses the rows of snapshots that have expired.
         """
         self._storage = storage
         self._runtime = runtime
@@ -238,8 +242,8 @@ class RemovalNotes:
 
     def announce(self, removed: Sequence[Removed]) -> bool:
         """Notes what is about to be removed, unless this run has noted it. Returns whether all of
-        it is noted. If not, the failure is logged with the streams that will not be stopped: a
-        removal has to work on a full disk.
+        it is noted. If something could not be noted, the failure is logged with the streams that
+        will not be stopped. The removal goes on, because it has to work on a full disk.
         """
         # Of several entries for the same thing, the first counts.
         by_key = {entry.snapshot or entry.uuids: entry for entry in reversed(removed)}
@@ -311,7 +315,7 @@ class RemovalNotes:
         if not gone:
             return
         try:
-            with suppress(FormatError):  # a damaged file stays for whoever judges it
+            with suppress(FormatError):  # a damaged file stays, for whoever has to judge it
                 nonces = [*gone, *_old_nonces(self._storage)][:_MOST_OF_OLD]
                 content = encode_checksummed(_OLD_KIND, {"nonces": nonces})
                 self._storage.write(_OLD_PATH, content)
@@ -347,9 +351,10 @@ class RemovalNotes:
 
 
 def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
-    """Notes that these snapshots are part of the table's history again, whatever removed them. Each
-    of them brings back what the same run removed below it. In the notes they move from `removed` to
-    `restored`. A failure is logged: streams that have lost nothing may then be stopped.
+    """Notes that these snapshots are part of the table's history again, whatever removed them. With
+    each snapshot, what the same run removed below it is back, too. In the notes they move from
+    `removed` to `restored`. A failure is logged: streams that have lost nothing may then be
+    stopped.
     """
     nonces = {snapshot.nonce for snapshot in present}
     try:
@@ -370,8 +375,9 @@ def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
 
 
 def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
-    """Moves what is back in one note. Returns its nonces, and that of the target of a rollback, on
-    which all that it removed was built. A note that cannot be read stays.
+    """In one note, moves what is back from `removed` to `restored`. Returns the nonces of what is
+    back, and the nonce of the rollback's target, on which everything that it removed was built. A
+    note that cannot be read stays.
     """
     data = read_if_there(storage.read, path, MOST_JSON)
     if data is None:
@@ -395,7 +401,8 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
 
 
 def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
-    """For each entry of one run's note, whether it is back with the snapshots of these nonces.
+    """For each entry of one run's note, whether it is part of the table again, now that the
+    snapshots of these nonces are.
 
     A run removes one history from the newest snapshot down. So a snapshot that is back was built on
     what the run removed below it. A batch without a snapshot had expired, so it is below all
@@ -420,8 +427,8 @@ def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
 
 def copy_removals(branch: Storage, main: Storage) -> None:
     """Copies the notes of a branch to main, which gets the branch's history. Names of notes are
-    unique. The nonces that older releases have noted are added to main's. A list of theirs that
-    cannot be read becomes a note that cannot be read. Raises `StorageError`.
+    unique. The nonces that older releases have noted are added to main's. If the branch's list of
+    such nonces cannot be read, it becomes a note that cannot be read. Raises `StorageError`.
     """
     for path in _note_paths(branch):
         data = read_if_there(branch.read, path)
@@ -520,7 +527,7 @@ def _read_old(storage: Storage) -> Removals:
 
 
 def _forget_old(storage: Storage, nonces: set[str]) -> None:
-    """Removes nonces from the list of older releases. One that cannot be read stays."""
+    """Removes nonces from the list of older releases. A list that cannot be read stays."""
     with suppress(FormatError):
         before = _old_nonces(storage)
         left = [nonce for nonce in before if nonce not in nonces]

@@ -26,7 +26,7 @@ def tracked(schema: TableSchema) -> TableSchema:
 
 def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, start: int) -> pa.RecordBatch:
     """A file's rows from position `start` on, with ids and sequence numbers. Raises `FormatError`
-    if it has none.
+    if the file has no row ids.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if columns[ROW_ID].null_count:

@@ -78,7 +78,7 @@ def _tables_below(storage: Storage) -> Iterator[str]:
 
 
 class SchemaStore:
-    """The schema files of one table. Nothing that was read is believed later without looking."""
+    """The schema files of one table. Nothing is cached: each question is asked of the storage."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -103,13 +103,13 @@ class SchemaStore:
         return first if first is not None and ids[-1] == 0 else self.get(ids[-1])
 
     def newest(self, known: TableSchema) -> TableSchema:
-        """As `latest`, without a listing while that is still `known`."""
+        """As `latest`, but without a listing while `known` is still the newest schema."""
         looks = (partial(self.exists, known.id + 1), partial(self._if_readable, known.id))
         follows, stored = self._storage.together(looks)
         return known if not follows and stored == known else self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
-        """As `latest_id`, without a listing while that is still `known_id`."""
+        """As `latest_id`, but without a listing while `known_id` is still the newest."""
         looks = (partial(self.exists, known_id + 1), partial(self.exists, known_id))
         follows, exists = self._storage.together(looks)
         return known_id if exists and not follows else self.latest_id()
@@ -122,7 +122,7 @@ class SchemaStore:
         try:
             return self.get(schema_id)
         except (FormatError, UnsupportedFeature):
-            return None  # reported by whoever needs it
+            return None  # whoever needs the schema reports the error
 
     def get(self, schema_id: int) -> TableSchema:
         """The schema with that id. Raises `CorruptMetadata` if it is missing or broken,
@@ -145,8 +145,8 @@ class SchemaStore:
 
     def create(self, schema: TableSchema) -> bool:
         """Creates the schema's file atomically (schema 0 is the table itself); False if it already
-        exists. Raises `IncompatibleSchema`, and creates nothing, if the file could not be read
-        again; `StorageError`.
+        exists. If the file could not be read again, creates nothing and raises
+        `IncompatibleSchema`. Raises `StorageError`.
         """
         content = self._readable(schema)
         return self._storage.put_if_absent(schema_path(schema.id), content) is PutResult.CREATED

@@ -1,11 +1,11 @@
-"""Changes of a table's schema that a user asks for, and the columns of rows to be written merged
-into the table's (docs/schema-changes.md). Touches no storage.
+"""Changes of a table's schema: those that a user asks for, and the merging of the columns of new
+rows into the table's (docs/schema-changes.md). Touches no storage.
 
 The result of a merge, including the ids, is what Java's `SchemaMergingUtils` makes of the same
 columns. Columns and members of ROWs are matched by name. Columns that the table lacks are appended,
-nullable and with fresh ids. A type is widened if no value can change by it. Where Java would round,
-cut or move values (BIGINT to FLOAT, INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read
-its own result (TIME, keys of a MAP, MULTISET), the merge is refused.
+nullable and with fresh ids. A type is widened if that cannot change any value. Where Java would
+round, cut or move values (BIGINT to FLOAT, INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could
+not read its own result (TIME, keys of a MAP, MULTISET), the merge is refused.
 
 Invariant: a merge drops nothing, narrows nothing and makes nothing NOT NULL.
 """
@@ -34,7 +34,7 @@ _EXACT_IN: Final = {
     TypeRoot.FLOAT: _SMALL,
     TypeRoot.DOUBLE: {*_SMALL, TypeRoot.INT, TypeRoot.FLOAT},
 }
-# The kinds whose values do not change in a longer or finer type, by the kind of that type.
+# By the kind of a longer or finer type, the kinds whose values do not change in it.
 _GROWING: Final = {
     TypeRoot.VARCHAR: {TypeRoot.CHAR, TypeRoot.VARCHAR},
     TypeRoot.VARBINARY: {TypeRoot.BINARY, TypeRoot.VARBINARY},
@@ -224,7 +224,8 @@ class _Merger:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema. Users make it by one of its methods, which are PyPaimon's.
+    """One change of a table's schema. Users make a change by one of the static methods, which
+    PyPaimon has, too.
 
     Attributes:
         action: its name in Paimon's REST API.
@@ -272,8 +273,8 @@ class SchemaChange:
 
     @staticmethod
     def update_column_type(field_name: str, data_type: str) -> "SchemaChange":
-        """Widens the type of a column that is no key, so that no value changes. It may be NULL as
-        before.
+        """Widens the type of a column that is no key, so that no value changes. Whether it may be
+        NULL does not change.
         """
         return SchemaChange("updateColumnType", field_name, data_type)
 
@@ -303,7 +304,7 @@ def altered(
     Args:
         schema: the newest schema of the table.
         changes: the changes.
-        used: whether the table has snapshots, to which some options must fit.
+        used: whether the table has snapshots. Some options can only be changed while it has none.
         time_millis: the time of the new schema, in epoch milliseconds.
 
     Raises:
@@ -429,7 +430,8 @@ def _no_such_change(schema: TableSchema, change: SchemaChange, old: DataField) -
     raise _stays(change, "there is no such change")
 
 
-# By action, what becomes of the column; None if it goes. Raises `IncompatibleSchema`.
+# By action, the function that gives the changed column; None if the column is dropped. Raises
+# `IncompatibleSchema`.
 _CHANGED_COLUMN: Final[
     dict[str, Callable[[TableSchema, SchemaChange, DataField], DataField | None]]
 ] = {

@@ -1,7 +1,7 @@
-"""The folders of a table in which every file must be referred to. These are only folders with
-exactly the names that Paimon gives to buckets and partitions (`format/names.py`). Java also
-searches folders that are named almost so. Symbolic links are not followed: what is behind them may
-belong to others. stores.md §8 has the listing in stores.
+"""The folders of a table in which every file must be referred to. Only folders with exactly the
+names that Paimon gives to buckets and partitions are such (`format/names.py`). Java also searches
+folders with slightly different names. Symbolic links are not followed, because the files behind
+them may belong to others. stores.md §8 has the listing in stores.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class SearchedFolders:
     _known: dict[str, bool] = field(default_factory=dict, init=False)
 
     def all(self) -> Iterator[tuple[str, str]]:
-        """What `pages` lists at once: each folder after the kind of its files. Raises
+        """Each folder that `pages` lists at once, with the kind of its files before it. Raises
         `StorageError`.
         """
         for kind, folder in _OF_METADATA:
@@ -99,15 +99,17 @@ class SearchedFolders:
             self._skip(folder)
 
     def skips_link(self, path: str) -> bool:
-        """Whether the path is a symbolic link or lies behind one; it is then among the skipped."""
+        """Whether the path is a symbolic link or lies behind one. If so, it is added to the skipped
+        paths.
+        """
         is_link = self.storage.is_link(path)
         if is_link:
             self._skip(path)
         return is_link
 
     def _below(self, folder: str, keys: Sequence[str]) -> Iterator[str]:
-        """The folders of buckets below a folder of partitions of these keys, or of buckets. In a
-        storage without folders, the first partition folders.
+        """The folders of buckets below a folder that has partitions of these keys or, without keys,
+        buckets. In a storage without folders, the first partition folders instead.
         """
         for name in self.storage.list_folders(folder):
             if keys:

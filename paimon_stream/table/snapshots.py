@@ -1,14 +1,14 @@
 """The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
 
 Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md. A hint saves a
-listing only if it is proven to name the newest snapshot. It proves nothing that its snapshot exists
-and the next one does not: a paused writer may have created an expired snapshot again and pointed
-LATEST to it. All snapshots are listed when a run begins, when a hint is not proven, and every 256th
-time.
+listing only if it is proven to name the newest snapshot. That the named snapshot exists and the
+next one does not is no proof: a paused writer may have created an expired snapshot again and
+pointed LATEST to it. All snapshots are listed when a run begins, when a hint is not proven, and
+every 256th time.
 
-LATEST is pointed to a snapshot only after a look that this exists and is the newest. The exception
-is a committer that looks at the neighbours of its new snapshot in the same trip. It takes the hint
-back if that look is not enough, because Java believes a hint without looking.
+LATEST is pointed to a snapshot only after checking that the snapshot exists and is the newest. The
+exception is a committer that looks at the neighbours of its new snapshot in the same trip. It takes
+the hint back if that look is not enough, because Java trusts a hint without checking.
 """
 
 import logging
@@ -48,7 +48,7 @@ class Window:
 
     Attributes:
         snapshots: ascending; those above the newest gap, if some are missing.
-        complete: whether none of them is missing; None if that is open.
+        complete: whether no snapshot is missing; None if that cannot be told.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -71,9 +71,9 @@ class _Belief:
 
 
 class SnapshotStore:
-    """The snapshot files of one table. A file is read whenever it is requested, but parsed again
-    only if its bytes differ from the last ones. What the store remembers of the newest snapshot
-    proves later hints.
+    """The snapshot files of one table. A file is read at each request, but parsed only if its bytes
+    differ from those of the previous read. What the store remembers of the newest snapshot proves
+    later hints.
     """
 
     folder: ClassVar[str] = layout.SNAPSHOT_FOLDER
@@ -120,7 +120,7 @@ class SnapshotStore:
 
     def believe(self, snapshot: Snapshot, content: bytes) -> None:
         """Records a snapshot that is certainly part of the table. While it exists, it proves later
-        hints. `content` is its encoded form, which then need not be parsed again.
+        hints. If its encoded form is passed as `content`, it need not be parsed again.
         """
         self._parsed = (content, snapshot)
         newest = self._belief.newest
@@ -159,9 +159,9 @@ class SnapshotStore:
         """Whether the snapshots that are left prove that a missing one above them was rolled back.
 
         Expiry removes the oldest first, so a snapshot of the lineage that still exists would have
-        expired before the missing one. It is identified by its nonce, known from an earlier read or
-        from a tag. An id alone proves nothing, because a paused writer may have created it again.
-        Raises `FormatError`, `StorageError`.
+        expired before the missing one. The snapshot that exists is identified by its nonce, known
+        from an earlier read or from a tag. Its id alone proves nothing, because a paused writer may
+        have created that id again. Raises `FormatError`, `StorageError`.
 
         Args:
             left: the ids of snapshots, listed after the one above them was found missing.
@@ -187,8 +187,9 @@ class SnapshotStore:
         return None if hint is None or hint < known.id else self._proven(hint, known)
 
     def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
-        """The snapshot with that id if none follows, and the known one, which is not above it,
-        still exists. Whether one follows is looked at first, where requests run in turn.
+        """The snapshot with that id, if no snapshot follows it, and if the known snapshot, which is
+        not above it, still exists. Where requests run in turn, the look at the following one comes
+        first.
         """
         ids = dict.fromkeys((newest_id, known.id))
         reads = [partial(self.find, snapshot_id) for snapshot_id in ids]
@@ -240,8 +241,8 @@ class SnapshotStore:
             )
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
-        """Warns once if LATEST names an old snapshot, because other engines trust it. A listing is
-        not made in one moment: beside many writers, it may lack the next snapshot.
+        """Warns once if LATEST names an old snapshot, because other engines trust it. A listing
+        takes time, so beside many writers it may lack the next snapshot.
         """
         if (
             hint is None
@@ -320,10 +321,10 @@ class SnapshotStore:
         return stored is not None and stored.nonce == snapshot.nonce
 
     def walk_down(self, newest: int | Snapshot) -> Iterator[Snapshot]:
-        """The snapshots from this one, or this id, downwards, until the first that is missing. It
-        is the newest snapshot, or one that is known to be part of the table. A snapshot that the
-        caller holds is not read again: an engine without a lock may have replaced its file, and
-        then the walk would not begin at what the caller builds on.
+        """The snapshots from this one, or this id, downwards, until the first that is missing. The
+        walk begins at the newest snapshot, or at one that is known to be part of the table. A
+        snapshot that the caller holds is not read again: an engine without a lock may have replaced
+        its file, and then the walk would not begin at what the caller builds on.
         """
         if isinstance(newest, Snapshot):
             yield newest
@@ -343,8 +344,9 @@ class SnapshotStore:
             count = 1 if self._reads_in_turn else min(2 * count, AT_ONCE)
 
     def window(self, after: int, upto: int | Snapshot) -> Window:
-        """The snapshots with ids in (after, upto], read from the newest down, because expiry takes
-        the oldest first. As in `walk_down`, a snapshot that the caller holds is not read again.
+        """The snapshots with ids in (after, upto], read from the newest down, because expiry
+        removes the oldest first. As in `walk_down`, a snapshot that the caller holds is not read
+        again.
         """
         last_id = upto.id if isinstance(upto, Snapshot) else upto
         snapshots: list[Snapshot] = []
@@ -360,17 +362,17 @@ class SnapshotStore:
     # -- writing ----------------------------------------------------------------------------------
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
         """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS
-        means that another commit was first, or an earlier try of this one; the nonce shows which.
-        Raises `StorageError`.
+        means that another commit, or an earlier try of this commit, was first; the nonce shows
+        which. Raises `StorageError`.
         """
         return self.storage.put_if_absent(
             self.path(snapshot.id), content or encode_snapshot(snapshot)
         )
 
     def point_latest(self, snapshot_id: int) -> None:
-        """Points LATEST to a snapshot that was just published, without looking. The caller looks,
-        at the same time or later, whether it is the newest, and calls `correct_latest` if it is
-        not.
+        """Points LATEST to a snapshot that was just published, without looking. At the same time or
+        later, the caller checks whether that is the newest snapshot, and calls `correct_latest` if
+        it is not.
         """
         self.storage.write_hint(layout.LATEST_HINT, str(snapshot_id).encode())
 
@@ -380,7 +382,7 @@ class SnapshotStore:
 
     def correct_latest(self, pointed_to: int, same_table: Callable[[], bool]) -> None:
         """Points LATEST to the newest snapshot of a listing. A table that was created anew
-        meanwhile may have none, and then LATEST goes. Raises `StorageError`.
+        meanwhile may have no snapshot, and then LATEST is removed. Raises `StorageError`.
 
         Args:
             pointed_to: the id to which LATEST was pointed before.
@@ -393,11 +395,12 @@ class SnapshotStore:
             self.storage.delete(layout.LATEST_HINT)
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
-        """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md
-        R2.2). Returns whether it did. A pause between look and write makes it too late, so this
-        looks once more and then points to the newest one. Raises `StorageError`, which does no
-        harm. The hint is not synced; the put of the next snapshot syncs the folder. So after a
-        machine stops it is at most one behind, or empty; readers can handle both (R2.1).
+        """Points LATEST to the snapshot, unless the snapshot is gone or there is a newer one
+        (semantics.md R2.2). Returns whether LATEST was written. A pause between the look and the
+        write can make the hint stale. So this looks once more after the write, and if need be
+        points to the newest snapshot. Raises `StorageError`, which does no harm. The hint is not
+        synced; the put of the next snapshot syncs the folder. So after a machine stops, the hint is
+        at most one snapshot behind, or empty; readers can handle both (R2.1).
         """
         if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
@@ -425,7 +428,9 @@ class SnapshotStore:
 
     # -- within -----------------------------------------------------------------------------------
     def _hint(self, path: str) -> int | None:
-        """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
+        """The id in a hint file; None if anything is wrong with the file, because it is only a
+        hint.
+        """
         try:
             text = layout.read_hint(self.storage, path)
         except StorageError:
@@ -447,7 +452,7 @@ class SnapshotStore:
         `UnknownVersion`, `StorageError`."""
         for stat in self.storage.list_files(layout.TAG_FOLDER, "tag-"):
             data = read_if_there(self.storage.read, stat.path, MOST_JSON)
-            if data is not None:  # else deleted since it was listed
+            if data is not None:  # if it is gone, it was deleted since the listing
                 yield decode_snapshot(data, stat.path)
 
     def _decoded(self, data: bytes, path: str) -> Snapshot:
@@ -462,8 +467,8 @@ class SnapshotStore:
 
 
 def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | None:
-    """What `look` finds. A file that does not parse may be half written on a storage without atomic
-    writes. So it is read again for 2 seconds, as Java does (semantics.md §2.4).
+    """The result of `look`. On a storage without atomic writes, a file that does not parse may be
+    half written. So `look` is repeated for 2 seconds, as Java does (semantics.md §2.4).
     """
     for _ in range(_PARSE_ATTEMPTS - 1):
         try:

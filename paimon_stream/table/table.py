@@ -89,7 +89,9 @@ class Table:
 
     @property
     def least_bucket(self) -> int:
-        """The lowest bucket of files that an overwrite replaces: rows that wait go, too."""
+        """The lowest bucket of files that an overwrite replaces. Files of rows that wait are among
+        them.
+        """
         return POSTPONE_BUCKET if self.is_postponed else 0
 
     @property
@@ -181,7 +183,7 @@ def _external_roots(storage: Storage) -> frozenset[str]:
     roots: set[str] = set()
     for schemas in map(SchemaStore, histories(storage)):
         for schema_id in schemas.ids():
-            # Whoever needs a schema that cannot be read reports it.
+            # If a schema cannot be read, whoever needs it reports the error.
             with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
                 roots.update(external_roots(opt.Options(schemas.get(schema_id).options)))
     return frozenset(roots)
@@ -190,7 +192,16 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 # -- what can be written --------------------------------------------------------------------------
 # Options that, if true, require something that a commit of this release would silently leave out.
 _UNSORTED: Final = "files that are not sorted by the key"
-_NOT_BUILT: Final = {opt.DATA_EVOLUTION: "data evolution", opt.PK_CLUSTERING_OVERRIDE: _UNSORTED}
+_NOT_BUILT: Final[Mapping[opt.Option[Any], str]] = {
+    opt.DATA_EVOLUTION: "data evolution",
+    opt.PK_CLUSTERING_OVERRIDE: _UNSORTED,
+    opt.PRIMARY_KEY_NULLABLE: "keys that may be NULL",
+    opt.BLOB_FIELD: "BLOBs",
+    opt.BLOB_DESCRIPTOR_FIELD: "BLOBs",
+    opt.BLOB_VIEW_FIELD: "BLOBs of other tables",
+    opt.VIDEO_FRAME_FIELD: "frames of videos",
+    opt.VECTOR_FIELD: "vectors",
+}
 
 
 def check_committable(table: Table) -> None:
@@ -279,6 +290,7 @@ def _check_options(table: Table) -> None:
     for option, feature in _NOT_BUILT.items():
         if table.options.value(option):
             raise _unsupported(table, option, f"uses {feature}, which this release does not write")
+    check_map_layouts(table)
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
@@ -289,7 +301,7 @@ def _check_options(table: Table) -> None:
 
 
 def _check_places(table: Table) -> None:
-    """Checks where data and history are, and how manifests are written."""
+    """Checks where the table keeps data and history, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
         # A store that cannot be opened or asked is an error.
@@ -307,6 +319,21 @@ def _check_places(table: Table) -> None:
             "is of a file format that this release does not write",
         )
     compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
+
+
+def check_map_layouts(table: Table) -> None:
+    """Raises `UnsupportedFeature` if files of the table hold a MAP in another form than that of its
+    type.
+    """
+    for key, text in table.options.items():
+        is_layout = key.startswith("fields.") and key.endswith(".map.storage-layout")
+        if is_layout and text.strip().lower() != "default":
+            raise errors.UnsupportedFeature(
+                f"has {key} = {text!r}: its files hold the MAP in columns of another form, which this release neither "
+                "reads nor writes. Use an engine that does, or a table without the option.",
+                option=key,
+                value=text,
+            ).of_table(table.location, subject=True)
 
 
 def check_branch_option(table: Table) -> None:
@@ -395,7 +422,8 @@ def alter_table(
             check_table_kind(table_of(storage, schema))
         except errors.ConfigError:
             return changed
-        # Java refuses this, too, or at least nobody could write the table from here any more.
+        # Java refuses this, too, or at least nobody could write the table from this package any
+        # more.
         check_table_kind(changed_table)
         return changed
 
@@ -425,7 +453,7 @@ def evolve(
         table: the table, as the caller knows it.
         merge: makes the wanted schema.
         overrides: the options of this writer, as for `load_table`.
-        digest: the digest of the first schema of the table that is meant; None for any table.
+        digest: the digest that the table's first schema must have; None for any.
         rows: whether rows are to be written to the result, which `check_grown` then checks.
 
     Raises:
@@ -452,8 +480,8 @@ def evolve(
             if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
                 return wanted
             if schemas.latest_id() == table.schema.id:
-                # The schema was not created, but it still may be. The next attempt at the batch
-                # will see.
+                # The schema does not exist, but a late put may still create it. The next attempt at
+                # the batch will find out.
                 raise
         table = table_of(table.storage, schemas.latest(), overrides)
     raise errors.CommitContended(
@@ -473,7 +501,9 @@ def _require_same_table(table: Table, schemas: SchemaStore, digest: str) -> None
 
 
 def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
-    """Says which columns hold nanoseconds from now on, in which Arrow reaches from 1677 to 2262."""
+    """Warns of columns that hold nanoseconds from now on. Arrow's nanoseconds reach only from 1677
+    to 2262.
+    """
     coarse = {
         field.id for field in before.fields if field.type.is_timestamp and field.type.precision <= 6
     }

@@ -53,8 +53,8 @@ class VectorIndex:
         return cls(table, snapshot, entries)
 
     def vectors(self, names: Collection[str]) -> dict[str, Vector]:
-        """The deletion vectors of the data files of these names. Index files may also have those of
-        files that were replaced. Raises `UnsupportedFeature` for a second vector of a file.
+        """The deletion vectors of the data files of these names. Index files may also have vectors
+        of files that were replaced. Raises `UnsupportedFeature` for a second vector of a file.
         """
         vectors: dict[str, Vector] = {}
         for entry in self.entries:
@@ -74,8 +74,8 @@ class VectorIndex:
 
 
 class IndexFiles:
-    """Reads a table's index files, and keeps the last one: vectors that are needed one after the
-    other are mostly in the same file.
+    """Reads a table's index files. Keeps the last file in memory, because vectors that are needed
+    one after the other are mostly in the same file.
     """
 
     def __init__(self, table: Table) -> None:

@@ -1,1 +1,1 @@
-"""Verification: everything that a table's metadata state is compared with what exists."""
+"""Verification: compares everything that a table's metadata state with what exists."""

@@ -1,8 +1,8 @@
 """What verification knows of a table's files, as whole columns of numbers: which exist, and which
-are live. Listing every folder costs far less than a request per file; a hash of the path and the
-size are kept. A file that the listing lacks may be younger, so it is requested once more before it
-is reported. Identities are 64-bit hashes, and anything odd is looked up by name: equal hashes can
-cause work, but never a false finding.
+are live. Listing every folder costs far less than a request per file. Of each file, a hash of the
+path and the size are kept. A file that the listing lacks may be younger, so it is requested once
+more before it is reported. Identities are 64-bit hashes. Anything that looks wrong is looked up by
+name, so equal hashes can cause work, but never a false finding.
 """
 
 from array import array
@@ -28,7 +28,7 @@ NONE: Final = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Inventory:
-    """The data and index files of a table, as of `take`."""
+    """The data and index files of a table, as they were when `take` listed them."""
 
     storage: Storage
     _paths: Longs = field(default_factory=lambda: NONE)
@@ -112,7 +112,7 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """Replays entries that come after a state whose live files are known and sorted. Apart from
-    copying these, the cost grows only with the number of entries.
+    copying the state, the cost grows only with the number of entries.
     """
     if not delta:
         return Replayed(live=live, twice=NONE, dangling=NONE)

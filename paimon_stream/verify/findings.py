@@ -120,8 +120,8 @@ class Findings:
         self._add(Finding(severity="info", code=code, message=message, path=path, cure=cure))
 
     def needed(self, path: str, snapshot_id: int, tag: str | None) -> None:
-        """Records who needs the file: the tag, or without one the snapshot. Snapshots must come in
-        ascending order.
+        """Records what needs the file: the tag, or the snapshot if `tag` is None. Snapshots must
+        come in ascending order.
         """
         needs = self._needs.setdefault(path, _Needs())
         if tag is None:
@@ -133,7 +133,7 @@ class Findings:
         key = (finding.code, finding.path, finding.message)
         if key in self._kept or hash(key) in self._omitted:
             if key in self._kept and _ORDER[finding.severity] < _ORDER[self._kept[key].severity]:
-                self._kept[key] = finding  # for another snapshot it is worse
+                self._kept[key] = finding  # it may be worse for another snapshot
             return
         if self._by_code[finding.code] < _MOST_OF_A_KIND:
             self._by_code[finding.code] += 1
@@ -157,7 +157,7 @@ class Findings:
         )
         kept = {finding.path for finding in self._kept.values()} if collector._needs else set()
         for path, needs in collector._needs.items():
-            # Whom a finding concerns that is not kept does not matter.
+            # For a finding that is not kept, it does not matter what it concerns.
             if path in kept:
                 kept_needs = self._needs.setdefault(path, _Needs())
                 kept_needs.tags.update(needs.tags)

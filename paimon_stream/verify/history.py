@@ -291,8 +291,8 @@ def _check_lost_history(storage: Storage, findings: Findings) -> None:
 
 
 def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: Findings) -> None:
-    """Checks what a hint says. `ids` are those of the snapshots, and `right` is the one that the
-    hint should name.
+    """Checks a hint. `ids` are those of the snapshots, and `right` is the id that the hint should
+    name.
     """
     named = layout.id_in_name(hint, "")
     if named is None:
@@ -317,8 +317,8 @@ def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: 
 
 
 def check_schemas(storage: Storage, findings: Findings) -> frozenset[int]:
-    """Checks that all schemas can be read, and rows merged under the newest. Returns the ids of the
-    readable ones.
+    """Checks that all schemas can be read, and that rows can be merged under the newest. Returns
+    the ids of the readable ones.
     """
     store = SchemaStore(storage)
     readable = set()
@@ -414,7 +414,7 @@ def check_journals(table: Table, roots: Sequence[CheckedRoot], findings: Finding
                 continue
             findings.checked["journals"] += 1
             if batch != batches[-1] or any(batch in numbers for numbers in committed.values()):
-                continue  # it was published: a later batch is journalled only after that
+                continue  # the batch was published: a later batch is journalled only after that
             missing = [
                 path
                 for path in data_files(table.layout, entry.messages)

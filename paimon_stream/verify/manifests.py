@@ -1,9 +1,9 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
 Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once,
-unless something is wrong with one of them. What a single entry shows is checked while its manifest
-is read. For checks across manifests the hash of its identity and ADD or DELETE are kept, and
-sequence numbers of level-0 files with a primary key.
+unless something is wrong with one of them. Each entry is checked by itself while its manifest is
+read. For checks across manifests, the hash of its identity and its kind are kept, and the sequence
+numbers of level-0 files with a primary key.
 """
 
 from array import array
@@ -73,8 +73,8 @@ _BlockKey: TypeAlias = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A file that is missing, or whose size is not that in its manifest. It is an error if the file
-    is live.
+    """A file that is missing, or whose size is not that in its manifest. If the file is live, that
+    is an error.
     """
 
     path: str
@@ -86,7 +86,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFacts:
-    """What is kept of one manifest.
+    """The facts that are kept of one manifest.
 
     Attributes:
         ids: the identities of its entries, as hashes.
@@ -194,7 +194,7 @@ class BucketFolders:
 
 @dataclass(slots=True, kw_only=True)
 class Shelf:
-    """All manifests that were read, and what their entries show.
+    """All manifests that were read, and what was found in their entries.
 
     Attributes:
         table: the table.
@@ -439,7 +439,7 @@ class _ReadEntries:
     deleted_rows: int = 0
 
     def add(self, block: "_ReadEntries") -> None:
-        """Adds what a block holds."""
+        """Adds the facts of a block."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)
         self.ranges.extend(block.ranges)
@@ -510,7 +510,7 @@ class _ReadEntries:
                 self.ranges.extend((identity, group, low, high))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
-        """Looks whether added files and their extra files exist with their sizes."""
+        """Checks that added files and their extra files exist, with the right sizes."""
         inventory = self.shelf.inventory
         folders = [
             self.shelf.folders.of(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])

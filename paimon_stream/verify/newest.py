@@ -1,6 +1,6 @@
 """Verification of the newest snapshot's files: levels where compactions look up older values, keys
 of files that readers do not merge, ids of row tracking, and what a snapshot names beside its
-manifests: statistics and index files. What cannot be read is reported by other checks.
+manifests: statistics and index files. Files that cannot be read are reported by other checks.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ def check_newest(table: Table, sample: int, findings: Findings) -> None:
     `StorageError`.
     """
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
-        table.options.value(option)  # a wrong value is no reason to check less
+        table.options.value(option)  # a wrong value does not stop the check
     checks: tuple[Callable[..., None], ...] = (
         _check_levels,
         partial(_check_live_keys, sample=sample),

@@ -120,7 +120,7 @@ class _SampledFile:
         bounds: the least and greatest values of each chunk, by column.
         astray: how many rows belong to another bucket.
         hashes: those of the keys, in a table with dynamic buckets.
-        elsewhere: the partition columns with other values than the partition's.
+        elsewhere: the partition columns in which rows have other values than the partition's.
         not_read: the columns that cannot be read since their type was changed, and why.
     """
 

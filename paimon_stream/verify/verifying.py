@@ -1,4 +1,4 @@
-"""Verifying a table: everything that its snapshots and tags state is compared with what exists.
+"""Verifies a table: compares everything that its snapshots and tags state with what exists.
 
 Invariants: nothing is written. Everything broken becomes a finding with a stable code, never an
 exception; only a failing storage raises. Snapshots that expire or are rolled back meanwhile are
@@ -121,7 +121,7 @@ class _State(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _HistoryCheck:
-    """Goes through snapshots and tags, and follows the live files from each to the next.
+    """Goes through snapshots and tags, and follows the live files from one to the next.
 
     Attributes:
         shelf: has the manifests.
@@ -177,9 +177,9 @@ class _HistoryCheck:
                 self._while_there(with_changes, partial(self._check_changelog, with_changes))
 
     def _with_changes(self, changelog: CheckedRoot) -> CheckedRoot | None:
-        """A long-lived changelog whose changelog list names its changes: where it has none, that is
-        its delta list. None if it changed no row, or if the table has its changes in the changelogs
-        of other snapshots.
+        """A long-lived changelog, in the form in which its changelog list names its changes. If it
+        has no changelog list, its delta list takes that place. None if it changed no row, or if its
+        changes are in the changelogs of other snapshots.
         """
         snapshot = changelog.snapshot
         if snapshot.changelog_manifest_list is not None:
@@ -196,8 +196,8 @@ class _HistoryCheck:
         return replace(changelog, snapshot=of_delta)
 
     def _while_there(self, root: CheckedRoot, check: Callable[[], _T]) -> _T | None:
-        """What a check of a root returns. If the root has expired meanwhile, it returns None, and
-        the findings of the check are dropped.
+        """Runs a check of a root, and returns its result. If the root has expired meanwhile,
+        returns None, and drops the findings of the check.
         """
         known = frozenset(self.shelf.facts)
         outer = self.findings
@@ -444,7 +444,7 @@ class _HistoryCheck:
         ranges = np.concatenate(
             [np.empty((0, 4), np.int64), *(manifest.ranges for manifest in facts)]
         )
-        has_numbers = ranges[:, 3] >= 0  # files that wait have none
+        has_numbers = ranges[:, 3] >= 0  # files that wait have no numbers
         ranges = ranges[np.isin(ranges[:, 0], live) & has_numbers]
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
         same = ranges[1:, 1] == ranges[:-1, 1]

@@ -267,7 +267,7 @@ class AvroDataFile(FileWriter):
         self.started_by(lambda stream: stream.write(header))
 
     def put(self, rows: pa.Table) -> None:
-        """Writes the rows, in blocks of about 64 KiB. Ends with a whole block."""
+        """Writes the rows, in blocks of about 64 KiB. The call ends with a whole block."""
         for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in _values(batch.to_struct_array(), self._row):
                 self._waiting.append(row)

@@ -42,8 +42,8 @@ class Place:
 
     @property
     def amount(self) -> str:
-        """The placeholder of the count in an error's pattern. Inside nested values, rows are not
-        counted.
+        """The placeholder of the count in the pattern of an error. It is empty for nested values,
+        whose rows are not counted.
         """
         return errors.PLACES if self.path else errors.ROWS
 

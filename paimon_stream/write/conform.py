@@ -3,9 +3,9 @@ checked. Spark has already selected and cast the columns. They are verified once
 wrong name or unit in a data file is later read, without an error, as NULLs or wrong values
 (format.md §7.1, §7.4; docs/format-notes.md).
 
-ARRAY, MAP, MULTISET and ROW are taken apart, cast and put together again. Elements of NULL arrays
-and members of NULL rows may hold anything in Arrow, so only the elements and members of rows that
-are not NULL are checked.
+ARRAY, MAP, MULTISET and ROW are taken apart, cast and put together again. In Arrow, elements of
+NULL arrays and members of NULL rows may have any value. So only the elements and members of rows
+that are not NULL are checked.
 """
 
 from collections import Counter
@@ -262,8 +262,8 @@ def _zero(type_: pa.DataType) -> Any:
 
 
 def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of a column. The default is parsed as Java casts a string to
-    the type, without its quotes.
+    """The value that replaces NULLs of a column. The default is a text. It is parsed without its
+    quotes, as Java casts a string to the type.
 
     Args:
         field: the column.

@@ -185,7 +185,9 @@ class _RowSizes:
         self.of_files: float | None = None
 
     def note_row_group(self, size: int, rows: int) -> None:
-        """Notes the size of a row group in bytes. A few rows tell only if nothing better is known."""
+        """Notes the size of a row group in bytes. The size of a few rows counts only if nothing
+        better is known.
+        """
         if self.row_bytes is None or rows >= _TELLING_ROWS:
             self.row_bytes = max(size / rows, _LEAST_ROW_BYTES)
 
@@ -198,8 +200,8 @@ class _RowSizes:
 
 class BucketWriter:
     """Writes the rows of one (partition, bucket) to files in `folder`, in their order. `add` writes
-    what is worth a row group, `write_all` writes everything. Sequence numbers count from 0. The
-    last call is `close` or `abort`.
+    only when enough rows wait for a row group; `write_all` writes all of them. Sequence numbers
+    count from 0. The last call is `close` or `abort`.
 
     Attributes:
         paths: the complete files.
@@ -301,8 +303,8 @@ class BucketWriter:
             rows = rows * settings.row_group_bytes // waiting_bytes
         rows_to_target = self._rows_to_target()
         if rows_to_target is None:
-            # The first row group shows how small rows become. It must not overfill a file of small
-            # target.
+            # The first row group shows how small rows become. It must not make a file much larger
+            # than a small target.
             probed_rows = self._waiting.rows * _PROBE_SHARE
             rows_to_target = int(probed_rows * settings.target_bytes / waiting_bytes)
         return max(1, min(rows, rows_to_target))

@@ -91,7 +91,9 @@ class _Partition:
     new: dict[int, list[Hashes]] = field(default_factory=dict)
 
     def find(self, hashes: Hashes) -> Iterator[Numbers]:
-        """The bucket of each hash, -1 where it is not known, as each part of the index has it."""
+        """For each part of the index, the bucket of each hash in it; -1 for a hash that is not
+        there.
+        """
         yield np.maximum(_find(self.old, hashes), _find(self.recent, hashes))
         for bucket, known in self.large.items():
             positions = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
@@ -132,10 +134,10 @@ class Assigner:
             storage: the storage of the table.
             layout: where its files are.
             options: its options.
-            index: the index manifest; None if there is none, or if the rows replace all that is in
+            index: the index manifest; None if there is none, or if the rows replace everything in
                 their partitions.
             tasks: how many tasks assign keys at once, each with an assigner of its own.
-            uuid: what the names of new index files have in common.
+            uuid: the part that the names of new index files share.
         """
         self._storage = storage
         self._layout = layout
@@ -208,7 +210,7 @@ class Assigner:
         return known
 
     def _read_current(self, read: Callable[[], _T]) -> _T:
-        """What `read` returns. Raises `IndexConflict` if the index has changed meanwhile and its
+        """The result of `read`. Raises `IndexConflict` if the index has changed meanwhile and its
         old files have expired.
         """
         try:
@@ -245,8 +247,8 @@ class Assigner:
         return known
 
     def _twice(self, partition: bytes, bucket: int, other_bucket: int) -> CorruptMetadata:
-        """A hash that is in two buckets gives its key two rows (table-kinds.md D1). Large buckets
-        are compared in the hashes that get rows.
+        """Raises if a hash is in two buckets, because its key would get two rows (table-kinds.md
+        D1). In large buckets, only the hashes that get rows are compared.
         """
         lower = min(bucket, other_bucket)
         higher = max(bucket, other_bucket)
@@ -316,7 +318,7 @@ class Assigner:
                 f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
                 option=DYNAMIC_TARGET_ROWS.key,
             ).of_table(self._storage.location)
-        # The buckets that were opened since count as well.
+        # The buckets that this task has opened since then count as well.
         least_filled_first = sorted(
             (bucket for bucket in known.fill if self._is_of_task(bucket, task)),
             key=lambda bucket: known.fill[bucket],

@@ -86,7 +86,7 @@ class RowStats:
     """Collects the statistics of a file's rows.
 
     Attributes:
-        bounds: for each column, the bounds that were taken in so far.
+        bounds: for each column, the bounds that were added so far.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class RowStats:
                 self.bound(position, column)
 
     def bound(self, position: int, column: pa.ChunkedArray) -> None:
-        """Takes in the bounds of the column at this position."""
+        """Adds the bounds of the column at this position."""
         bounds = column_bounds(column, self._types[position])
         if bounds is not None:
             self.bounds[position].append(bounds)
@@ -168,7 +168,7 @@ def _has_positive_zero(column: pa.ChunkedArray) -> bool:
 
 
 def _has_negative_zero(column: pa.ChunkedArray) -> bool:
-    """Only the sign is set in the bits of -0.0."""
+    """Whether a value is -0.0: in its bits, only the sign is set."""
     return _has_bits(column, -(2 ** (column.type.bit_width - 1)))
 
 
@@ -231,7 +231,7 @@ def _field_with_id(name: str, type_: DataType, id_: int, root_id: int, depth: in
         name: its name.
         type_: its type.
         id_: its id.
-        root_id: the id of the column or member of a ROW that it is, or that it is inside of.
+        root_id: the id of the column, or member of a ROW, that the field is or belongs to.
         depth: how many collections are nested around what is inside it, from 1.
     """
 

@@ -231,7 +231,7 @@ class _KeyedTask(Task):
         self._write(bucket, rows.slice(0, last_key_start))
 
     def _last_key_start(self, rows: pa.Table) -> int:
-        """How many rows come before those that have the key of the last row."""
+        """The number of rows before the first row with the key of the last row."""
         is_last_key = None
         for name in self.merge.keys:
             column = rows.column(name)

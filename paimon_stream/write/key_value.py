@@ -64,7 +64,7 @@ def _key_column(field: DataField) -> DataField:
 
 
 class _Choice(NamedTuple):
-    """What the files of one kind have instead of an option of the table.
+    """The value that files of one kind have in place of an option of the table.
 
     Attributes:
         key: the option that errors name.
@@ -272,8 +272,8 @@ class _Content:
 
 class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of
-    `key_value_schema` and come in key order, also from file to file. Rows that wait for their
-    buckets come in any order.
+    `key_value_schema`. They come in key order, and this order continues from file to file. Only
+    rows that wait for their buckets come in any order.
     """
 
     def __init__(

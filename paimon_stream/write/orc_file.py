@@ -237,7 +237,7 @@ class OrcFile(FileWriter):
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:
-    """About how many bytes a row takes."""
+    """About how many bytes a row needs."""
     sample = first.slice(0, _SAMPLE_ROWS)
     sizes = []
     for rows in (sample, sample.slice(0, 0)):

@@ -42,8 +42,8 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 class CountingStream:
     """Passes bytes on to a storage's stream and counts them. The storage closes its stream. After
-    an error of the storage, nothing is passed on: Arrow's ORC writer cannot take an error, it would
-    end the process.
+    an error of the storage, nothing is passed on: an error in Arrow's ORC writer would end the
+    process.
 
     Attributes:
         inner: the storage's stream; None if nothing is passed on any more.
@@ -268,8 +268,8 @@ def format_option(
 
 
 class Dictionaries:
-    """The choices for the files of one task. What the rows of one file show also holds for the next
-    few.
+    """The choices for the files of one task. A choice that the rows of one file led to also holds
+    for the next few files.
     """
 
     def __init__(self) -> None:
@@ -277,7 +277,7 @@ class Dictionaries:
         self._files_left = 0
 
     def choose(self, rows: pa.Table) -> list[str]:
-        """What `worth_a_dictionary` returns, for a file that begins with these rows."""
+        """The result of `worth_a_dictionary` for a file that begins with these rows."""
         if self._files_left:
             self._files_left -= 1
             return self._columns

@@ -2,14 +2,15 @@
 
 A file is what Java Paimon writes: decimals are integers where they fit, timestamps are milliseconds
 or microseconds by their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept
-both), NOT NULL columns are required, and the schema has field ids. Dictionary encoding is switched
-on for the columns where it pays, as shown by the first rows of this file or of one written shortly
-before.
+both), NOT NULL columns are required, and the schema has field ids. Columns get dictionaries where
+that makes the file smaller. The first rows show that: those of this file, or of a file that was
+written shortly before.
 
 Timestamps of more than 6 digits are INT96, the only form in which Java reads them. Those of 6
 digits or fewer must stay numbers, because Java can filter by those. Arrow writes either all
-timestamps of a file as INT96 or none. So it gets the longer ones as columns of twelve bytes, eight
-for the nanoseconds and four for the Julian day, and the footer that it writes is corrected.
+timestamps of a file as INT96 or none. So Arrow gets the longer timestamps as columns of twelve
+bytes: eight for the nanoseconds and four for the Julian day. The footer that it writes is
+corrected.
 
 Statistics have the bounds that Java Paimon keeps for a file that it writes (format.md §4.5). A
 bound that could be wrong is left out, because readers skip files by their bounds.
@@ -146,7 +147,7 @@ def _page_version(value: str) -> str:
 
 def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
     """Yields arguments for Arrow's writer: `_UTC_TIME`, and those that follow from the `parquet.*`
-    options that are set. What the installed Arrow does not know is left out.
+    options that are set. Arguments that the installed Arrow does not know are left out.
     """
     if _UTC_TIME in _KNOWN_TO_ARROW:
         yield _UTC_TIME, True
@@ -166,7 +167,7 @@ class _ParquetStats:
     from the footer's:
 
     - FLOAT and DOUBLE: the footer has no bounds. Arrow's bounds leave NaN out. For Spark, NaN is
-      the greatest number, so it would pass over rows with NaN.
+      the greatest number, so Spark would skip rows with NaN.
     - Text: Arrow keeps no bounds in a row group with a bound above 4 KiB.
     - Timestamps of more than 6 digits have no bounds.
     """
@@ -318,7 +319,9 @@ class ParquetFile(FileWriter):
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
-    """What a leaf of this type is given to Arrow as: twelve bytes for timestamps in nanoseconds."""
+    """The type in which Arrow gets a leaf of this type: twelve bytes for timestamps in
+    nanoseconds.
+    """
     return TWELVE_BYTES if pa.types.is_timestamp(type_) and type_.unit == "ns" else type_
 
 

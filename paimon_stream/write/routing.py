@@ -208,7 +208,7 @@ class Router:
             )
 
     def _name_bytes(self, field: DataField, value: Any) -> int:
-        """The number of bytes in the folder's name, 0 if it is certainly not too long."""
+        """The number of bytes in the folder's name; 0 if the name is certainly not too long."""
         most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
         if most + len(field.name) * _BYTES_PER_CHARACTER < LONGEST_NAME or value is None:
             return 0

@@ -168,15 +168,15 @@ def _listed(tokens: list[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
-    """A column that cannot take some values back. A -D that removes the row can be merged
+    """A column from which some values cannot be retracted. A -D that removes the row can be merged
     nevertheless. As in Java, a sequence group removes the row before the column is merged only if
     one of its ordering columns comes before the column in the table.
 
     Attributes:
         column: its name.
-        reason: why it cannot take them back, for messages.
-        only_zero: Whether it cannot take back 0, as a factor of a product. Otherwise it takes back
-            no value, because its function takes none back.
+        reason: why these values cannot be retracted, for messages.
+        only_zero: whether only 0 cannot be retracted, as a factor of a product. If False, no value
+            can be, because the function of the column has no retraction.
         ordering: The ordering columns of its sequence group; empty without one. A row in which they
             are all NULL can be merged.
         deletes_remove: Whether every -D removes the row.
@@ -266,8 +266,8 @@ class KindRules:
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns that cannot be merged with a late -D. Such a -D is accepted, and then turns
-        out to be older than its row.
+        """The columns that cannot be merged with a late -D. Such a -D is accepted, and turns out
+        only later to be older than its row.
         """
         return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 
@@ -285,7 +285,7 @@ class KindRules:
         return kinds.astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
-        """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not
+        """Which of the rows are not ignored. Raises `BadRowKind` for rows that readers could not
         merge.
         """
         is_dropped = np.isin(kinds, self.dropped)
@@ -343,7 +343,7 @@ def _takes_nothing_back(rule: spec.ColumnRule) -> bool:
 
 
 def _no_value_back(column: str, rule: spec.ColumnRule) -> str:
-    """Why the column refuses rows that take a value back, and the option that helps."""
+    """Why the column refuses rows that retract a value, and the option that helps."""
     return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
 
 
@@ -352,7 +352,7 @@ def _null_left(column: str) -> str:
 
 
 def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
-    """The columns that only the merge of rows can make NULL."""
+    """The NOT NULL columns that are not of the key: only the merge of rows can make them NULL."""
     return tuple(
         name
         for name in merge.rules

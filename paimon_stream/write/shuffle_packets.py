@@ -105,7 +105,7 @@ class _Packer:
     """Rows that wait to be packed. A *place* is a position in the shuffle keys.
 
     Attributes:
-        bytes: their size, at least 1 if there are any.
+        bytes: the size of the waiting rows; at least 1 if any row waits.
     """
 
     def __init__(self, spec: WriteSpec, shuffle_keys: Sequence[int], task: int) -> None:
@@ -163,7 +163,7 @@ class _Packer:
         counts = np.bincount(places, minlength=len(self._keys))
         if np.count_nonzero(counts) > 1:
             if len(self._keys) <= 2**16:
-                places = places.astype(np.uint16)  # they are sorted in less time
+                places = places.astype(np.uint16)  # integers of 16 bits are sorted in less time
             rows = rows.take(pa.array(np.argsort(places, kind="stable")))
         stream = pa.BufferOutputStream()
         bounds = [0]

@@ -1,7 +1,7 @@
 """What one Spark task does: it takes rows, writes data files, and returns their commit messages.
 
 Invariants: a task never lists the table or commits. It deletes only its own files, when it fails,
-because then nothing refers to them yet. Its files have fresh names, so a task that runs twice
+because then nothing refers to them yet. The names of its files are new, so a task that runs twice
 leaves at most orphans.
 
 Its result goes to the driver as versioned, typed bytes, never pickled, so both may run different
@@ -221,7 +221,7 @@ def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData
 
     Args:
         first: the error to raise.
-        others: errors of other batches. Those of the same class in the same column are counted.
+        others: errors of other batches. Errors of the same class in the same column are counted.
     """
     column = first.context.get("column")
     alike = [
@@ -290,7 +290,7 @@ class Task(ABC):
 
     @abstractmethod
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Takes in rows, with the group number of each, or of all."""
+        """Adds rows, with the group number of each, or of all."""
 
     @abstractmethod
     def finish(self) -> Iterable[NewFiles]:
@@ -364,8 +364,8 @@ class _AppendTask(Task):
         self.staged_bytes = 0
 
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Takes rows in. A batch of one group is passed on uncopied. Mixed batches are staged, and
-        split together.
+        """Adds rows. A batch of one group is passed on uncopied. Mixed batches are staged, and
+        later split together.
         """
         if isinstance(numbers, int):
             self._split_staged()
