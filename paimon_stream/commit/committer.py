@@ -21,7 +21,7 @@ take its files for remains.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
@@ -89,6 +89,40 @@ old.
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CommitSettings:
+    """What the options of a table say of its commits.
+
+    Attributes:
+        patience: that of a commit before its first attempt. Each commit has a copy.
+        usable_millis: the age up to which a staging may be put.
+        buckets: the number of buckets.
+        is_guarded: whether a storage must be proven to create files atomically.
+        keeps_empty: whether appends and overwrites without changes make a snapshot.
+    """
+
+    patience: Patience
+    usable_millis: int
+    buckets: int
+    is_guarded: bool
+    keeps_empty: bool
+
+    @classmethod
+    def of(cls, options: opt.Options, runtime: Runtime) -> "_CommitSettings":
+        """With these options. Raises `InvalidOption`."""
+        patience = Patience.of(options, runtime)
+        half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
+        usable_millis = min(max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
+        return cls(
+            patience=patience,
+            usable_millis=usable_millis,
+            buckets=options.value(opt.BUCKET),
+            is_guarded=options.value(opt.COMMIT_GUARD) != "trust",
+            keeps_empty=options.value(opt.FORCE_CREATE_SNAPSHOT)
+            or not options.value(opt.IGNORE_EMPTY_COMMIT),
+        )
+
+
 class Committer:
     """Commits to one table, one commit at a time. Between commits it remembers the manifests of its
     last snapshot, and the bucket counts and sequence numbers of the partitions that it touched, so
@@ -126,23 +160,9 @@ class Committer:
         self._checker = Checker(table, self._cache, self._runtime.clock, compacts=compacts)
         self._stager = Stager(table, self._cache.manifests, self._runtime.clock)
         self._publisher = Publisher(table, self._cache, self._same_table)
-        options = table.options
-        self._patience = Patience.of(options, self._runtime)
-        """That of a commit before its first attempt. Each commit has a copy."""
-        half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
-        self._usable_millis = min(
-            max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS
-        )
-        """The age up to which a staging may be put."""
-        self._table_buckets = options.value(opt.BUCKET)
-        self._is_guarded = options.value(opt.COMMIT_GUARD) != "trust"
-        """Whether a storage must be proven to create files atomically."""
+        self._settings = _CommitSettings.of(table.options, self._runtime)
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
         """Numbers rows with a primary key; None in a table without."""
-        self._keeps_empty = options.value(opt.FORCE_CREATE_SNAPSHOT) or not options.value(
-            opt.IGNORE_EMPTY_COMMIT
-        )
-        """Whether appends and overwrites without changes make a snapshot."""
         self._digest = digest or self._schemas.first_digest()
         """That of the first schema of the table that this committer is for."""
         self._schema_id = table.schema.id
@@ -164,7 +184,7 @@ class Committer:
         """
         check_messages(self._layout, request.messages, self._location)
         names = NameSource(request.stage_uuid)
-        collected = collect(request.messages, table_buckets=self._table_buckets)
+        collected = collect(request.messages, table_buckets=self._settings.buckets)
         if self._sequences is not None:
             # The rows of a key are merged in the order of these numbers, so the numbers of the
             # writer stay.
@@ -185,7 +205,7 @@ class Committer:
         Raises:
             CorruptMetadata, StorageError: the numbers of the table cannot be read.
         """
-        if self._sequences is None or self._table_buckets == POSTPONE_BUCKET:
+        if self._sequences is None or self._settings.buckets == POSTPONE_BUCKET:
             return None
         return self._sequences.next(known, replaces=replaces)
 
@@ -205,7 +225,7 @@ class Committer:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        patience = replace(self._patience)
+        patience = replace(self._settings.patience)
         hint = LatestHint(self._snapshots, self._same_table)
         attempts = Attempts(self._location, request, source, names, patience, hint)
         try:
@@ -233,7 +253,10 @@ class Committer:
             or request.merge is not None
         ):
             return True
-        return self._keeps_empty and request.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
+        return self._settings.keeps_empty and request.kind in (
+            CommitKind.APPEND,
+            CommitKind.OVERWRITE,
+        )
 
     def _attempt_until_decided(self, request: CommitRequest, attempts: Attempts) -> Outcome:
         """Makes attempts until one is published, or the commit is decided otherwise."""
@@ -278,7 +301,7 @@ class Committer:
                 self._snapshots.latest,
                 partial(self._schemas.newest_id, self._schema_id),
             ]
-            if self._is_guarded and is_unproven(self._storage):
+            if self._settings.is_guarded and is_unproven(self._storage):
                 looks.append(
                     partial(probe_atomic_create, self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
                 )
@@ -357,7 +380,10 @@ class Committer:
             with attempts.timed("stage"):
                 now = self._runtime.clock.now_millis()
                 merge = attempts.merge
-                if merge is not None and not 0 <= now - merge.since_millis <= self._usable_millis:
+                if (
+                    merge is not None
+                    and not 0 <= now - merge.since_millis <= self._settings.usable_millis
+                ):
                     attempts.merge = None  # an orphan cleaner may have taken its manifests
                 staged = self._stager.stage(base, changes, request, attempts, sight.schema_id)
                 attempts.before_put = ()
@@ -394,7 +420,7 @@ class Committer:
             """Whether no orphan cleaner can mistake the staging for remains of an expired
             snapshot.
             """
-            return age_millis() <= self._usable_millis
+            return age_millis() <= self._settings.usable_millis
 
         attempts.aged_millis = None if still_usable() else age_millis()
         if attempts.aged_millis is not None:
@@ -528,7 +554,7 @@ class Committer:
             if attempts.unproven:
                 raise attempts.unknown(None)
             if attempts.aged_millis is not None:
-                raise attempts.aged(self._usable_millis, opt.SNAPSHOT_TIME_RETAINED.key)
+                raise attempts.aged(self._settings.usable_millis, opt.SNAPSHOT_TIME_RETAINED.key)
             raise attempts.contended()
         with attempts.timed("wait"):
             patience.wait()

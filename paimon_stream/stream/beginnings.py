@@ -66,7 +66,7 @@ def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentitySha
     if snapshot is not None and (snapshot.commit_user == identity.user or not is_judged):
         marks = Marks.of(own_properties(snapshot))
         return _another(marks.query_id, f"snapshot {snapshot.id}")
-    for register in () if is_judged else evidence.other_registers():
+    for register in () if is_judged else evidence.others.registers():
         if is_another_incarnation(identity, register.user, register):
             return _another(register.query_id, f"commit user {register.user!r}")
     return Finding(IdentityShared.NONE)

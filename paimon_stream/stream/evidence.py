@@ -40,6 +40,24 @@ class JournalledBatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherStreams:
+    """What the table has of the streams under other commit users. Each of these reads the storage
+    when it is called.
+
+    Attributes:
+        registers: their registers.
+        journalled_by: what the journal of a register's commit user shows.
+        last_of: the newest entry of an earlier batch than the judged one in that journal.
+        entry_of: the entry of a batch in that journal.
+    """
+
+    registers: Callable[[], tuple[RegisteredWriter, ...]]
+    journalled_by: Callable[[RegisteredWriter], JournalledBatches]
+    last_of: Callable[[RegisteredWriter], JournalEntry | None]
+    entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What `judge_evidence` uses. An attribute that is a function reads the storage when it is
     called.
@@ -60,10 +78,7 @@ class Evidence:
         left_in_main: whether it is certain that such an entry, with its user, is not part of the
             branch.
         registered: the register of this commit user.
-        other_registers: the registers of all other commit users.
-        journalled_by: what the journal of another register's commit user shows.
-        last_of: the newest entry of an earlier batch in that journal.
-        entry_of: the entry of a batch in that journal.
+        others: the other streams of the table.
         files_live: how many data files of an entry's attempts are live in a snapshot.
         files_mentioned: how many of them the manifests of the snapshot mention.
         removals: the notes of removed snapshots. Called only where a snapshot of ours is gone.
@@ -87,10 +102,7 @@ class Evidence:
     entries_of_main: Mapping[str, JournalEntry]
     left_in_main: Callable[[str, JournalEntry], bool]
     registered: RegisteredWriter | None
-    other_registers: Callable[[], tuple[RegisteredWriter, ...]]
-    journalled_by: Callable[[RegisteredWriter], JournalledBatches]
-    last_of: Callable[[RegisteredWriter], JournalEntry | None]
-    entry_of: Callable[[RegisteredWriter, int], JournalEntry | None]
+    others: OtherStreams
     files_live: Callable[[Snapshot, JournalEntry], int]
     files_mentioned: Callable[[Snapshot, JournalEntry], int]
     removals: Callable[[], Removals]
@@ -152,7 +164,7 @@ class Evidence:
         query_id = self.identity.query_id
         return tuple(
             register
-            for register in self.other_registers()
+            for register in self.others.registers()
             if query_id is not None
             and register.query_id == query_id
             and register.schema_digest == self.schema_digest

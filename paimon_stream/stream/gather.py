@@ -12,7 +12,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_names, branch_of, branch_storage, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.evidence import Evidence, JournalledBatches
+from paimon_stream.stream.evidence import Evidence, JournalledBatches, OtherStreams
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.branch_identity import BranchIdentity, made_millis, read_identity
@@ -78,18 +78,23 @@ def gather(
             SnapshotStore(main), snapshots, known.branch, user, entry
         ),
         registered=known.registered,
-        other_registers=cache(
-            partial(registered_writers, storage, leave_out=user_folder(identity.user))
-        ),
-        journalled_by=partial(journalled_by, storage),
-        last_of=cache(lambda register: last_entry_before(storage, register.user, batch.batch_id)),
-        entry_of=lambda register, batch_id: Journal(storage, register.user).read(batch_id),
+        others=_others(storage, identity, batch),
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
         runs=(claims.standing() if runs is None else runs) | {claims.run},
+    )
+
+
+def _others(storage: Storage, identity: WriterIdentity, batch: Batch) -> OtherStreams:
+    """The other streams of the table. Their registers and newest entries are read once."""
+    return OtherStreams(
+        registers=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
+        journalled_by=partial(journalled_by, storage),
+        last_of=cache(lambda register: last_entry_before(storage, register.user, batch.batch_id)),
+        entry_of=lambda register, batch_id: Journal(storage, register.user).read(batch_id),
     )
 
 

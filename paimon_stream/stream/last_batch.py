@@ -195,7 +195,7 @@ def went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
     is_published = _is_published_without(
         evidence, {register.user for register in registers}, batches, base_id, runs_of_user
     )
-    newest_entries = [evidence.last_of(register) for register in registers]
+    newest_entries = [evidence.others.last_of(register) for register in registers]
     runs = [
         newest.run_id
         for newest in newest_entries

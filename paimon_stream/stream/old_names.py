@@ -137,7 +137,7 @@ def _may_have_published(
     newest = history.newest_of.get(old_name.user)
     if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
-    return may_have(evidence.journalled_by(old_name), evidence.batch.batch_id)
+    return may_have(evidence.others.journalled_by(old_name), evidence.batch.batch_id)
 
 
 def _which_lost(
@@ -166,12 +166,12 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
     present = [
         sibling
         for sibling in (evidence.siblings if old_names else ())
-        if sibling.user in history.newest_of or evidence.last_of(sibling) is not None
+        if sibling.user in history.newest_of or evidence.others.last_of(sibling) is not None
     ]
     for old_name in old_names:
         user = old_name.user
         given_up = given_up_as(evidence, user, old_names)
-        last = evidence.last_of(old_name)
+        last = evidence.others.last_of(old_name)
         newest = history.newest_of.get(user)
         standing_id = above if newest is None else max(above, newest.commit_identifier)
         if last is None or is_given_up(last.batch_id, given_up):
@@ -222,7 +222,7 @@ def _continues(
     if old_name.journal_since > since:
         return False
     began_together = old_name.journal_since == since > 0
-    attempt = evidence.entry_of(successor, batch_id) if since == batch_id else None
+    attempt = evidence.others.entry_of(successor, batch_id) if since == batch_id else None
     if attempt is None:  # it began with the next batch, or has trimmed that entry since
         fate = noted_fate(evidence, old_name.user, last).fate
         return not began_together and fate in (Fate.EXPIRED, Fate.IN_TABLE)

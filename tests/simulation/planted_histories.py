@@ -268,7 +268,8 @@ def the_doctor_knows_no_other_user(patch: Patch) -> None:
     real = doctor.gather
 
     def gather(*asked: Any, **known: Any) -> Any:
-        return replace(real(*asked, **known), other_registers=tuple)
+        evidence = real(*asked, **known)
+        return replace(evidence, others=replace(evidence.others, registers=tuple))
 
     patch.setattr(doctor, "gather", gather)
 

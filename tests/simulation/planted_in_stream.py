@@ -79,7 +79,7 @@ def removals_of_others_are_overlooked(patch: Patch) -> None:
 )
 def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
     def publish(self: StreamCompaction, settled: Any) -> Compacted:
-        pending = list(self._pending)
+        pending = list(self._pending._tasks)
         try:
             return real(self, settled)
         except CommitUnknown:

@@ -35,7 +35,7 @@ from paimon_stream.format.snapshot_json import (
 from paimon_stream.options import ON_TABLE_CHANGE, Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.stream.evidence import Evidence, JournalledBatches
+from paimon_stream.stream.evidence import Evidence, JournalledBatches, OtherStreams
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next
@@ -196,13 +196,15 @@ class World:
             entries_of_main={},
             left_in_main=lambda user, entry: True,
             registered=self.registered,
-            other_registers=lambda: self.others,
-            journalled_by=lambda _: self.journalled,
-            last_of=lambda other: self.last_of.get(other.user),
-            entry_of=lambda other, number: (
-                found
-                if (found := self.last_of.get(other.user)) and found.batch_id == number
-                else None
+            others=OtherStreams(
+                registers=lambda: self.others,
+                journalled_by=lambda _: self.journalled,
+                last_of=lambda other: self.last_of.get(other.user),
+                entry_of=lambda other, number: (
+                    found
+                    if (found := self.last_of.get(other.user)) and found.batch_id == number
+                    else None
+                ),
             ),
             files_live=lambda snapshot, messages: self.live,
             files_mentioned=lambda snapshot, messages: self.live,
