@@ -162,7 +162,7 @@ class TableReading(LoadedTable):
         """The live data files of a snapshot; () in an empty table.
 
         Args:
-            snapshot_id: by default that of the newest.
+            snapshot_id: the id of the snapshot; by default the newest.
             partition: only the files of these partitions, in a form as for `to_arrow`.
 
         Raises:
@@ -285,7 +285,7 @@ class TableReading(LoadedTable):
 
         Args:
             *args: those of `to_arrow`.
-            connection: of DuckDB, by default its default one.
+            connection: a connection of DuckDB, by default its default one.
             **arguments: those of `to_arrow`.
 
         Raises:
