@@ -332,7 +332,7 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
 def _counted(
     layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None
 ) -> list[CompactedBucket]:
-    """The units, by bucket. `target` is the bytes of a new file."""
+    """A report of the units of each bucket. `target` is the bytes of a new file."""
     by_bucket: dict[Bucket, list[Unit]] = {}
     for unit in units:
         by_bucket.setdefault(unit.bucket, []).append(unit)
@@ -394,12 +394,12 @@ class _UnitsOfPlan:
             finally:
                 rewriter.stop()
                 pool.shutdown(cancel_futures=True)
-                untaken = [
+                not_accepted = [
                     future.result()
                     for future in running
                     if not future.cancelled() and future.exception() is None
                 ]
-                rewriter.remove([*untaken, *self._waiting.values()])
+                rewriter.remove([*not_accepted, *self._waiting.values()])
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
@@ -444,7 +444,7 @@ class _UnitsOfPlan:
             )
         try:
             source = CompactionSource(table, self._planned, rewritten, run.runtime.ids.uuid())
-            snapshot, landed = source.publish(self._committer, self._planned, run.user)
+            snapshot, numbers_landed = source.publish(self._committer, self._planned, run.user)
         except errors.CommitUnknown as error:
             raise errors.CommitUnknown(
                 f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "
@@ -461,8 +461,13 @@ class _UnitsOfPlan:
         except errors.PaimonStreamError:
             rewriter.remove(rewritten)
             raise
-        run.snapshot = snapshot or run.snapshot
-        left_out = [result for number, result in enumerate(rewritten) if number not in landed]
-        self.landed += [result for number, result in enumerate(rewritten) if number in landed]
+        if snapshot is not None:
+            run.snapshot = snapshot
+        left_out: list[Rewritten] = []
+        for number, result in enumerate(rewritten):
+            if number in numbers_landed:
+                self.landed.append(result)
+            else:
+                left_out.append(result)
         rewriter.remove(left_out)
         self._changed += [result.unit for result in left_out]

@@ -234,7 +234,8 @@ class Shelf:
         decoded.
         """
         keyed = bool(self.table.schema.primary_keys)
-        schema = blake2b(blocks_of(data, path)[0].encode()).digest()
+        schema_text, _ = blocks_of(data, path)
+        schema = blake2b(schema_text.encode()).digest()
         blocks: list[_ReadEntries] = []
         fresh: dict[_BlockKey, _ReadEntries] = {}
 
@@ -415,7 +416,7 @@ class _ReadEntries:
     def take(self, rows: Sequence[_Row]) -> None:
         """Adds some entries: the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
-        partitions, kinds, buckets, totals, names = columns[:5]
+        partitions, kinds, buckets, totals, names = columns[:5]  # the first five of `_FIELDS`
         counts = columns[_ROW_COUNT]
         levels = columns[_LEVEL]
         extra_names = map(tuple, columns[_EXTRA_FILES])
@@ -437,6 +438,7 @@ class _ReadEntries:
         deleted = [
             not is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)
         ]
+        # `totals` counts pairs of a partition and a bucket count.
         self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
         self.totals.subtract(
             zip(compress(partitions, deleted), compress(totals, deleted), strict=True)
