@@ -115,7 +115,9 @@ def expire_partitions(
         refuse_while_pinned(table.storage, "no partition expired")
     manifests = ManifestStore(table.storage)
     latest = SnapshotStore(table.storage, runtime).latest()
-    base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
+    base = Base(snapshot=None, metas=())
+    if latest is not None:
+        base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
     newest = _newest_files(table, manifests, base)
     if options.value(_STRATEGY) == "update-time":
@@ -127,9 +129,11 @@ def expire_partitions(
     old.sort(key=partial(_java_order, table))
     del old[options.value(_MOST) :]
     size = options.value(_BATCH) if options.is_set(_BATCH) else 0
+    if size <= 0:
+        size = len(old) + 1  # all in one snapshot
     gone: list[ManifestEntry] = []
     snapshots: list[int] = []
-    for rows in in_groups(old, size if size > 0 else len(old) + 1):
+    for rows in in_groups(old, size):
         cleared = PartitionFilter(table.partition_types, rows=rows)
         source = OverwriteSource(table, manifests, cleared, Changes(), files_before)
         if dry_run:

@@ -124,7 +124,7 @@ class ExpiringNotes:
                 return True  # in doubt; the next expiry removes this note
         return False
 
-    def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
+    def young_from(self, snapshot_id: int, now_millis: int) -> int | None:
         """The id of a snapshot, `snapshot_id` or a higher one, that may be expiring now; None if
         there is none. Its note is younger than five minutes by the storage's clock, whose time is
         `now_millis`. Raises `StorageError`.
@@ -197,13 +197,13 @@ class ExpiringNotes:
         """Gives notes of earlier releases the name under which they are read and dropped. On a full
         disk, that is left to a later run.
         """
-        newer = {note.path for note in written}
+        present = {note.path for note in written}
         for note in written:
             path = note_path(note.snapshot_id)
             if note.path == path:
                 continue
             data = read_if_there(self._storage.read, note.path)
-            if data is not None and path not in newer:
+            if data is not None and path not in present:
                 try:
                     self._storage.write_hint(path, data)
                 except StorageError as error:

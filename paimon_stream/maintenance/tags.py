@@ -102,7 +102,7 @@ def create_tag(
     try:  # the snapshot may be damaged, or its writer may be about to take it back
         ManifestStore(storage).base_and_delta(snapshot)
     except CorruptMetadata as error:
-        raise _not_to_tag(storage, snapshot.id, f"cannot be read: {error}") from error
+        raise _cannot_be_tagged(storage, snapshot.id, f"cannot be read: {error}") from error
     if snapshots.stands(snapshot):
         refuse_beside(snapshots, snapshot, read_pins(storage))
     content = _tag_json(snapshot, kept, clock)
@@ -266,11 +266,11 @@ def _snapshot_to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snaps
             (tagged for tagged in read_tags(storage).values() if tagged.id == snapshot_id), None
         )
     if snapshot is None:
-        raise _not_to_tag(storage, snapshot_id, "does not exist, and no tag keeps it")
+        raise _cannot_be_tagged(storage, snapshot_id, "does not exist, and no tag keeps it")
     return snapshot
 
 
-def _not_to_tag(storage: Storage, snapshot_id: int, problem: str) -> NotFound:
+def _cannot_be_tagged(storage: Storage, snapshot_id: int, problem: str) -> NotFound:
     return NotFound(
         f"Snapshot {snapshot_id} of {storage.location} {problem}. Nothing was tagged. Take one "
         "that exists.",
@@ -288,7 +288,7 @@ def _why_not_whole(
     """
     storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
-        return _not_to_tag(storage, snapshot.id, "expired while it was being tagged")
+        return _cannot_be_tagged(storage, snapshot.id, "expired while it was being tagged")
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
         return NotFound(
@@ -299,7 +299,7 @@ def _why_not_whole(
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):
-        return _not_to_tag(storage, snapshot.id, "has lost files that its tags should keep")
+        return _cannot_be_tagged(storage, snapshot.id, "has lost files that its tags should keep")
     return None
 
 

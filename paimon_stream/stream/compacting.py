@@ -484,7 +484,8 @@ class StreamCompaction:
         below = _watched_below(table)
 
         def watch(base: Base, partitions: Collection[bytes]) -> WatchedFiles:
-            return settled.watch(base, partitions, below)[1]
+            _, watched = settled.watch(base, partitions, below)
+            return watched
 
         source = CompactionSource(table, None, results, self._runtime.ids.uuid(), watch)
         try:

@@ -237,7 +237,8 @@ class Facts(Findings):
                 ),
             )
         last_given_up = max((last for _, last in self.evidence.given_up), default=-1)
-        # A batch is given up when a later one goes on. Of that one only its rows may be left.
+        # A batch is given up when a later batch goes on. Of that later batch, only the rows may be
+        # left.
         if last_given_up < self.evidence.batch.batch_id or self.history.complete:
             return Finding(LaterPrepared.NONE)
         return Finding(

@@ -20,7 +20,8 @@ from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Standing, Target
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
-from paimon_stream.table.table import Merge, Table, evolve
+from paimon_stream.table.table import Merge, Table
+from paimon_stream.table.table import evolve as evolve_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class JudgedBatch:
         returns the table with it. If the batch then fails, the next attempt finds the new schema.
         Raises what `evolve` in `table/table.py` raises.
         """
-        return evolve(self.table, merge, self.run.options, self.target.digest)
+        return evolve_table(self.table, merge, self.run.options, self.target.digest)
 
     def on(self, table: Table) -> "JudgedBatch":
         """The batch on the table that `evolve` has returned."""
