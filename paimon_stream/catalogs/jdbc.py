@@ -296,7 +296,7 @@ class LockedStorage(StorageView):
             return self.base.put_if_absent(path, data)
         branch = published[1]
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
-        taken = self._taken(lock)
+        acquired = self._acquired(lock)
         try:
             return self.base.put_if_absent(path, data)
         finally:
@@ -304,7 +304,7 @@ class LockedStorage(StorageView):
             # now.
             release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"
             try:
-                ask(self.options, release, lock=lock, at=taken)
+                ask(self.options, release, lock=lock, at=acquired)
             except errors.StorageError as failed:  # what was put stays
                 _LOG.warning(
                     "%s: the lock %r was not released, and expires by itself: %s",
@@ -313,7 +313,7 @@ class LockedStorage(StorageView):
                     failed,
                 )
 
-    def _taken(self, lock: str) -> Any:
+    def _acquired(self, lock: str) -> Any:
         """Acquires the lock as Java does. Returns the time of that, by the clock of the database.
         Raises `CommitContended`.
         """
@@ -331,13 +331,13 @@ class LockedStorage(StorageView):
         wait = 0.1
         while True:
             tried = clock.monotonic()
-            taken = None
+            acquired = None
             ask(self.options, delete_expired, lock=lock)
             with suppress(errors.AlreadyExists):
-                [(taken,)] = ask(self.options, insert, select, lock=lock, seconds=int(seconds))
+                [(acquired,)] = ask(self.options, insert, select, lock=lock, seconds=int(seconds))
             usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
-            if taken is not None and clock.monotonic() - tried < usable_seconds:
-                return taken
+            if acquired is not None and clock.monotonic() - tried < usable_seconds:
+                return acquired
             # Another writer has the lock. Or we acquired it, and this process paused: too little of
             # its time is left then, so it is not used, and will expire.
             if clock.monotonic() - began > seconds:

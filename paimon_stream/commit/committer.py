@@ -346,7 +346,7 @@ class Committer:
             with attempts.timed("stage"):
                 merge_age = self._runtime.clock.now_millis() - attempts.merged_millis
                 if not 0 <= merge_age <= self._usable_millis:
-                    attempts.merged = None  # an orphan cleaner may have taken its manifests
+                    attempts.merged = None  # an orphan cleaner may have removed its manifests
                 staged = self._stager.stage(base, changes, request, attempts)
                 attempts.before_put = ()
         except (NotFound, CorruptMetadata):

@@ -275,7 +275,9 @@ class Publisher:
         """Whether this is the content of our snapshot's file. If the server of a catalog has
         written the file, its bytes may differ from ours, and the nonce decides.
         """
-        if content is None or content == staged.content or not self._served:
+        if content is None:
+            return False
+        if not self._served or content == staged.content:
             return content == staged.content
         held = decode_snapshot(content, self._snapshots.path(staged.snapshot.id))
         return held.nonce == staged.snapshot.nonce

@@ -1,6 +1,6 @@
 """Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
-that does not parse, and so does this module. Java also takes a few spellings that are refused here,
-such as 1.5d or 0x1p3 for a DOUBLE, and 2024 for a DATE. NULL stays NULL.
+that does not parse, and so does this module. Java also accepts a few spellings that are refused
+here, such as 1.5d or 0x1p3 for a DOUBLE, and 2024 for a DATE. NULL stays NULL.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,8 +48,8 @@ def parsed(array: pa.Array, target: DataType) -> pa.Array:
     try:
         return parse(array, target).cast(wanted)
     except pa.ArrowInvalid:
-        # At least one value is a number that is too large, or a day such as the 30th of February.
-        raise NotParsed(1) from None
+        # A value is a number that is too large, or a day such as the 30th of February.
+        raise NotParsed(count=1) from None
 
 
 def _checked(array: pa.Array, pattern: str) -> pa.Array:
@@ -83,7 +83,7 @@ def _decimal(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _without_plus(array: pa.Array) -> pa.Array:
-    """The text without a plus at the beginning, which Arrow does not take."""
+    """The text without a plus at the beginning, which Arrow does not accept."""
     return pc.replace_substring_regex(array, r"\A\+", "")
 
 
@@ -122,7 +122,7 @@ def _moment(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _day(parts: pa.Array) -> pa.Array:
-    """The text of a day as Arrow takes it, of what `_DAY` matched."""
+    """The text of a day in Arrow's form, made from a match of `_DAY`."""
     return pc.binary_join_element_wise(
         pc.struct_field(parts, "year"), _two_digits(parts, "month"), _two_digits(parts, "day"), "-"
     )

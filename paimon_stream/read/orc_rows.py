@@ -77,7 +77,7 @@ def read_orc(
     by_arrow = [name for name in columns if name not in by_hand]
     chosen: list[str] | None = by_arrow
     if not by_hand and any("." in name for name in by_arrow):
-        # Arrow would take a name with a dot for a member of a struct, so it reads all columns.
+        # Arrow would treat a name with a dot as a member of a struct, so all columns are read.
         chosen = None
     has_timestamps = any(
         map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values())))

@@ -129,7 +129,7 @@ class Runs:
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of this package names the table and the batch."""
         with self.reporting_failures(settings.location, batch_id):
-            batch_id = _taken_batch_id(batch_id)
+            batch_id = _checked_batch_id(batch_id)
             settings = replace(settings, session=frame.sparkSession)
             last = self._facts.get(settings.checkpoint)
             facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
@@ -339,7 +339,7 @@ class FrameRows:
         return judged.written(written.messages, numbering=numbering)
 
 
-def _taken_batch_id(batch_id: int) -> int:
+def _checked_batch_id(batch_id: int) -> int:
     """The batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No
     reader accepts a number above `BATCH_IDENTIFIER`, which stands for batch writes.
     """

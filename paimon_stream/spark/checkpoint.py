@@ -237,7 +237,7 @@ def open_checkpoint(
     same checkpoint always has the same name.
 
     Args:
-        location: as Spark takes it. Unlike in URIs, nothing is percent-encoded.
+        location: in the form that Spark expects. Unlike in URIs, nothing is percent-encoded.
         storage_options: those of the table's storage. A checkpoint in an object store uses those
             that its store knows.
         spark: returns the session's options of object stores.

@@ -32,8 +32,8 @@ class Plan:
     basis: bytes
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's columns, NULL where they lack one. Types are converted when rows
-        are written.
+        """The rows in the table's columns. A column that the rows lack is NULL. Types are converted
+        when rows are written.
         """
         names = [name for name, _ in self.columns]
         for batch in batches:

@@ -42,7 +42,7 @@ _UTC: Final = (
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark takes such rows."""
+    """The Arrow schema in which Spark expects such rows."""
     return to_arrow_schema(schema, **_UTC)
 
 
