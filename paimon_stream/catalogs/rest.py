@@ -628,7 +628,8 @@ class RestStorage(StorageView):
 
         def checked(target: Any, *others: Any, **named: Any) -> Any:
             if name in _CHANGING:
-                refused = self._refusals([target] if isinstance(target, str) else target)
+                items = [target] if isinstance(target, str) else target
+                refused = self._refusals(items)
                 if name == "delete_all":
                     return {**call([path for path in target if path not in refused]), **refused}
                 for refusal in refused.values():

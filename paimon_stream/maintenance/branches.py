@@ -130,24 +130,24 @@ def create_branch(
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
-    kept = None if tag is None else _tagged(table, tag, runtime)
+    tagged = None if tag is None else _tagged(table, tag, runtime)
     _note_creation(main, name, tag)
     branch = of_branch.branch_storage(main, name)
     for schema_id in SchemaStore(main).ids():
-        if kept is None or schema_id <= kept.schema_id:
+        if tagged is None or schema_id <= tagged.schema_id:
             branch.put_if_absent(schema_path(schema_id), main.read(schema_path(schema_id)))
-    point = None if kept is None else SnapshotRef.of(kept)
+    point = None if tagged is None else SnapshotRef.of(tagged)
     write_identity(branch, point, runtime or system())
-    if kept is not None and tag is not None:
-        branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
-        if read_tag(main, tag_path(tag)) != kept:  # whoever deletes the tag later sees the branch
+    if tagged is not None and tag is not None:
+        branch.put_if_absent(snapshot_path(tagged.id), encode_snapshot(without_changelog(tagged)))
+        # Whoever deletes the tag after this look sees the branch.
+        if read_tag(main, tag_path(tag)) != tagged:
             delete_branch(table, name)
             raise _no_tag(main, tag)
         branch.write(tag_path(tag), main.read(tag_path(tag)))
     _remove_notes(main, name)
-    return BranchReport(
-        location=main.location, branch=name, snapshot=None if kept is None else kept.id
-    )
+    snapshot_id = None if tagged is None else tagged.id
+    return BranchReport(location=main.location, branch=name, snapshot=snapshot_id)
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
@@ -176,14 +176,14 @@ def _remove_notes(storage: Storage, name: str) -> None:
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
     """The snapshot of the tag, whose files exist."""
     main = table.storage
-    kept = read_tags(main).get(tag)
-    if kept is None:
+    tagged = read_tags(main).get(tag)
+    if tagged is None:
         raise _no_tag(main, tag)
     try:
-        refuse_missing(table, kept, data=not SnapshotStore(main, runtime).stands(kept))
-    except (CorruptMetadata, NotFound) as lost:
-        raise _no_tag(main, tag) from lost
-    return kept
+        refuse_missing(table, tagged, data=not SnapshotStore(main, runtime).stands(tagged))
+    except (CorruptMetadata, NotFound) as error:
+        raise _no_tag(main, tag) from error
+    return tagged
 
 
 def _no_tag(storage: Storage, tag: str) -> NotFound:

@@ -226,7 +226,9 @@ def nanos_of(written: str, options: Options) -> int | None:
     values: dict[str, int] = {}
     for letter, digits in match.groupdict().items() if match else ():
         if digits:
-            values[letter] = int(digits.ljust(9, "0") if letter == "S" else digits)
+            if letter == "S":
+                digits = digits.ljust(9, "0")  # a fraction, in nanoseconds
+            values[letter] = int(digits)
     year = values.get("u", values.get("y", -1))
     if "Y" in values:
         year = 2000 + values["Y"]

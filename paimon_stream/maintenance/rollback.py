@@ -150,7 +150,7 @@ def rollback_to(
     snapshots = SnapshotStore(storage, running)
     _refuse_links(storage)
     chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
-    kept = SnapshotRef.of(chosen.snapshot)
+    target_ref = SnapshotRef.of(chosen.snapshot)
     cause = ROLLBACK
     expired = list[Removed]()
     removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
@@ -171,7 +171,7 @@ def rollback_to(
         kept=chosen.snapshot,
         by_pin=chosen.by_pin,
         alone=chosen.alone or pinned.is_alone,
-        notes=RemovalNotes(storage, running, cause, kept, removes_expired=removes_expired),
+        notes=RemovalNotes(storage, running, cause, target_ref, removes_expired=removes_expired),
         expired=expired,
         pinned=pinned,
     )
@@ -626,12 +626,12 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_m
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        kept = target.snapshot.id
+        target_id = target.snapshot.id
         raise errors.CommitContended(
-            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}, "
+            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {target_id}, "
             "so the rollback to it was not begun. Nothing was changed. Run expire_snapshots, then "
             "roll back again.",
-            snapshot=kept,
+            snapshot=target_id,
         ).of_table(snapshots.location)
 
 

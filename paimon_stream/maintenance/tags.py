@@ -90,11 +90,11 @@ def create_tag(
     storage = table.storage
     clock = (runtime or system()).clock
     _check_name(name, storage.location, new=True)
-    kept: dt.timedelta | None = None
+    retention: dt.timedelta | None = None
     if time_retained is not None:
-        kept = age_of(time_retained, "time_retained", storage.location)
+        retention = age_of(time_retained, "time_retained", storage.location)
     elif table.options.is_set(TAG_TIME_RETAINED):
-        kept = dt.timedelta(
+        retention = dt.timedelta(
             milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS)
         )
     snapshots = SnapshotStore(storage, runtime)
@@ -105,7 +105,7 @@ def create_tag(
         raise _cannot_be_tagged(storage, snapshot.id, f"cannot be read: {error}") from error
     if snapshots.stands(snapshot):
         refuse_beside(snapshots, snapshot, read_pins(storage))
-    content = _tag_json(snapshot, kept, clock)
+    content = _tag_json(snapshot, retention, clock)
     # Only earlier tags count: another new tag may be removed again like this one.
     kept_by = _tags_of(storage, snapshot, known)
     if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
@@ -211,12 +211,12 @@ def tagged_until(data: bytes) -> dt.datetime | None:
     try:
         node = parse_json(data, parse_float=Decimal)
         created = node.get("tagCreateTime")
-        kept = node.get("tagTimeRetained")
-        if created is None or kept is None:
+        seconds = node.get("tagTimeRetained")
+        if created is None or seconds is None:
             return None
         year, month, day, hour, minute, second, nanos = (*map(int, created), 0, 0)[:7]
         moment = dt.datetime(year, month, day, hour, minute, second, nanos // 1000, dt.timezone.utc)
-        return moment + dt.timedelta(microseconds=int(Decimal(kept) * 1_000_000))
+        return moment + dt.timedelta(microseconds=int(Decimal(seconds) * 1_000_000))
     except (ValueError, TypeError, AttributeError, ArithmeticError):
         return None  # in doubt it stays
 

@@ -332,7 +332,8 @@ class _Replacement:
             )
         window = published_after(self._snapshots, base, latest)
         if not window.complete:
-            raise self._errors.snapshots_gone(above=0 if base is None else base.id)
+            base_id = 0 if base is None else base.id
+            raise self._errors.snapshots_gone(above=base_id)
         return window.snapshots
 
     def _check_nobody_went_on(self, window: tuple[Snapshot, ...]) -> None:

@@ -80,8 +80,8 @@ class StatsPlan:
             The statistics of the entry, and the names of the columns that they cover; None if they
             cover all.
         """
-        kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
-        return encode_stats(self.fields, kept, self.dense)
+        reduced = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
+        return encode_stats(self.fields, reduced, self.dense)
 
 
 class RowStats:
