@@ -427,15 +427,13 @@ class TableCommit:
             raise arguments.wrong(
                 "committables", committables, f"a dict of identifiers, each with {_MESSAGES}"
             )
-        keys = {
-            arguments.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key
-            for key in committables
+        by_identifier = {
+            arguments.whole("a key of committables", key, least=LONG[0], most=LONG[1]): messages
+            for key, messages in committables.items()
         }
         return {
-            identifier: self._checked_messages(
-                committables[keys[identifier]], f"committables[{identifier}]"
-            )
-            for identifier in sorted(keys)
+            identifier: self._checked_messages(messages, f"committables[{identifier}]")
+            for identifier, messages in sorted(by_identifier.items())
         }
 
     def _check_files_exist(

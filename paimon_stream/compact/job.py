@@ -104,10 +104,10 @@ def compact(
         progress=progress or silent,
         elsewhere=elsewhere,
     )
-    changed: dict[Bucket, Unit] | None = None
+    changed: dict[Bucket, Unit] = {}
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed or None)
+            plan = run.plan(changed or None)  # at first of all buckets
             if dry_run:
                 return run.expected(plan)
             changed = run.carry_out(plan)
@@ -115,7 +115,7 @@ def compact(
                 break
     if run.failed:
         raise run.failed[0]
-    return run.report(plan, list((changed or {}).values()))
+    return run.report(plan, list(changed.values()))
 
 
 @contextmanager

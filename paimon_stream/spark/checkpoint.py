@@ -119,8 +119,8 @@ class Checkpoint:
         return self._empty_record(storage)
 
     def _empty_record(self, storage: Storage) -> str | None:
-        """The path of a file in which a source recorded what it had delivered, and that is empty;
-        None if there is none. Spark reads the newest compacted file of a source and those after it.
+        """The path of an empty file where a source should have recorded what it delivered; None if
+        there is none. Spark reads the newest compacted file of a source and those after it.
         """
         for folder in storage.list_folders("sources"):
             records: dict[int, FileStat] = {}

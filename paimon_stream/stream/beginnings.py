@@ -120,9 +120,11 @@ def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
     # An operator may have let the checkpoint continue in this table. The register has the batch at
     # which it continued.
     path = evidence.identity.checkpoint
-    is_of_copy = None not in (registered.checkpoint, path) and registered.checkpoint != path
+    are_known = registered.checkpoint is not None and path is not None
+    if are_known and registered.checkpoint != path:
+        return False  # the register is that of a run on a copy
     since = evidence.journal_since
-    return not is_of_copy and (since is None or since >= evidence.batch.batch_id)
+    return since is None or since >= evidence.batch.batch_id
 
 
 def _knows_query(evidence: Evidence) -> bool:

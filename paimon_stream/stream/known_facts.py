@@ -253,7 +253,7 @@ class Facts(Findings):
         snapshot = self.history.beside
         if snapshot is None or snapshot.commit_identifier < self.evidence.batch.batch_id:
             return Finding(OursBeside.NONE)
-        # Its id may have been created again after it had expired, or lists are missing.
+        # The snapshot's id may have been used again after it had expired, or lists are missing.
         return Finding(
             OursBeside.THIS_OR_LATER,
             lambda refuse: refuse.history_unknown(

@@ -391,8 +391,10 @@ class _Replacement:
         name.
         """
         delta = self._manifests.delta(snapshot)
-        if not delta or all(meta.file_name in staged for meta in delta):
-            return bool(delta)
+        if not delta:
+            return False
+        if all(meta.file_name in staged for meta in delta):
+            return True
         added = self._first_added(delta)
         if added is None:
             return False
