@@ -121,6 +121,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
     return [
         ("Java Paimon", java, both, "`tests/conformance`"),
         ("pypaimon", _one(r"'pypaimon==([\d.]+)'", makefile), reads, where),
+        (
+            "pypaimon",
+            _one(r"'pypaimon==([\d.]+)'", makefile),
+            "appends to tables of ours and overwrites them, in turns with us and Java, never at the same time",
+            "`tests/conformance/test_in_turns_with_pypaimon.py`",
+        ),
         ("paimon-rust", _one(r"'pypaimon-rust==([\d.]+)'", makefile), reads, where),
         (
             "Paimon's sink for Spark 3.5",

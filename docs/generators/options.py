@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from paimon_stream.options import Option, sink_options, table_options
+from paimon_stream.options.of_newer import NEWER_OPTIONS, NewerOptions
 
-__all__ = ["cells", "render", "rows"]
+__all__ = ["cells", "newer_cells", "render", "rows"]
 
 _START: Final = """\
 # Options
@@ -53,6 +54,15 @@ Paimon is kept, with a warning. Options of Paimon that concern only readers or o
 a warning.
 """
 
+_NEWER: Final = """\
+
+## Options after Paimon 1.4
+
+Paimon 2.0 and pypaimon 2.1 have these options, of which Paimon 1.4.2 knows only some. *Refused* means that this package ends
+with `UnsupportedFeature` before it reads, writes or compacts such a table, and *a warning* that it writes one line into the
+log when a stream or another writer begins.
+"""
+
 _ALIASES: Final = """\
 
 ## Other names
@@ -73,6 +83,8 @@ def render() -> str:
             rows(("Option", "Default", "What it does"), map(cells, sink_options())),
             _TABLE,
             rows(("Option", "Default", "What it does"), map(cells, table_options())),
+            _NEWER,
+            rows(("Options", "What is done", "What that means"), map(newer_cells, NEWER_OPTIONS)),
             _ALIASES,
             rows(("Name", "Means"), ((f"`{alias}`", f"`{key}`") for alias, key in sorted(aliases))),
         )
@@ -83,6 +95,11 @@ def cells(option: Option[Any]) -> tuple[str, ...]:
     """The cells of an option's row."""
     default = f"`{option.default}`" if option.default else "none"
     return f"`{option.key}`", default, option.doc
+
+
+def newer_cells(newer: NewerOptions) -> tuple[str, ...]:
+    """The cells of the row of options that came after Paimon 1.4."""
+    return ", ".join(f"`{key}`" for key in newer.keys), newer.treatment.value, newer.why
 
 
 def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:

@@ -12,7 +12,7 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFi
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.needed import tag_names
-from paimon_stream.read.scan import find_snapshot
+from paimon_stream.read.scan import PointInTime, find_snapshot
 from paimon_stream.reports import Report, count, html_table, iso
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, previous_of
 from paimon_stream.table.layout import Layout
@@ -247,7 +247,7 @@ def partitions_of(
     path "". Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
     """
     grouped: dict[bytes, list[ManifestEntry]] = {}
-    snapshot = find_snapshot(table, snapshot_id, None)
+    snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     for entry in snapshot_files(table, snapshot):
         grouped.setdefault(entry.partition, []).append(entry)
     partitions = (
@@ -272,7 +272,7 @@ def manifests_of(
     changelog list that names it. () for an empty table. Raises `NotFound` for an unknown snapshot,
     `CorruptMetadata`, `StorageError`.
     """
-    snapshot = find_snapshot(table, snapshot_id, None)
+    snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     if snapshot is None:
         return ()
     store = ManifestStore(table.storage)
@@ -292,7 +292,7 @@ def statistics_of(
     """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`,
     `StorageError`.
     """
-    snapshot = find_snapshot(table, snapshot_id, None)
+    snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
     entries = snapshot_files(table, snapshot)
     ids = SnapshotStore(table.storage).ids()

@@ -102,8 +102,12 @@ class StreamWatch:
         self._storage = storage
         self._options = storage_options
         self._store = SnapshotStore(storage)
-        self._known: dict[int, Snapshot] = {}  # the newest snapshots of the look before
+        self._known: dict[int, Snapshot] = {}
+        """The newest snapshots of the look before, by id. None after a look that failed."""
         self._depth = _USUAL_DEPTH
+        """How many snapshots a look reads. More from the look on that found a stream registered,
+        and no batch of it.
+        """
 
     def look(self, now_millis: int) -> StreamState:
         """The state now. Raises no error of this package: a table that cannot be read is in the

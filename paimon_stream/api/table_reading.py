@@ -22,12 +22,10 @@ from paimon_stream.options import (
     Option,
     check_sink_options,
     did_you_mean,
-    moment_millis,
 )
 from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
-from paimon_stream.read.scan import Scan, find_snapshot, plan_scan
-from paimon_stream.runtime import system
+from paimon_stream.read.scan import PointInTime, Scan, find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
@@ -174,7 +172,7 @@ class TableReading(LoadedTable):
         """
         table = self._table
         with naming(self.location):
-            snapshot = find_snapshot(table, snapshot_id, None)
+            snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
         if snapshot is None:
             return ()
         specs = None
@@ -236,7 +234,8 @@ class TableReading(LoadedTable):
             FormatError: for a broken file.
             StorageError: if the storage fails.
         """
-        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        at = PointInTime.of(self.location, snapshot_id, tag, timestamp)
+        scan = self._scan(at, columns, partition, filter)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
     def to_pandas(
@@ -332,7 +331,8 @@ class TableReading(LoadedTable):
         if not hasattr(spark, "createDataFrame"):
             raise self._arguments.wrong("spark", spark, "a SparkSession")
         native = self._arguments.flag("native", native, optional=True)
-        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, None)
+        at = PointInTime.of(self.location, snapshot_id, tag, timestamp)
+        scan = self._scan(at, columns, partition, None)
         to_spark = require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark")
         return to_spark.frame_of(spark, scan, native)
 
@@ -365,29 +365,22 @@ class TableReading(LoadedTable):
             PaimonStreamError: the errors of `to_arrow`.
         """
         batch_rows = self._arguments.whole("batch_rows", batch_rows, least=1)
-        scan = self._scan(snapshot_id, columns, partition, tag, timestamp, filter)
+        at = PointInTime.of(self.location, snapshot_id, tag, timestamp)
+        scan = self._scan(at, columns, partition, filter)
         return read_batches(scan, batch_rows)
 
     def _scan(
         self,
-        snapshot_id: int | None,
+        at: PointInTime,
         columns: Sequence[str] | None,
         partition: Mapping[str, Any] | str | None,
-        tag: str | None,
-        timestamp: Moment | None,
         filter: Any,
     ) -> Scan:
-        """What to read. The arguments and errors are those of `to_arrow`."""
+        """What to read. The arguments but the first, and the errors, are those of `to_arrow`."""
         with naming(self.location):
-            millis = None
-            if timestamp is not None:
-                now_millis = system().clock.now_millis()
-                millis = moment_millis(timestamp, "timestamp", self.location, now_millis)
             return plan_scan(
                 self._table,
-                snapshot_id=snapshot_id,
-                tag=tag,
-                timestamp=millis,
+                at=at,
                 columns=columns,
                 partition=partition,
                 filter=filter,

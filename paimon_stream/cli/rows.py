@@ -14,7 +14,7 @@ from paimon_stream.cli.command import COUNT, Session, option, table_command, tag
 from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
-from paimon_stream.read.scan import Scan
+from paimon_stream.read.scan import PointInTime, Scan
 
 _Place = tuple[str, str | None, str | None]
 """The names of a database and a table, and the table's location. The last two are None for a
@@ -118,7 +118,8 @@ def head(
         limit = limit or 10
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else condition_of(where, session.raw.schema)
-    scan = session.table._scan(snapshot_id, names, None, tag, timestamp, condition)
+    at = PointInTime.of(session.table.location, snapshot_id, tag, timestamp)
+    scan = session.table._scan(at, names, None, condition)
     batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     form = _form(form, is_document=is_document, is_cat=is_cat)
     if form == "csv":

@@ -158,7 +158,9 @@ class Watched:
         self._session = replace(session, catalog_options=_without_waiting(session.catalog_options))
         self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
+        """What opens each table, by location, as of the last listing."""
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
+        """The tables that were opened, by location."""
 
     def look(self, number: int) -> list[StreamState]:
         """The states now, in this round. Raises what listing a warehouse raises, in the first round

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from paimon_stream import options as opt
+from paimon_stream.commit.latest_hint import LatestHint
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.staged import Staged
@@ -83,6 +84,19 @@ class Patience:
         self.runtime.clock.sleep(millis / 1000)
 
 
+@dataclass(frozen=True, slots=True)
+class ReusableMerge:
+    """A merge of manifests that the next attempt may use, too.
+
+    Attributes:
+        merged: the merge.
+        since_millis: when the staging began that made it, in epoch milliseconds.
+    """
+
+    merged: Merged
+    since_millis: int
+
+
 class Attempts:
     """What the commit of a snapshot remembers between attempts. Mutable, for one thread only.
 
@@ -90,20 +104,16 @@ class Attempts:
         request: what is committed.
         source: gives the changes of the snapshot.
         patience: the remaining retries and time.
-        names: gives the names of metadata files, and knows which were drawn.
+        names: gives the names of metadata files. It knows those that were drawn.
+        hint: points LATEST to the snapshot.
         seen: the latest snapshot that was searched for this commit. None in an empty table.
-        count: the number of attempts so far.
-        begun_millis: when the attempt read its base, in epoch milliseconds.
-        schema_id: the newest schema at that time.
-        before_put: what is still to be done before a snapshot is put.
-        after_put: what is still to be done when a snapshot was put.
-        hinted: the id of a snapshot to which LATEST was pointed before the snapshot was confirmed;
-            0 if there is none.
-        merged: the merged manifests of an earlier attempt.
-        merged_millis: when that merge was made, in epoch milliseconds.
-        nonces: the nonces of all attempts.
-        outstanding: whether the outcome of a put is not known.
-        unproven: the attempts that were lost without a proof.
+        count: the number of attempts so far, with the one under way.
+        before_put: what is still to be done before a snapshot is put. Nothing once that was done.
+        after_put: what is still to be done when a snapshot was put. Nothing once that was done.
+        merge: that of an earlier attempt, until its manifests may be gone.
+        nonces: the nonces of all attempts that were staged.
+        outstanding: whether the outcome of a put is open.
+        unproven: the attempts that were lost without a proof, until it is found.
         aged_millis: the age of the newest staging if it was too old to be published.
         phases: the milliseconds of all attempts, by step.
     """
@@ -115,27 +125,24 @@ class Attempts:
         source: ChangeSource,
         names: NameSource,
         patience: Patience,
+        hint: LatestHint,
     ) -> None:
         self._location = location
         self.request = request
         self.source = source
         self.patience = patience
         self.names = names
+        self.hint = hint
         self.seen = request.seen
         self.count = 0
-        self.begun_millis = 0
-        self.schema_id = 0
         self.before_put = request.before_put
         self.after_put = request.after_put
-        self.hinted = 0
-        self.merged: Merged | None = None
-        self.merged_millis = 0
+        self.merge: ReusableMerge | None = None
         self.nonces: set[str] = set()
         self.outstanding = False
         self.unproven: list[Staged] = []
         self.aged_millis: int | None = None
         self.phases: dict[str, float] = {}
-        self._clock = patience.runtime.clock
 
     @property
     def open(self) -> bool:
@@ -145,11 +152,12 @@ class Attempts:
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Adds the time spent inside the block to the phase."""
-        began = self._clock.monotonic()
+        clock = self.patience.runtime.clock
+        began = clock.monotonic()
         try:
             yield
         finally:
-            spent = (self._clock.monotonic() - began) * 1000
+            spent = (clock.monotonic() - began) * 1000
             self.phases[phase] = self.phases.get(phase, 0.0) + spent
 
     def published(self, staged: Staged) -> Published:

@@ -118,12 +118,20 @@ class Checker:
             compacts or options.value(opt.WRITE_ONLY)
         )
         self._most_runs = stop_trigger(options) if watched else None
+        """A warning names the first bucket with more files of level 0. None after it, and where nobody
+        is warned.
+        """
         self._last_safe = (
             options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
         )
+        """The id of the snapshot above which the strict mode looks at what others did; None without
+        that mode. −1 stands for the latest until the first check.
+        """
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
+        """The ids of schemas that were seen to exist."""
         self._warned = False
+        """Whether a warning has said that rules are not left out."""
         if self._rules_off:
             _LOG.warning(
                 "%s: %s = none: appends are not checked for files that are already in the table or appear "

@@ -20,8 +20,7 @@ nothing. A staging that is older than half an hour is no longer put, because an 
 take its files for remains.
 """
 
-import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final, cast
@@ -29,15 +28,16 @@ from typing import Final, cast
 from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.commit.append_compact import commit_append_compact
-from paimon_stream.commit.attempts import Attempts, Patience
+from paimon_stream.commit.attempts import Attempts, Patience, ReusableMerge
 from paimon_stream.commit.checks import (
     LONGEST_UNCHECKED_MILLIS,
     Checker,
     adds_old_files,
     missing_files,
 )
+from paimon_stream.commit.latest_hint import LatestHint
 from paimon_stream.commit.plan import Base, Changes, collect
-from paimon_stream.commit.publish import Landed, Lost, Publisher
+from paimon_stream.commit.publish import Landed, Lost, Placed, Publisher
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.request import (
     ChangeSource,
@@ -46,6 +46,7 @@ from paimon_stream.commit.request import (
     Nothing,
     Outcome,
     Published,
+    Sight,
     Superseded,
 )
 from paimon_stream.commit.sequence import Numbering, Sequences
@@ -71,8 +72,6 @@ from paimon_stream.table.message_files import check_messages, remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-_LOG = logging.getLogger(__name__)
 
 _SWIFT_MILLIS: Final = 1000
 """A first attempt that took at most this long since it read its base is confirmed without listing
@@ -129,18 +128,25 @@ class Committer:
         self._publisher = Publisher(table, self._cache, self._same_table)
         options = table.options
         self._patience = Patience.of(options, self._runtime)
+        """That of a commit before its first attempt. Each commit has a copy."""
         half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
         self._usable_millis = min(
             max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS
         )
+        """The age up to which a staging may be put."""
         self._table_buckets = options.value(opt.BUCKET)
         self._is_guarded = options.value(opt.COMMIT_GUARD) != "trust"
+        """Whether a storage must be proven to create files atomically."""
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
+        """Numbers rows with a primary key; None in a table without."""
         self._keeps_empty = options.value(opt.FORCE_CREATE_SNAPSHOT) or not options.value(
             opt.IGNORE_EMPTY_COMMIT
         )
+        """Whether appends and overwrites without changes make a snapshot."""
         self._digest = digest or self._schemas.first_digest()
+        """That of the first schema of the table that this committer is for."""
         self._schema_id = table.schema.id
+        """The newest schema at the last look, from which the next look begins."""
 
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes what the request has written as one snapshot, then its compaction as another.
@@ -199,7 +205,9 @@ class Committer:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        attempts = Attempts(self._location, request, source, names, replace(self._patience))
+        patience = replace(self._patience)
+        hint = LatestHint(self._snapshots, self._same_table)
+        attempts = Attempts(self._location, request, source, names, patience, hint)
         try:
             return self._attempt_until_decided(request, attempts)
         except BaseException as failed:
@@ -232,13 +240,13 @@ class Committer:
         while True:
             attempts.count += 1
             with attempts.timed("base"):
-                latest = self._look(attempts)
-                check_lineage(self._snapshots, attempts, latest, self._cache.last)
+                sight = self._look(attempts)
+                check_lineage(self._snapshots, attempts, sight.latest, self._cache.last)
             self._observer.reached(Phase.BASE_READ, request.identifier)
-            decided = self._decided(attempts, latest)
+            decided = self._decided(attempts, sight.latest)
             if decided is not None:
                 return decided
-            staged = self._prepare(attempts, latest)
+            staged = self._prepare(attempts, sight)
             if isinstance(staged, Nothing):
                 if attempts.open:
                     raise attempts.unknown(None)
@@ -247,23 +255,23 @@ class Committer:
             if staged is None:
                 self._discard_attempt(attempts)
             else:
-                outcome = self._publish(attempts, staged)
+                outcome = self._publish(attempts, sight, staged)
                 if isinstance(outcome, Landed):
-                    return self._finish(attempts, staged, outcome)
-                self._correct_latest(attempts)
+                    return self._finish(attempts, sight, staged, outcome)
+                attempts.hint.correct()
                 self._drop_lost(attempts, staged, outcome)
             self._observer.reached(Phase.DISCARDED, request.identifier)
             self._wait(attempts)
 
     # -- base, decided? ---------------------------------------------------------------------------
-    def _look(self, attempts: Attempts) -> Snapshot | None:
-        """The latest snapshot, after a check that the table is the one that this commit is for."""
+    def _look(self, attempts: Attempts) -> Sight:
+        """The latest snapshot and schema, after a check that the table is the one that this commit
+        is for. A first attempt takes what the caller saw if that was a moment ago.
+        """
         sight = attempts.request.sight
-        attempts.begun_millis = self._runtime.clock.now_millis()
+        since_millis = self._runtime.clock.now_millis()
         if sight is not None and attempts.count == 1 and self._is_swift(sight.since_millis):
-            attempts.begun_millis = sight.since_millis
-            attempts.schema_id = sight.schema_id
-            return sight.latest
+            return sight
         try:
             looks: list[Request] = [
                 self._same_table,
@@ -282,8 +290,11 @@ class Committer:
         if not same or schema_id is None:
             raise attempts.table_replaced()
         self._schema_id = schema_id
-        attempts.schema_id = schema_id
-        return cast("Snapshot | None", latest)
+        return Sight(
+            latest=cast("Snapshot | None", latest),
+            schema_id=cast("int", schema_id),
+            since_millis=since_millis,
+        )
 
     def _is_swift(self, since_millis: int) -> bool:
         """Whether so little time has passed that nothing that was seen at that time has expired
@@ -320,11 +331,11 @@ class Committer:
             return False
 
     # -- check, stage -----------------------------------------------------------------------------
-    def _prepare(self, attempts: Attempts, latest: Snapshot | None) -> Staged | Nothing | None:
-        """Checks and stages on top of `latest`. Returns None if `latest` expired meanwhile."""
+    def _prepare(self, attempts: Attempts, sight: Sight) -> Staged | Nothing | None:
+        """Checks and stages on top of the latest snapshot. None if that expired meanwhile."""
         try:
             with attempts.timed("check"):
-                base = self._cache.base(latest)
+                base = self._cache.base(sight.latest)
                 self._snapshots.survey()
                 changes = attempts.source.at(base)
                 if attempts.before_put and adds_old_files(
@@ -344,28 +355,37 @@ class Committer:
                     request = replace(request, properties={**request.properties, **recorded})
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
-                merge_age = self._runtime.clock.now_millis() - attempts.merged_millis
-                if not 0 <= merge_age <= self._usable_millis:
-                    attempts.merged = None  # an orphan cleaner may have removed its manifests
-                staged = self._stager.stage(base, changes, request, attempts)
+                now = self._runtime.clock.now_millis()
+                merge = attempts.merge
+                if merge is not None and not 0 <= now - merge.since_millis <= self._usable_millis:
+                    attempts.merge = None  # an orphan cleaner may have removed its manifests
+                staged = self._stager.stage(base, changes, request, attempts, sight.schema_id)
                 attempts.before_put = ()
         except (NotFound, CorruptMetadata):
-            if self._snapshots.latest() == latest:
+            if self._snapshots.latest() == sight.latest:
                 raise
             # The missing file belongs to a snapshot that has expired. Build on the newest one.
             return None
         if staged is None:
             return Nothing()
-        if attempts.merged is None:
-            attempts.merged_millis = staged.since_millis
-        attempts.merged = staged.merged
+        if attempts.merge is None:
+            attempts.merge = ReusableMerge(staged.merged, staged.since_millis)
         attempts.nonces.add(staged.snapshot.nonce)
         self._observer.reached(Phase.STAGED, attempts.request.identifier)
         return staged
 
     # -- put, confirm, hint -----------------------------------------------------------------------
-    def _publish(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
+    def _publish(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
         """Puts the snapshot and confirms it."""
+        placed = self._put(attempts, staged)
+        if isinstance(placed, Lost):
+            return placed
+        self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
+        with attempts.timed("confirm"):
+            return self._confirm(attempts, sight, staged, placed)
+
+    def _put(self, attempts: Attempts, staged: Staged) -> Placed | Lost:
+        """Puts the snapshot, unless its staging is too old."""
 
         def age_millis() -> int:
             return self._runtime.clock.now_millis() - staged.since_millis
@@ -383,42 +403,44 @@ class Committer:
         with attempts.timed("publish"):
             attempts.outstanding = True
             try:
-                placed = self._publisher.put(staged, attempts.patience, still_usable)
+                return self._publisher.put(staged, attempts.patience, still_usable)
             except (StorageError, errors.CommitContended, errors.TableReplaced):
                 attempts.outstanding = False  # a definite refusal
                 raise
-        if isinstance(placed, Lost):
-            return placed
-        self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
-        with attempts.timed("confirm"):
-            is_quick = self._is_swift(attempts.begun_millis)
-            # A first attempt that is so quick looks only at the neighbouring snapshots. This does
-            # not hold for the first snapshot of a table: without a snapshot below it, nothing
-            # proves that the ids above it are free, rather than expired.
-            is_first = attempts.count == 1 and not placed.doubted
-            swift = is_quick and is_first and staged.base.snapshot is not None
-            along: tuple[Request, ...] = ()
-            if swift:
-                along = (partial(self._point_latest, attempts, staged), *attempts.after_put)
-                attempts.after_put = ()
-            undo = partial(self._retract_latest, attempts)
-            try:
-                confirmed = self._publisher.confirm(
-                    staged,
-                    attempts.patience,
-                    doubted=placed.doubted,
-                    swift=swift,
-                    along=along,
-                    undo=undo,
-                )
-            except CommitUnknown:
-                self._correct_latest(attempts)
-                raise
-            if isinstance(confirmed, Landed) and not is_quick:
-                return self._landed_with_its_files(attempts, staged)
+
+    def _confirm(
+        self, attempts: Attempts, sight: Sight, staged: Staged, placed: Placed
+    ) -> Landed | Lost:
+        """Proves that the snapshot is part of the table, or takes it back."""
+        is_quick = self._is_swift(sight.since_millis)
+        # A first attempt that is so quick needs only a look at the neighbouring snapshots. The
+        # first snapshot of a table has no snapshot below it. So nothing would prove that the
+        # ids above it are free, and not expired.
+        is_first = attempts.count == 1 and not placed.doubted
+        swift = is_quick and is_first and staged.base.snapshot is not None
+        along: tuple[Request, ...] = ()
+        if swift:
+            along = (partial(attempts.hint.point, staged.snapshot.id), *attempts.after_put)
+            attempts.after_put = ()
+        try:
+            confirmed = self._publisher.confirm(
+                staged,
+                attempts.patience,
+                doubted=placed.doubted,
+                swift=swift,
+                along=along,
+                undo=attempts.hint.retract,
+            )
+        except CommitUnknown:
+            attempts.hint.correct()
+            raise
+        if isinstance(confirmed, Landed) and not is_quick:
+            return self._landed_with_its_files(attempts, sight, staged)
         return confirmed
 
-    def _landed_with_its_files(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
+    def _landed_with_its_files(
+        self, attempts: Attempts, sight: Sight, staged: Staged
+    ) -> Landed | Lost:
         """Takes the snapshot back if files of this attempt were removed before its put.
 
         A later run may have removed them: it published the commit, and then the table was rolled
@@ -428,7 +450,7 @@ class Committer:
         is_newest = attempts.request.is_newest
         snapshot_id = staged.snapshot.id
         overtaken = is_newest is not None and not is_newest()
-        age = self._runtime.clock.now_millis() - attempts.begun_millis
+        age = self._runtime.clock.now_millis() - sight.since_millis
         if not overtaken and 0 <= age <= LONGEST_UNCHECKED_MILLIS:
             return Landed()
         inherited = {meta.file_name for meta in staged.base.metas}
@@ -441,7 +463,7 @@ class Committer:
             if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
                 break
             if not self._snapshots.exists(snapshot_id + 1):
-                attempts.merged = None  # its manifests may be gone, too
+                attempts.merge = None  # its manifests may be gone, too
                 attempts.patience.restart()
                 if overtaken:
                     attempts.outstanding = False
@@ -452,34 +474,9 @@ class Committer:
             self._snapshots.publish(staged.snapshot, staged.content)
         return Landed()
 
-    def _point_latest(self, attempts: Attempts, staged: Staged) -> None:
-        """Writes the hint for readers while the snapshot is being confirmed."""
-        attempts.hinted = staged.snapshot.id
-        self._hint(lambda: self._snapshots.point_latest(staged.snapshot.id))
-
-    def _retract_latest(self, attempts: Attempts) -> None:
-        """Removes the hint before the snapshot that it names may be removed. Java believes a hint
-        without a look at the snapshots.
-        """
-        if attempts.hinted:
-            self._hint(self._snapshots.forget_latest)
-
-    def _correct_latest(self, attempts: Attempts) -> None:
-        """Corrects the hint if it names a snapshot that is not the newest, or not part of the
-        table.
-        """
-        if attempts.hinted:
-            self._hint(partial(self._snapshots.correct_latest, attempts.hinted, self._same_table))
-            attempts.hinted = 0
-
-    def _hint(self, write: Callable[[], object]) -> None:
-        """Writes the hint. A failure is only logged."""
-        try:
-            write()
-        except PaimonStreamError as error:
-            _LOG.warning("%s: could not write the LATEST hint: %s", self._location, error)
-
-    def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
+    def _finish(
+        self, attempts: Attempts, sight: Sight, staged: Staged, landed: Landed
+    ) -> Published:
         """Remembers a snapshot that is part of the table, and writes the hint for readers. A hint
         that was written during the look at the neighbouring snapshots stays, unless that look took
         long.
@@ -492,10 +489,10 @@ class Committer:
         self._observer.reached(Phase.CONFIRMED, attempts.request.identifier)
         with attempts.timed("hint"):
             self._discard([name for name in attempts.names.drawn if name not in staged.names])
-            if not attempts.hinted:
-                self._hint(partial(self._snapshots.write_latest_hint, snapshot.id))
-            elif not (landed.newest and self._is_swift(attempts.begun_millis)):
-                self._correct_latest(attempts)
+            if not attempts.hint.is_early:
+                attempts.hint.write(snapshot.id)
+            elif not (landed.newest and self._is_swift(sight.since_millis)):
+                attempts.hint.correct()
             self._storage.together(attempts.after_put)
         self._observer.reached(Phase.HINTED, attempts.request.identifier)
         return attempts.published(staged)
@@ -520,7 +517,7 @@ class Committer:
         """Removes the metadata of an attempt, except the merged manifests, which the next attempt
         may use.
         """
-        reusable = frozenset() if attempts.merged is None else attempts.merged.written
+        reusable = frozenset() if attempts.merge is None else attempts.merge.merged.written
         self._discard([name for name in attempts.names.drawn if name not in reusable])
         attempts.names.drawn[:] = [name for name in attempts.names.drawn if name in reusable]
 

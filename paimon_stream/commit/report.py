@@ -61,8 +61,23 @@ NO_OBSERVER: BatchObserver = _NoObserver()
 class Counts:
     """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14).
     *Appended* is what was written, including the deletes of an overwrite. *Compacted* is the input
-    and output of a compaction. Records are the rows of the files, including deleted files. Sizes
-    are bytes.
+    and output of a compaction.
+
+    Attributes:
+        files_added: data files that were added, appended or compacted.
+        files_deleted: data files that were deleted.
+        files_appended: data files that were added or deleted by what was written.
+        files_compacted: data files that were added or deleted by a compaction.
+        changelog_files_appended: changelog files of what was written.
+        changelog_files_compacted: changelog files of a compaction.
+        records_appended: the rows of `files_appended`, including deleted files.
+        records_compacted: the rows of `files_compacted`, including deleted files.
+        changelog_records_appended: the rows of `changelog_files_appended`.
+        changelog_records_compacted: the rows of `changelog_files_compacted`.
+        partitions: those with files that were added or deleted.
+        buckets: the same, in all partitions.
+        compaction_input_bytes: the bytes of the files that a compaction deleted.
+        compaction_output_bytes: the bytes of the files that a compaction added.
     """
 
     files_added: int = 0

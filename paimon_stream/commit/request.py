@@ -36,12 +36,12 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What a caller has just seen of the table.
+    """What the caller of a commit, or one of its attempts, has just seen of the table.
 
     Attributes:
         latest: the latest snapshot. None in an empty table.
         schema_id: the id of the newest schema.
-        since_millis: when the caller began to look, in epoch milliseconds.
+        since_millis: when the look began, in epoch milliseconds.
     """
 
     latest: Snapshot | None

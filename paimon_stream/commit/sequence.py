@@ -56,12 +56,15 @@ class Sequences:
         self._cache = cache
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
-        # Rows that wait have no numbers yet.
         self._checks = not (ordered_by_user or table.is_postponed)
+        """Whether numbers must be above those of others. Rows that wait have none yet."""
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._partition_of = table.layout.partition
         self._is_dynamic = table.has_dynamic_buckets
-        self._is_indexed = not self._is_dynamic  # or it was checked
+        self._is_indexed = not self._is_dynamic
+        """Whether each bucket has the hash index that it needs. With dynamic buckets that is not
+        known before it was checked (`_check_indexed`).
+        """
 
     # -- numbers
     # ------------------------------------------------------------------------------------

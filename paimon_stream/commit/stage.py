@@ -69,18 +69,24 @@ class Stager:
         )
 
     def stage(
-        self, base: Base, changes: Changes, request: CommitRequest, attempts: Attempts
+        self,
+        base: Base,
+        changes: Changes,
+        request: CommitRequest,
+        attempts: Attempts,
+        schema_id: int,
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`.
 
-        The merged manifests of an earlier attempt are used again if they still fit. The snapshot
-        has the newest schema, whatever the schema of the files is (semantics.md §2.3 step 10).
+        The merge of an earlier attempt is used again if it still fits.
 
         Args:
             base: the snapshot on which it is built.
             changes: what changes.
             request: the commit.
             attempts: its attempts. Their `before_put` is done while the files are written.
+            schema_id: the id of the newest schema, which the snapshot names, whatever the schema of
+                the files is (semantics.md §2.3 step 10).
 
         Returns:
             The staged snapshot. None if the request is only to merge manifests and no merge was
@@ -92,23 +98,19 @@ class Stager:
             PaimonStreamError: what `before_put` raises.
         """
         names = attempts.names
-        schema_id = attempts.schema_id
         since = self._clock.now_millis()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         access = self._joiner.access(writer, names)
-        merged = attempts.merged or merge_manifests(
-            base.metas, request.merge or self._limits, access
-        )
+        if attempts.merge is not None:
+            merged = attempts.merge.merged
+        else:
+            merged = merge_manifests(base.metas, request.merge or self._limits, access)
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
         previous = base.snapshot
-        next_row_id = 0
-        if previous is not None and previous.next_row_id is not None:
-            next_row_id = previous.next_row_id
-        if self._tracked:
-            changes, next_row_id = with_row_ids(changes, next_row_id, base.id + 1)
+        changes, next_row_id = self._with_row_ids(base, changes)
         lists = _write_lists(writer, names, base_metas, changes)
         total_before = 0 if previous is None else previous.total_record_count
         snapshot = Snapshot(
@@ -146,6 +148,17 @@ class Stager:
             merged=merged,
             since_millis=since,
         )
+
+    def _with_row_ids(self, base: Base, changes: Changes) -> tuple[Changes, int]:
+        """The changes, with ids for new rows in tables with row tracking, and the first id that is
+        free then.
+        """
+        next_row_id = 0
+        if base.snapshot is not None and base.snapshot.next_row_id is not None:
+            next_row_id = base.snapshot.next_row_id
+        if not self._tracked:
+            return changes, next_row_id
+        return with_row_ids(changes, next_row_id, base.id + 1)
 
     def _index_manifest(
         self, previous: Snapshot | None, changes: Changes, writer: ManifestWriter, names: NameSource

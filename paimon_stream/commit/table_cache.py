@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from paimon_stream.commit.plan import Base
-from paimon_stream.commit.watched_files import KnownFiles, WatchedFiles
+from paimon_stream.commit.watched_files import CheckedFiles, KnownFiles, WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -44,22 +44,26 @@ class TableCache:
         buckets: the buckets at the position.
     """
 
-    MAX_FILES: Final = 200_000
-    """The maximum number of files that are kept from one commit to the next."""
-
     def __init__(self, table: Table, snapshots: SnapshotStore) -> None:
         self.snapshots = snapshots
         self.manifests = ManifestStore(table.storage)
         self._types = table.partition_types
-        self._keeps_files = table.options.value(CONFLICT_DETECTION) == "row_incremental"
         self._own_last: Base | None = None
+        """Our own last snapshot, until `forget`. The position may be another one."""
         self._position: Snapshot | None = None
+        """The snapshot at which the buckets, files and the largest sequence number hold. None for the
+        empty table.
+        """
         self.buckets = BucketIndex()
-        self._files: dict[bytes, KnownFiles] = {}
-        self._files_of: object = None
+        are_kept = table.options.value(CONFLICT_DETECTION) == "row_incremental"
+        self._checked = CheckedFiles(are_kept=are_kept)
         self._watched = WatchedFiles()
         self._highest: int | None = None
+        """The largest sequence number of the table; None if it is not known."""
         self._added: dict[str, Mapping[_Bucket, int]] = {}
+        """The largest sequence numbers that snapshots have added, by their nonces (`added`), until
+        our next commit.
+        """
 
     # -- moving
     # -------------------------------------------------------------------------------------
@@ -74,9 +78,7 @@ class TableCache:
         """
         self._own_last = published
         self._added.clear()
-        self._files_of = None
-        if not self._keeps_files or sum(map(len, self._files.values())) > self.MAX_FILES:
-            self._files = {}
+        self._checked.end()
         snapshot = published.snapshot
         if self._position != base.snapshot or snapshot is None:
             return
@@ -97,9 +99,8 @@ class TableCache:
     def _drop(self) -> None:
         """Empties what holds at the position."""
         self.buckets.forget()
+        self._checked.forget()
         self._watched.forget()
-        self._files = {}
-        self._files_of = None
         self._highest = None
 
     def _move(self, latest: Snapshot | None) -> None:
@@ -108,7 +109,7 @@ class TableCache:
             return
         if (
             self.buckets.partitions
-            or self._files
+            or self._checked.partitions
             or self._watched.partitions
             or self._highest is not None
         ):
@@ -142,13 +143,17 @@ class TableCache:
         replaced = any(snapshot.commit_kind is CommitKind.OVERWRITE for snapshot in since)
         if replaced:
             self.buckets.forget()
+            self._checked.forget()
             self._watched.forget()
-            self._files = {}
         highest = self._highest
         if highest is not None and recorded is None:
             for snapshot in since:
                 highest = max([highest, *self.added(snapshot).values()])
-        partitions = {*self._files, *self.buckets.partitions, *self._watched.partitions}
+        partitions = {
+            *self._checked.partitions,
+            *self.buckets.partitions,
+            *self._watched.partitions,
+        }
         if partitions:
             metas = (meta for snapshot in since for meta in self.manifests.delta(snapshot))
             wanted = PartitionFilter(self._types, rows=partitions)
@@ -160,10 +165,8 @@ class TableCache:
 
     def _take(self, entries: Collection[ManifestEntry]) -> None:
         """Takes in the entries of commits, in their order."""
+        self._checked.take(entries)
         self._watched.take(entries)
-        for entry in entries:
-            if entry.partition in self._files:
-                self._files[entry.partition].replay(entry)
         try:
             self.buckets.take(entries)
         except BucketCountChanged:
@@ -213,21 +216,13 @@ class TableCache:
             CorruptMetadata, StorageError: a manifest cannot be read. In that case no partition was
                 added to the cache.
         """
-        if not self._keeps_files and self._files_of is not commit:
-            self._files = {}
-        self._files_of = commit
+        self._checked.begin(commit)
         self._move(base.snapshot)
-        fresh = {
-            partition: KnownFiles() for partition in frozenset(partitions) - self._files.keys()
-        }
-        if fresh:
-            for entry in self.manifests.entries_of(
-                base.metas, PartitionFilter(self._types, rows=fresh.keys())
-            ):
-                if entry.partition in fresh:  # others may have committed rows of any bytes
-                    fresh[entry.partition].replay(entry)
-        self._files |= fresh
-        return KnownFiles.of([self._files[partition] for partition in partitions])
+        missing = self._checked.missing(partitions)
+        if missing:
+            wanted = PartitionFilter(self._types, rows=missing)
+            self._checked.add(missing, self.manifests.entries_of(base.metas, wanted))
+        return self._checked.of(partitions)
 
     def watch(self, base: Base, partitions: Collection[bytes], below: int | None) -> WatchedFiles:
         """The live files of these partitions at the base, each with its whole entry. From then on

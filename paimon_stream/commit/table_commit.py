@@ -35,7 +35,12 @@ from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, LONG, Arguments, O
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.message_files import check_messages, data_files, remove_files
+from paimon_stream.table.message_files import (
+    check_committable_here,
+    check_messages,
+    data_files,
+    remove_files,
+)
 from paimon_stream.table.references import names_in_use
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
@@ -108,7 +113,9 @@ class TableCommit:
         self._committer = Committer(table, self._runtime, observer, self._snapshots, digest)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
+        """The newest snapshot that it has published."""
         self._guarded = False
+        """Whether `guard_commit` was asked, which is done once."""
 
     @property
     def user(self) -> str:
@@ -142,6 +149,7 @@ class TableCommit:
                 replaced or rolled back.
             SharedCheckpoint: somebody else publishes this identifier or a later one under the same
                 user meanwhile.
+            UnsupportedFeature: a message asks for a search for conflicts (`check_from_snapshot`).
             PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
@@ -230,6 +238,7 @@ class TableCommit:
         }
         for all_messages in wanted.values():
             check_messages(self._table.layout, all_messages, self._storage.location)
+            check_committable_here(all_messages, self._storage.location)
         for identifier, all_messages in wanted.items():
             self._check_files_exist(identifier, all_messages, latest)
         published = 0
@@ -456,6 +465,7 @@ class TableCommit:
         """Publishes, then runs the table's maintenance, which cannot fail the commit. `seen` is the
         newest snapshot that was searched for this commit.
         """
+        check_committable_here(order.messages, self._storage.location)
         request = CommitRequest(
             user=order.user,
             identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,

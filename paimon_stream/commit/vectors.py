@@ -44,7 +44,9 @@ class VectorChanges:
         self._table = table
         self._uuid = uuid
         self._written: list[str] = []
+        """The paths of the index files that were written, until they are removed."""
         self._answers: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
+        """What `at` has answered, by what it was asked, as long as the files of it exist."""
         self._files = IndexFiles(table)
         self._bits64 = table.options.value(BITMAP64)
         self._target = table.options.value(VECTORS_TARGET_SIZE)

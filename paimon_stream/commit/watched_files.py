@@ -85,6 +85,67 @@ class KnownFiles:
         return len(self.live) + len(self.removed)
 
 
+class CheckedFiles:
+    """The files of the partitions that commits were checked against. They serve the attempts of one
+    commit. If they are kept, they also serve the next commits, and follow each. The memory is
+    bounded: more than `MOST` are not kept.
+    """
+
+    MOST: Final = 200_000
+
+    def __init__(self, *, are_kept: bool) -> None:
+        self._are_kept = are_kept
+        self._files: dict[bytes, KnownFiles] = {}
+        self._commit: object = None
+        """The commit that is being checked; None between commits."""
+
+    @property
+    def partitions(self) -> Collection[bytes]:
+        """The partitions whose files are known."""
+        return self._files.keys()
+
+    def begin(self, commit: object) -> None:
+        """This commit is checked now. What another one has read is forgotten if it is not kept."""
+        if not self._are_kept and self._commit is not commit:
+            self._files = {}
+        self._commit = commit
+
+    def end(self) -> None:
+        """The commit that was checked last was published."""
+        self._commit = None
+        if not self._are_kept or sum(map(len, self._files.values())) > self.MOST:
+            self._files = {}
+
+    def missing(self, partitions: Iterable[bytes]) -> frozenset[bytes]:
+        """Those of the partitions whose files are not known."""
+        return frozenset(partitions) - self._files.keys()
+
+    def add(self, partitions: Iterable[bytes], entries: Iterable[ManifestEntry]) -> None:
+        """Takes in partitions with all entries of their files. Those of other partitions are
+        skipped, because others may have committed rows of any bytes. If reading the entries fails,
+        no partition is taken in.
+        """
+        fresh = {partition: KnownFiles() for partition in partitions}
+        for entry in entries:
+            if entry.partition in fresh:
+                fresh[entry.partition].replay(entry)
+        self._files |= fresh
+
+    def take(self, entries: Iterable[ManifestEntry]) -> None:
+        """Takes in the entries of a commit. Those of unknown partitions are skipped."""
+        for entry in entries:
+            if entry.partition in self._files:
+                self._files[entry.partition].replay(entry)
+
+    def of(self, partitions: Iterable[bytes]) -> KnownFiles:
+        """The files of these partitions. The caller must not change or keep them."""
+        return KnownFiles.of([self._files[partition] for partition in partitions])
+
+    def forget(self) -> None:
+        """Forgets all files."""
+        self._files = {}
+
+
 class WatchedFiles:
     """Files by partition and bucket, in the order of commits. `below` limits the size of those that
     are kept, in bytes. The memory is bounded: if there are more than `MOST` files, all are

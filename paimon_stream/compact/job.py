@@ -105,16 +105,19 @@ def compact(
         elsewhere=elsewhere,
     )
     changed: dict[Bucket, Unit] = {}
+    is_distributed = False
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed or None)  # at first of all buckets
+            plan = run.plan(changed or None, distributes=not is_distributed)
             if dry_run:
                 return run.expected(plan)
             changed = run.carry_out(plan)
-            if not changed and not plan.distributes:
-                break
-    if run.failed:
-        raise run.failed[0]
+            if not changed:
+                if not plan.distributes:
+                    break
+                is_distributed = True
+    if run.done.failed:
+        raise run.done.failed[0]
     return run.report(plan, list(changed.values()))
 
 
@@ -158,7 +161,28 @@ class _CompactionPlan:
     distributes: bool
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
+class _CompactedSoFar:
+    """What one call of `compact` has done so far, over all its plans.
+
+    Attributes:
+        user: the commit user of its snapshots. Empty before the first plan with units.
+        snapshot: the last snapshot that it has published.
+        rewritten: what was published.
+        counted: the same, by bucket.
+        conflicts: how often others had changed a unit.
+        failed: the errors of damaged files, in the order in which they were found.
+    """
+
+    user: str = ""
+    snapshot: Snapshot | None = None
+    rewritten: list[Rewritten] = field(default_factory=list)
+    counted: list[CompactedBucket] = field(default_factory=list)
+    conflicts: int = 0
+    failed: list[errors.PaimonStreamError] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _CompactionCall:
     """One call of `compact`.
 
@@ -169,13 +193,7 @@ class _CompactionCall:
         runtime: the clock and the ids.
         progress: see `compact`.
         elsewhere: see `compact`.
-        snapshot: the last snapshot that this call has published.
-        conflicts: how often others had changed a unit.
-        done: what was published.
-        failed: the errors of damaged files, in the order in which they were found.
-        counted: what was published, by bucket.
-        user: the commit user. Empty before the first plan with units.
-        distributed: whether all rows that waited have their buckets.
+        done: what it has done so far.
     """
 
     load: Callable[[], Table]
@@ -184,17 +202,14 @@ class _CompactionCall:
     runtime: Runtime
     progress: Progress
     elsewhere: Elsewhere | None
-    snapshot: Snapshot | None = None
-    conflicts: int = 0
-    done: list[Rewritten] = field(default_factory=list)
-    failed: list[errors.PaimonStreamError] = field(default_factory=list)
-    counted: list[CompactedBucket] = field(default_factory=list)
-    user: str = ""
-    distributed: bool = False
+    done: _CompactedSoFar = field(default_factory=_CompactedSoFar, init=False)
 
-    def plan(self, only: Collection[Bucket] | None) -> _CompactionPlan:
-        """Plans on the newest snapshot and schema. `only` are the buckets that are planned, None for
-        all.
+    def plan(self, only: Collection[Bucket] | None, *, distributes: bool) -> _CompactionPlan:
+        """Plans on the newest snapshot and schema.
+
+        Args:
+            only: the buckets that are planned. None for all.
+            distributes: whether rows that wait get their buckets.
         """
         table = self.load()
         check_compactable(table)
@@ -204,7 +219,7 @@ class _CompactionCall:
         scan = plan_scan(table, specs=specs, hidden=True)
 
         def fail_at_end(error: errors.PaimonStreamError, file: ManifestEntry) -> None:
-            self.failed.append(_naming_bucket(error, table, file))
+            self.done.failed.append(_naming_bucket(error, table, file))
 
         limits, planned = plan_units(
             scan,
@@ -212,7 +227,7 @@ class _CompactionCall:
             fail_at_end,
             full=self.full,
             only=only,
-            waiting=not self.distributed,
+            waiting=distributes,
         )
         units = [unit for unit in planned if unit.newest_schema <= scan.schema.id]
         stale = [unit for unit in planned if unit.newest_schema > scan.schema.id]
@@ -223,19 +238,18 @@ class _CompactionCall:
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""
+        done = self.done
         changed = plan.stale
         if plan.units:
             table = plan.scan.table
-            self.user = self.user or batch_user(table.options, self.runtime.ids)
-            units_of_plan = _UnitsOfPlan(self, plan)
+            done.user = done.user or batch_user(table.options, self.runtime.ids)
+            units_of_plan = _UnitsOfPlan(plan, done, self.runtime)
             rewriter, most_threads = self._rewriter(plan)
             changed = changed + units_of_plan.carry_out(rewriter, most_threads)
-            self.done += units_of_plan.landed
+            done.rewritten += units_of_plan.landed
             landed_units = [result.unit for result in units_of_plan.landed]
-            self.counted += _counted(table.layout, landed_units, plan.limits.target)
-        self.conflicts += len(changed)
-        if not changed:
-            self.distributed = True
+            done.counted += _counted(table.layout, landed_units, plan.limits.target)
+        done.conflicts += len(changed)
         return {unit.bucket: unit for unit in changed}
 
     def _rewriter(self, plan: _CompactionPlan) -> tuple[Rewriter, int]:
@@ -259,9 +273,9 @@ class _CompactionCall:
         large as the target. Raises the first error of the plan, and a `ConfigError` if the new
         files could not be written.
         """
-        if self.failed:
-            raise self.failed[0]
-        # This rewriter rewrites nothing. Making one checks whether new files could be written.
+        if self.done.failed:
+            raise self.done.failed[0]
+        # It rewrites nothing. It is made because that checks whether new files could be written.
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
         table = plan.scan.table
@@ -283,17 +297,19 @@ class _CompactionCall:
         not compacted.
         """
         table = plan.scan.table
+        done = self.done
         skipped = _counted(table.layout, given_up, plan.limits.target, _SKIPPED)
-        new_files = [file for result in self.done for file in result.written]
+        new_files = [file for result in done.rewritten for file in result.written]
+        changelog = [file for result in done.rewritten for file in result.changelog]
         return replace(
-            _counts_before(table, [result.unit for result in self.done], dry_run=False),
-            snapshot_id=None if self.snapshot is None else self.snapshot.id,
+            _counts_before(table, [result.unit for result in done.rewritten], dry_run=False),
+            snapshot_id=None if done.snapshot is None else done.snapshot.id,
             files_after=len(new_files),
             rows_after=sum(file.row_count for file in new_files),
             bytes_after=sum(file.file_size for file in new_files),
-            changelog_rows=sum(file.row_count for result in self.done for file in result.changelog),
-            conflicts=self.conflicts,
-            buckets=(*self.counted, *skipped),
+            changelog_rows=sum(file.row_count for file in changelog),
+            conflicts=done.conflicts,
+            buckets=(*done.counted, *skipped),
         )
 
 
@@ -352,18 +368,27 @@ def _counted(
 
 
 class _UnitsOfPlan:
-    """Rewrites the units of one plan in threads, and publishes what is done."""
+    """Rewrites the units of one plan in threads, and publishes what is done.
 
-    def __init__(self, run: _CompactionCall, plan: _CompactionPlan) -> None:
+    Attributes:
+        landed: what was published.
+    """
+
+    def __init__(self, plan: _CompactionPlan, done: _CompactedSoFar, runtime: Runtime) -> None:
         assert plan.scan.snapshot is not None
         self.landed: list[Rewritten] = []
-        self._run = run
         self._plan = plan
+        self._done = done
+        """Has the commit user. Gets the snapshots and the errors of damaged files."""
+        self._runtime = runtime
         self._planned = plan.scan.snapshot
-        self._committer = Committer(plan.scan.table, runtime=run.runtime)
+        self._committer = Committer(plan.scan.table, runtime=runtime)
         self._waiting: dict[int, Rewritten] = {}
+        """What was rewritten and is not published yet, by the place of its unit in the plan."""
         self._changed: list[Unit] = []
+        """The units that others have changed."""
         self._live: tuple[int, set[FileIdentity]] | None = None
+        """The id of a snapshot, and the files that are live in it (`_is_live`)."""
 
     def carry_out(self, rewriter: Rewriter, at_once: int) -> list[Unit]:
         """Rewrites the units, `at_once` of them at the same time, and publishes them. Returns the
@@ -373,7 +398,7 @@ class _UnitsOfPlan:
         no `PaimonStreamError`, they stay, because a snapshot may name them.
         """
         units = self._plan.units
-        clock = self._run.runtime.clock
+        clock = self._runtime.clock
         running: dict[Future[Rewritten], int] = {}
         with ThreadPoolExecutor(
             min(at_once, len(units)), thread_name_prefix="paimon-stream-compact"
@@ -413,7 +438,8 @@ class _UnitsOfPlan:
             if isinstance(error, errors.NotFound) and not self._is_live(unit):
                 self._changed.append(unit)
             else:
-                self._run.failed.append(_naming_bucket(error, self._plan.scan.table, unit.files[0]))
+                table = self._plan.scan.table
+                self._done.failed.append(_naming_bucket(error, table, unit.files[0]))
 
     def _is_live(self, unit: Unit) -> bool:
         """Whether all files of the unit are in the newest snapshot. If not, an expiry may have
@@ -435,16 +461,14 @@ class _UnitsOfPlan:
         self._waiting.clear()
         if not rewritten:
             return
-        run = self._run
+        done = self._done
         table = self._plan.scan.table
         earlier = ""
-        if run.snapshot is not None:
-            earlier = (
-                f" What was compacted before stays, in snapshot {run.snapshot.id} and earlier ones."
-            )
+        if done.snapshot is not None:
+            earlier = f" What was compacted before stays, in snapshot {done.snapshot.id} and earlier ones."
         try:
-            source = CompactionSource(table, self._planned, rewritten, run.runtime.ids.uuid())
-            snapshot, numbers_landed = source.publish(self._committer, self._planned, run.user)
+            source = CompactionSource(table, self._planned, rewritten, self._runtime.ids.uuid())
+            snapshot, numbers_landed = source.publish(self._committer, self._planned, done.user)
         except errors.CommitUnknown as error:
             raise errors.CommitUnknown(
                 f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "
@@ -462,7 +486,7 @@ class _UnitsOfPlan:
             rewriter.remove(rewritten)
             raise
         if snapshot is not None:
-            run.snapshot = snapshot
+            done.snapshot = snapshot
         left_out: list[Rewritten] = []
         for number, result in enumerate(rewritten):
             if number in numbers_landed:

@@ -9,7 +9,7 @@ only on its input.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from paimon_stream import options as opt
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
@@ -32,10 +32,16 @@ from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.data_file import small_below, target_bytes
 
-_REFUSED: Final[tuple[tuple[Option[bool], bool, str], ...]] = (
+_INDEXED: Final = "so a compaction has to build the index of its files"
+_REFUSED: Final[tuple[tuple[Option[Any], bool, str], ...]] = (
     (opt.CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
     (opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
     (opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
+    (opt.PK_BITMAP_INDEX, True, _INDEXED),
+    (opt.PK_BTREE_INDEX, True, _INDEXED),
+    (opt.PK_FULL_TEXT_INDEX, True, _INDEXED),
+    (opt.PK_MULTIVALUE_INDEX, True, _INDEXED),
+    (opt.PK_VECTOR_INDEX, True, _INDEXED),
 )
 """Options of tables that are not compacted, whether each matters only with a primary key, and what
 a compaction of such a table has to do, for the message.

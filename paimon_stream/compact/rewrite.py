@@ -125,8 +125,10 @@ class Rewriter:
         """
         self._progress = progress
         self._size = sum(unit.size for unit in units)
+        """The bytes of all units."""
         self._done = 0.0
-        self._lock = threading.Lock()
+        """The bytes that all threads have done so far."""
+        self._lock = threading.Lock()  # of `_done`
         self._scan = scan
         self._storage = scan.table.storage
         self._runtime = runtime
@@ -269,6 +271,7 @@ class KeyedRewriter(Rewriter):
         self._settings_of = cache(self._settings_of_level)  # two threads may make equal ones
         self._runs_end = threading.Condition()
         self._open_runs = 0
+        """How many sorted runs all threads read now. Guarded by `_runs_end`."""
         for unit in units:
             self._settings_of(unit.level)
 

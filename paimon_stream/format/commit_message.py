@@ -1,7 +1,7 @@
 """Commit messages: what a writer reports to the committer about one bucket of one partition. The
-bytes are those of Java Paimon, so either side can commit what the other wrote (format.md §8).
-Version 11 is written; versions 11 and 12 are read. The version is not part of the bytes; it travels
-beside them.
+bytes are those of Java Paimon and pypaimon, so each side can commit what another wrote (format.md
+§8). Versions 11 to 14 are read and written. What this package keeps for itself has version 11. The
+version is not part of the bytes; it travels beside them.
 """
 
 import struct
@@ -23,7 +23,10 @@ from paimon_stream.format.file_rows import (
 from paimon_stream.format.raw_bytes import ByteCursor
 
 _INT: Final = struct.Struct(">i")  # numbers are big endian, as in Java's DataOutput
-_READABLE: Final = (11, 12)
+_LONG: Final = struct.Struct(">q")
+_VERSIONS: Final = (11, 12, 13, 14)
+_WITH_CHECK: Final = 14
+"""The first version with a snapshot from which conflicts are looked for."""
 _SMALLEST_PARTITION: Final = 12
 # The length, then the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
@@ -33,7 +36,7 @@ _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
     """The changes of one bucket. A message that was read keeps its bytes, and they are written
-    again unchanged.
+    again unchanged in the version that they were read in.
 
     Attributes:
         partition: the partition as a serialized row.
@@ -50,6 +53,9 @@ class CommitMessage:
         compact_changelog_files: changelog files that a compaction adds.
         compact_new_index_files: index files that a compaction adds.
         compact_deleted_index_files: index files that a compaction removes.
+        check_from_snapshot: the id of the newest snapshot that the writer has seen, if the changes
+            hold only as long as no later one touches the same rows; from version 14 on. This
+            package does not commit such a message.
     """
 
     VERSION: ClassVar[int] = 11
@@ -67,7 +73,10 @@ class CommitMessage:
     compact_changelog_files: tuple[DataFileMeta, ...] = ()
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
-    _read_from: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    check_from_snapshot: int | None = None
+    _read_from: tuple[int, bytes] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Turns lists and iterators of files into tuples. Raises `InvalidData` for anything
@@ -94,16 +103,25 @@ class CommitMessage:
             if isinstance(file, DataFileMeta):
                 yield from file.extra_files
 
-    def serialize(self) -> bytes:
-        """The message in version 11. Raises `InvalidData` for what that version cannot hold."""
-        if self._read_from is not None:
-            return self._read_from
+    def serialize(self, version: int = VERSION) -> bytes:
+        """The message in this version, 11 to 14. Raises `InvalidData` for what that version cannot
+        hold, and `UnknownVersion`.
+        """
+        _require_known(version)
+        if self._read_from is not None and self._read_from[0] == version:
+            return self._read_from[1]
+        if self.check_from_snapshot is not None and version < _WITH_CHECK:
+            raise InvalidData(
+                f"Messages of version {version} cannot say from which snapshot on conflicts are looked for, and this "
+                f"one says {self.check_from_snapshot}. Write version {_WITH_CHECK}."
+            )
         try:
             pieces = [_INT.pack(len(self.partition)), self.partition, _INT.pack(self.bucket)]
             if self.total_buckets is None:
                 pieces.append(b"\0")
             else:
                 pieces += (b"\1", _INT.pack(self.total_buckets))
+            check = self._check(version)
         except struct.error as error:
             raise InvalidData(
                 f"Bucket {self.bucket} does not fit into a commit message: {error}."
@@ -115,17 +133,28 @@ class CommitMessage:
                 continue
             for files, encode in zip(increment, _ENCODERS, strict=True):
                 pieces.append(_INT.pack(len(files)))
-                for row in map(encode, files):
+                for file in files:
+                    row = encode(file, version)
                     pieces += (_INT.pack(len(row)), row)
+        pieces.append(check)
         return b"".join(pieces)
+
+    def _check(self, version: int) -> bytes:
+        """The end of the message, with the snapshot from which conflicts are looked for."""
+        if version < _WITH_CHECK:
+            return b""
+        if self.check_from_snapshot is None:
+            return b"\0"
+        return b"\1" + _LONG.pack(self.check_from_snapshot)
 
     @staticmethod
     def deserialize(
         data: bytes,
         version: int = VERSION,
     ) -> "CommitMessage":
-        """The message in these bytes, which must be of this version and hold nothing else. Raises
-        `FormatError`, `UnknownVersion`.
+        """The message that makes up all of these bytes, which are of this version, 11 to 14. Raises
+        `FormatError`, `UnknownVersion`, and `UnsupportedFeature` for a file with
+        `_WRITE_COLS_SEQUENCES`.
         """
         source = _Input(data, version)
         message = _read(source)
@@ -133,9 +162,12 @@ class CommitMessage:
         return message
 
     @staticmethod
-    def serialize_all(messages: "Iterable[CommitMessage]") -> bytes:
-        """The number of messages, then the messages one after the other. Raises `InvalidData`."""
-        serialized = [message.serialize() for message in messages]
+    def serialize_all(messages: "Iterable[CommitMessage]", version: int = VERSION) -> bytes:
+        """The number of messages, then the messages one after the other. Raises the errors of
+        `serialize`.
+        """
+        _require_known(version)
+        serialized = [message.serialize(version) for message in messages]
         return b"".join((_INT.pack(len(serialized)), *serialized))
 
     @staticmethod
@@ -143,8 +175,8 @@ class CommitMessage:
         data: bytes,
         version: int = VERSION,
     ) -> "tuple[CommitMessage, ...]":
-        """The messages in the bytes that `serialize_all` made. Raises `FormatError`,
-        `UnknownVersion`.
+        """The messages in the bytes that `serialize_all` made. Raises the errors of
+        `deserialize`.
         """
         source = _Input(data, version)
         messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
@@ -167,18 +199,18 @@ class _Input(ByteCursor):
     cut_off = "A commit message is cut off: {size} bytes at {at} of {length}."
 
     def __init__(self, data: bytes, version: int) -> None:
-        if version not in _READABLE:
-            raise UnknownVersion(
-                f"Commit messages of version {version} cannot be read; versions 11 and 12 can. "
-                "Commit them with the release that made them.",
-                version=version,
-            )
+        _require_known(version)
         super().__init__(data)
         self.version = version
 
     def number(self) -> int:
         """The next number."""
         value: int = _INT.unpack(self.take(_INT.size))[0]
+        return value
+
+    def long_number(self) -> int:
+        """The next number of 64 bits."""
+        value: int = _LONG.unpack(self.take(_LONG.size))[0]
         return value
 
     def count(self, smallest: int) -> int:
@@ -204,10 +236,20 @@ class _Input(ByteCursor):
             )
 
 
+def _require_known(version: int) -> None:
+    """Raises `UnknownVersion` for a version of messages that this release does not know."""
+    if version not in _VERSIONS:
+        raise UnknownVersion(
+            f"Commit messages of version {version} are not known here; versions {_VERSIONS[0]} to {_VERSIONS[-1]} are. "
+            "Commit them with the release that made them.",
+            version=version,
+        )
+
+
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
 
 # The encoders of the lists of files of an increment.
-_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
+_ENCODERS: Final[tuple[Callable[[Any, int], bytes], ...]] = (
     *[encode_data_file] * 3,
     *[encode_index_file] * 2,
 )
@@ -228,11 +270,16 @@ def _read(source: _Input) -> "CommitMessage":
     total_buckets = source.number() if source.take(1) != b"\0" else None
     lists = (*_increment(source), *_increment(source))
     files: dict[str, Any] = dict(zip(_FILE_FIELDS, lists, strict=True))
+    has_check = source.version >= _WITH_CHECK and source.take(1) != b"\0"
     message = CommitMessage(
-        partition=partition, bucket=bucket, total_buckets=total_buckets, **files
+        partition=partition,
+        bucket=bucket,
+        total_buckets=total_buckets,
+        check_from_snapshot=source.long_number() if has_check else None,
+        **files,
     )
-    if source.version == CommitMessage.VERSION:
-        object.__setattr__(message, "_read_from", source.raw[start : source.at])
+    as_read = (source.version, source.raw[start : source.at])
+    object.__setattr__(message, "_read_from", as_read)
     return message
 
 
@@ -241,7 +288,8 @@ def _increment(source: _Input) -> _Increment:
     if source.raw.startswith(_EMPTY_INCREMENT, source.at):
         source.at += len(_EMPTY_INCREMENT)
         return _NO_INCREMENT
-    data = [tuple(map(decode_data_file, source.rows(_SMALLEST_FILE))) for _ in range(3)]
-    decode = partial(decode_index_file, version=source.version)
-    index = [tuple(map(decode, source.rows(_SMALLEST_INDEX))) for _ in range(2)]
+    decode_data = partial(decode_data_file, version=source.version)
+    data = [tuple(map(decode_data, source.rows(_SMALLEST_FILE))) for _ in range(3)]
+    decode_index = partial(decode_index_file, version=source.version)
+    index = [tuple(map(decode_index, source.rows(_SMALLEST_INDEX))) for _ in range(2)]
     return (*data, *index)

@@ -10,13 +10,18 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
-from paimon_stream.errors import FormatError, InvalidData
+from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
 from paimon_stream.format import entries
 from paimon_stream.format.binary_row import decode_row, encode_row
 from paimon_stream.format.types import parse_type
 
 _FIELDS: Final = 20
 _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
+_WITH_SEQUENCES: Final = 13
+"""The first version in which a data file has one more field, `_WRITE_COLS_SEQUENCES`."""
+_MORE_SLOTS: Final = struct.Struct(f"<{2 + _FIELDS}q")
+_NO_SEQUENCES: Final = 1 << 8 + _FIELDS
+"""The null bit of that field."""
 _STATS_SLOTS: Final = struct.Struct("<4q")
 _COUNT: Final = struct.Struct("<i")
 _NEVER_NULL: Final = sum(1 << (8 + field) for field in range(12))
@@ -68,11 +73,12 @@ class _Row:
         return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
 
 
-def encode_data_file(file: entries.DataFileMeta) -> bytes:
-    """The row of a data file. Raises `InvalidData` for numbers that are too large for their
-    columns.
+def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
+    """The row of a data file in a message of this version. Raises `InvalidData` for numbers that
+    are too large for their columns.
     """
-    row = _Row(_FIELDS)
+    has_sequences = version >= _WITH_SEQUENCES
+    row = _Row(_FIELDS + has_sequences)
     try:
         for value, (_, null_bit, write, _) in zip(_VALUES(file), _COLUMNS, strict=True):
             if value is None:
@@ -80,7 +86,11 @@ def encode_data_file(file: entries.DataFileMeta) -> bytes:
                 row.slots.append(0)
             else:
                 write(row, value)
-        return row.done(_SLOTS)
+        if not has_sequences:
+            return row.done(_SLOTS)
+        row.bits |= _NO_SEQUENCES
+        row.slots.append(0)
+        return row.done(_MORE_SLOTS)
     except (struct.error, UnicodeEncodeError, OverflowError) as error:
         raise InvalidData(
             f"Data file {file.file_name!r} does not fit into a commit message: {error}."
@@ -127,12 +137,17 @@ def _built_stats_row(stats: entries.SimpleStats) -> bytes:
 _NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
 
 
-def decode_data_file(data: bytes) -> entries.DataFileMeta:
-    """The data file that a row describes. Raises `FormatError` for bytes that are not such a
-    row.
+def decode_data_file(data: bytes, version: int = 11) -> entries.DataFileMeta:
+    """The data file that a row describes, in a message of this version. Raises `FormatError` for
+    bytes that are not such a row, and `UnsupportedFeature` for one whose columns have sequence
+    numbers of their own.
     """
     try:
-        header, *slots = _SLOTS.unpack_from(data)
+        if version >= _WITH_SEQUENCES:
+            header, *slots, _ = _MORE_SLOTS.unpack_from(data)
+        else:
+            header, *slots = _SLOTS.unpack_from(data)
+            header |= _NO_SEQUENCES
         if header & _NEVER_NULL:
             raise FormatError(
                 f"The row of a data file has NULL in a NOT NULL field (bits {header:#x})."
@@ -141,6 +156,12 @@ def decode_data_file(data: bytes) -> entries.DataFileMeta:
             name: None if header & null_bit else read(data, slot)
             for slot, (name, null_bit, _, read) in zip(slots, _COLUMNS, strict=True)
         }
+        if not header & _NO_SEQUENCES:
+            raise UnsupportedFeature(
+                f"Data file {values['file_name']!r} of a commit message has _WRITE_COLS_SEQUENCES, which this release "
+                "cannot put into a manifest. Commit the message with the engine that wrote it.",
+                path=values["file_name"],
+            )
         return entries.DataFileMeta(**values)
     except (struct.error, UnicodeDecodeError) as error:
         raise FormatError(f"{len(data)} bytes are not the row of a data file: {error}.") from None
@@ -271,16 +292,19 @@ _INDEX_TYPES: Final = {
     11: tuple(map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}>"))),
     12: tuple(map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}, f5 BYTES>"))),
 }
-"""The types of an index file's values, by the version of the message."""
+"""The types of an index file's values, by the version of the message that brought them."""
 
 
-def encode_index_file(file: entries.IndexFileMeta) -> bytes:
-    """The row of an index file in message version 11. Raises `InvalidData` for what that version
-    cannot hold.
+def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
+    """The row of an index file in a message of this version. Raises `InvalidData` for what that
+    version cannot hold.
     """
+    if version >= 12:
+        return encode_row(_INDEX_TYPES[12], (*index_values(file)[:-1], file.global_index))
     if file.global_index is not None and file.global_index.source_meta is not None:
         raise InvalidData(
-            f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack."
+            f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack. "
+            "Write version 12 or later."
         )
     return encode_row(_INDEX_TYPES[11], index_values(file))
 
@@ -300,10 +324,8 @@ def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
 
 
 def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
-    """The index file that a row describes, in a message of version 11 or 12. Raises
-    `FormatError`.
-    """
-    values = decode_row(_INDEX_TYPES[version], data)
+    """The index file that a row describes, in a message of this version. Raises `FormatError`."""
+    values = decode_row(_INDEX_TYPES[min(version, 12)], data)
     try:
         return index_file_of(*values)
     except ValueError as error:

@@ -10,9 +10,23 @@ from typing import Any, Final
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.json_text import integer, optional_text, parse_json, understanding
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
+from paimon_stream.format.unknown_fields import UnknownMembers, members, unknown_members
 from paimon_stream.reports import html_table
 
 VERSION: Final = 3
+_KNOWN: Final = frozenset(
+    (
+        "version",
+        "id",
+        "fields",
+        "highestFieldId",
+        "partitionKeys",
+        "primaryKeys",
+        "options",
+        "comment",
+        "timeMillis",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +43,7 @@ class TableSchema:
         comment: what the table is, for people.
         time_millis: when the version was made (milliseconds since 1970).
         version: the version of the file's format.
+        unknown: what the file has beside these fields.
     """
 
     id: int
@@ -40,6 +55,7 @@ class TableSchema:
     comment: str | None = None
     time_millis: int = 0
     version: int = VERSION
+    unknown: UnknownMembers = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The options are a read-only view, which cannot be pickled.
@@ -86,7 +102,7 @@ class TableSchema:
 
 
 def encode_schema(schema: TableSchema) -> bytes:
-    """The file's content, UTF-8 JSON."""
+    """The file's content, UTF-8 JSON. Unknown fields come last."""
     node: dict[str, Any] = {
         "version": schema.version,
         "id": schema.id,
@@ -99,11 +115,12 @@ def encode_schema(schema: TableSchema) -> bytes:
     if schema.comment is not None:
         node["comment"] = schema.comment
     node["timeMillis"] = schema.time_millis
+    node |= members(schema.unknown)
     return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
 def decode_schema(data: bytes, path: str) -> TableSchema:
-    """Reads a schema file. Unknown keys are ignored. In old versions, a missing `bucket` means 1
+    """Reads a schema file. Unknown keys are kept. In old versions, a missing `bucket` means 1
     (version 1 and below), a missing `file.format` means orc (version 2 and below).
 
     Args:
@@ -133,6 +150,7 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
             comment=optional_text(node.get("comment")),
             time_millis=integer(node.get("timeMillis") or 0),
             version=version,
+            unknown=unknown_members(node, _KNOWN),
         )
     if version > VERSION:
         raise UnknownVersion(

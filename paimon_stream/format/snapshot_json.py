@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, NewType
 from paimon_stream.errors import UnknownVersion
 from paimon_stream.format.json_text import integer, parse_json, understanding
 from paimon_stream.format.names import checked_name
+from paimon_stream.format.unknown_fields import UnknownMembers, members, unknown_members
 
 SnapshotId = NewType("SnapshotId", int)
 
@@ -60,6 +61,7 @@ class Snapshot:
         properties: what the writer noted.
         next_row_id: the first free row id, of tables with row tracking.
         operation: the statement that made the snapshot, of newer engines.
+        unknown: what the file has beside these fields.
     """
 
     version: int = VERSION
@@ -85,6 +87,7 @@ class Snapshot:
     properties: Mapping[str, str] = field(default_factory=lambda: _NO_PROPERTIES)
     next_row_id: int | None = None
     operation: str | None = None
+    unknown: UnknownMembers = ()
 
     @property
     def nonce(self) -> str:
@@ -174,7 +177,13 @@ _TYPES: Final[dict[Any, type]] = {
     **dict.fromkeys((str, str | None, CommitKind), str),
     Mapping[str, str]: dict,
 }
-_FIELDS: Final = tuple(map(_json_field, fields(Snapshot)))
+_FIELDS: Final = tuple(_json_field(attribute) for attribute in fields(Snapshot)[:-1])
+"""All fields but `unknown`."""
+
+_OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
+_KNOWN: Final = frozenset((*(json_name for _, json_name, *_ in _FIELDS), *_OF_TAGS))
+"""The keys of snapshots and of tags, whose own keys are not part of the snapshot."""
+
 _FILE_NAMES: Final = (
     "base_manifest_list",
     "delta_manifest_list",
@@ -188,7 +197,9 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
+    """The file's content: UTF-8 JSON in Java's layout, without unset fields. Unknown fields come
+    last.
+    """
     node: dict[str, Any] = {}
     for attribute, key, json_type, is_required in _FIELDS:
         value = getattr(snapshot, attribute)
@@ -198,6 +209,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             value = dict(value) or None
         if is_required or value is not None:
             node[key] = value
+    node |= members(snapshot.unknown)
     return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
@@ -205,7 +217,7 @@ _ADVICE: Final = "Restore the file, or roll the table back to an older snapshot.
 
 
 def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
-    """Reads a snapshot file and ignores unknown keys.
+    """Reads a snapshot file, or a tag as the snapshot that it keeps. Unknown keys are kept.
 
     Args:
         data: the file's content.
@@ -229,6 +241,7 @@ def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
             if not has_type or (json_type is int and not -(2**63) <= value < 2**63):
                 raise ValueError(f"{key!r} is {value!r:.80}, not of type {json_type.__name__}")
             values[attribute] = value
+        values["unknown"] = unknown_members(node, _KNOWN)
         if values["version"] > VERSION:
             raise UnknownVersion(
                 f"{path} is of version {values['version']}; "

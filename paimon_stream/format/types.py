@@ -5,7 +5,7 @@ Every type of the format can be read here. The writer decides which types can be
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from paimon_stream.format.json_text import integer, optional_text
+from paimon_stream.format.unknown_fields import UnknownMembers, members, unknown_members
 
 MAX_LENGTH: Final = 2**31 - 1
 """The length of a STRING, which is VARCHAR(2147483647), and of BYTES."""
@@ -63,6 +64,7 @@ class DataType:
         key: the type of the keys of a MAP.
         element: the type of the elements of an ARRAY or a MULTISET, and of the values of a MAP.
         fields: the members of a ROW.
+        unknown: what the JSON object of a nested type has beside these. It makes no other type.
     """
 
     root: TypeRoot
@@ -72,6 +74,7 @@ class DataType:
     key: "DataType | None" = None
     element: "DataType | None" = None
     fields: "tuple[DataField, ...]" = ()
+    unknown: UnknownMembers = field(default=(), compare=False)
 
     @property
     def is_nested(self) -> bool:
@@ -128,8 +131,8 @@ class DataType:
             name = "value" if self.root is TypeRoot.MAP else "element"
             node[name] = self.element.to_json()
         if self.root is TypeRoot.ROW:
-            node["fields"] = [field.to_json() for field in self.fields]
-        return node
+            node["fields"] = [member.to_json() for member in self.fields]
+        return node | members(self.unknown)
 
     def _text(self) -> str:
         name = self.root.name
@@ -171,6 +174,7 @@ class DataField:
         type: its type.
         description: what it holds, for people.
         default_value: the value, as text, that is written in place of NULL.
+        unknown: what its JSON object has beside these. It makes no other column.
     """
 
     id: int
@@ -178,6 +182,7 @@ class DataField:
     type: "DataType"
     description: str | None = None
     default_value: str | None = None
+    unknown: UnknownMembers = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The form in a schema file."""
@@ -186,7 +191,7 @@ class DataField:
             node["description"] = self.description
         if self.default_value is not None:
             node["defaultValue"] = self.default_value
-        return node
+        return node | members(self.unknown)
 
 
 DEEPEST: Final = 100
@@ -194,6 +199,8 @@ DEEPEST: Final = 100
 this one; without it, a type of a few kilobytes would exhaust the stack.
 """
 
+_KEYS_OF_TYPE: Final = ("type", "fields", "key", "value", "element")
+_KEYS_OF_FIELD: Final = ("id", "name", "type", "description", "defaultValue")
 _SHORT: Final = 40
 _ALIASES: Final = {
     "INTEGER": "INT",
@@ -245,7 +252,14 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
             element = parse_type(node["element"], depth + 1)
     except KeyError as missing_key:
         raise CorruptMetadata(f"A {keyword} type lacks {missing_key}: {node!r:.200}.") from None
-    return DataType(root=root, nullable=nullable, key=key, element=element, fields=fields)
+    return DataType(
+        root=root,
+        nullable=nullable,
+        key=key,
+        element=element,
+        fields=fields,
+        unknown=unknown_members(node, _KEYS_OF_TYPE),
+    )
 
 
 def parse_field(node: Any, depth: int = 0) -> "DataField":
@@ -259,6 +273,7 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
             type=parse_type(node["type"], depth),
             description=optional_text(node.get("description")),
             default_value=optional_text(node.get("defaultValue")),
+            unknown=unknown_members(node, _KEYS_OF_FIELD),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CorruptMetadata(f"Not a field of a schema: {node!r:.200}.") from None

@@ -28,7 +28,6 @@ from paimon_stream.maintenance.expire_partitions import expire_partitions, is_ti
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.together import tally_of
 from paimon_stream.table.snapshots import SnapshotStore
@@ -42,6 +41,72 @@ WAIT_SECONDS: Final = 10.0
 _OF_COMMITS: Final = 16
 """In an object store, an expiry begins after one of 16 commits after which one may be due."""
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+
+
+@dataclass(slots=True)
+class _AutomaticTags:
+    """When automatic tags are due, as far as is known without a look at the table."""
+
+    names: TagNames | None = None
+    """How they were named by the options of the last commit."""
+    due_at: str | None = None
+    """When the next one is due, a local time, as the last creation of tags has reported it. None if
+    that is not known: before the first creation, and after the options have changed.
+    """
+
+    def are_due(self, table: Table, last: Snapshot | None, *, batch: bool) -> bool:
+        """Whether automatic tags are due after this snapshot. The first time it is not known, so
+        they are. `batch` says whether the committer is no stream's.
+        """
+        mode = table.options.value(opt.TAG_AUTOMATIC_CREATION)
+        if mode in ("none", "batch"):
+            return mode == "batch" and batch
+        names = TagNames.of(table.options)
+        if self.names != names:  # the first time, or somebody has changed the options
+            self.names = names
+            self.due_at = None
+        moment = None if last is None else names.moment(last)
+        if self.due_at is None:
+            return last is None or moment is not None
+        return moment is not None and moment.replace(tzinfo=None).isoformat() >= self.due_at
+
+
+@dataclass(slots=True)
+class _OldestSnapshot:
+    """The oldest snapshot of the table, which decides whether snapshots expire."""
+
+    _snapshot: Snapshot | None = None
+    """The oldest one at the last look; None before the first look, and in an empty table."""
+    _store: SnapshotStore | None = None
+    """That of the last look. What it knows of the newest snapshot saves listing the snapshots."""
+
+    def may_expire(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
+        """Whether snapshots may expire now, as far as is known without a look. `latest` is the id
+        of the newest snapshot, None if that is not known.
+        """
+        oldest = self._snapshot
+        if oldest is None or latest is None or oldest.id > latest:
+            return True
+        return self._is_due(table, latest, runtime)
+
+    def expires(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
+        """Whether an expiry is due, after a look. Raises `StorageError`, `FormatError`."""
+        snapshots = self._snapshots(table, runtime)
+        if self._snapshot is None or not snapshots.exists(self._snapshot.id):
+            earliest = snapshots.earliest_id()
+            self._snapshot = None if earliest is None else snapshots.find(earliest)
+        return self._is_due(table, latest, runtime)
+
+    def _is_due(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
+        snapshots = self._snapshots(table, runtime)
+        oldest = self._snapshot
+        return oldest is not None and expiry_is_due(table, snapshots, runtime, oldest, latest)
+
+    def _snapshots(self, table: Table, runtime: Runtime) -> SnapshotStore:
+        """One store for all commits to one storage."""
+        if self._store is None or self._store.storage is not table.storage:
+            self._store = SnapshotStore(table.storage, runtime)
+        return self._store
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,24 +124,19 @@ class AfterCommit:
     """Gets each expiry's report, or None if it failed, in the thread that did the work."""
     _worker: threading.Thread | None = None
     """Does the work after the last commit after which there was any."""
-    _store: tuple[Storage, SnapshotStore] | None = None
-    """The snapshots, and the storage that they are in."""
     _last: Snapshot | None = None
-    """The committer's newest snapshot."""
-    _oldest: Snapshot | None = None
-    """The oldest snapshot of the table at the last look."""
+    """The committer's newest snapshot. A batch without one is maintained as of it."""
+    _tags: _AutomaticTags = field(default_factory=_AutomaticTags)
+    _oldest: _OldestSnapshot = field(default_factory=_OldestSnapshot)
     _due: int = 0
     """After how many commits to an object store an expiry may have been due."""
     _reported: str | None = None
     """Why nothing is done, as was last logged: the path of a rollback's pin, or the location of a
     table that a REST catalog maintains.
     """
-    _tag_names: TagNames | None = None
-    """How automatic tags were named by the options of the last look."""
-    _tags_due_at: str | None = None
-    """When the next automatic tag is due, a local time; None if that is not known."""
     _dropped: int | None = None
-    """When partitions last expired, in epoch milliseconds (`is_time`)."""
+    """When partitions last expired, in epoch milliseconds (`is_time`); None before the first look.
+    """
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
@@ -106,12 +166,12 @@ class AfterCommit:
         if self._worker is not None and self._worker.is_alive():
             return  # the work after an earlier batch still goes on
         latest = None if new_snapshot is None else new_snapshot.id
-        tags = self._tags_are_due(table, self._last)
+        tags = self._tags.are_due(table, self._last, batch=self.batch)
         partitions = self._partitions_are_due(table)
-        snapshots = self._snapshots_may_be_due(table, latest)
+        snapshots = self._oldest.may_expire(table, latest, self.runtime)
         waits = tally_of(table.storage) is None or table.options.is_set(opt.SNAPSHOT_EXPIRE_MODE)
         if waits:
-            snapshots = snapshots and self._may_begin(table, latest)
+            snapshots = snapshots and self._oldest.expires(table, latest, self.runtime)
         elif snapshots:
             self._due += 1
             snapshots = self._due % _OF_COMMITS == 1
@@ -144,44 +204,6 @@ class AfterCommit:
             return False
         return is_due
 
-    def _snapshots_may_be_due(self, table: Table, latest: int | None) -> bool:
-        """Whether snapshots may expire now, as far as is known without asking the storage."""
-        oldest = self._oldest
-        if oldest is None or latest is None or oldest.id > latest:
-            return True
-        return self._is_due(table, latest)
-
-    def _tags_are_due(self, table: Table, last: Snapshot | None) -> bool:
-        """Whether automatic tags may be due after this snapshot. True at the first call, when
-        nothing is known.
-        """
-        mode = table.options.value(opt.TAG_AUTOMATIC_CREATION)
-        if mode in ("none", "batch"):
-            return mode == "batch" and self.batch
-        names = TagNames.of(table.options)
-        if self._tag_names != names:  # the first time, or somebody has changed the options
-            self._tag_names = names
-            self._tags_due_at = None
-        moment = None if last is None else names.moment(last)
-        if self._tags_due_at is None:
-            return last is None or moment is not None
-        return moment is not None and moment.replace(tzinfo=None).isoformat() >= self._tags_due_at
-
-    def _may_begin(self, table: Table, latest: int | None) -> bool:
-        """Whether an expiry is due, which is asked of the storage. Raises `StorageError`,
-        `FormatError`.
-        """
-        snapshots = self._snapshots(table)
-        if self._oldest is None or not snapshots.exists(self._oldest.id):
-            earliest = snapshots.earliest_id()
-            self._oldest = None if earliest is None else snapshots.find(earliest)
-        return self._is_due(table, latest)
-
-    def _is_due(self, table: Table, latest: int | None) -> bool:
-        snapshots = self._snapshots(table)
-        oldest = self._oldest
-        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest, latest)
-
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each rollback is reported once; the next batch tries
         again.
@@ -196,12 +218,6 @@ class AfterCommit:
                 )
         return bool(pins)
 
-    def _snapshots(self, table: Table) -> SnapshotStore:
-        """One store for all batches. It knows the newest snapshot, which saves listing them."""
-        if self._store is None or self._store[0] is not table.storage:
-            self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
-        return self._store[1]
-
     def _work(self, table: Table, due: "_DueWork") -> None:
         """Creates tags, and expires tags, partitions and snapshots."""
         snapshots = due.snapshots
@@ -209,9 +225,9 @@ class AfterCommit:
             if self._waits_for_rollback(table):
                 return
             if due.tags:
-                self._tags_due_at = create_automatic_tags(table, runtime=self.runtime).next_time
+                self._tags.due_at = create_automatic_tags(table, runtime=self.runtime).next_time
             if snapshots and not due.is_looked_at:
-                snapshots = self._may_begin(table, due.latest)
+                snapshots = self._oldest.expires(table, due.latest, self.runtime)
         except Exception as error:  # noqa: BLE001  snapshots that were to be tagged must not expire
             self._failed(table, error)
             return

@@ -77,13 +77,23 @@ _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport(Report):
-    """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data,
-    manifest, index, statistics, snapshot, changelog, stream. `paths` (at most `max_paths`) are
-    relative to the table, or whole outside it. `listed` counts all checked files, `roots` the
-    snapshots, tags and changelogs that were read, `failed` the files that could not be deleted,
-    `folders` the removed empty folders. `skipped` (at most `max_paths`) were not looked into:
-    symbolic links, and folders named almost like a bucket or partition. `cutoff_millis` is epoch
-    milliseconds.
+    """What was found, and removed unless `dry_run`.
+
+    Attributes:
+        table: the location of the table.
+        dry_run: whether nothing was removed.
+        cutoff_millis: only older files were removed (epoch milliseconds).
+        listed: how many files were checked.
+        roots: how many snapshots, tags and changelogs were read.
+        files: how many orphans there are, by kind: data, manifest, index, statistics, snapshot,
+            changelog, stream.
+        sizes: their bytes, by kind.
+        paths: those of the orphans, at most `max_paths`. They are relative to the table, or whole
+            outside it.
+        failed: how many files could not be deleted.
+        folders: how many empty folders were removed.
+        skipped: what was not looked into, at most `max_paths`: symbolic links, and folders named
+            almost like a bucket or partition.
     """
 
     also_in_json = ("count", "bytes", "paths_cut")
@@ -144,13 +154,15 @@ def remove_orphan_files(
                 age = max(age, _DAY)
             else:
                 now = min(now, by_storage)
+    searched = SearchedFolders(storage, table.layout, max_paths)
+    deletion = _Deletion(searched=searched, dry_run=dry_run, max_paths=max_paths, progress=progress)
     return _OrphanRemoval(
         table=table,
         runtime=running,
         cutoff=now - age,
-        dry_run=dry_run,
-        max_paths=max_paths,
         progress=progress,
+        searched=searched,
+        deletion=deletion,
     ).run()
 
 
@@ -193,160 +205,32 @@ def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _OrphanRemoval:
-    """One run, and what it found and removed.
+class _Deletion:
+    """Deletes orphans, and counts them.
 
     Attributes:
-        table: the table, with the storage of all its branches.
-        runtime: gives ids and times.
-        cutoff: files that are younger stay (epoch milliseconds).
+        searched: the folders in which they were found.
         dry_run: whether orphans are only counted.
         max_paths: as in `remove_orphan_files`, like `progress`.
-        listed: as in `OrphanReport`, like `failed`, `files`, `sizes` and `paths`.
-        removed_folders: how many empty folders were removed.
-        folders: the kind and path of each folder that is listed; its place is its number.
-        storage: that of the table.
-        searched: lists these folders.
+        files: as in `OrphanReport`, like the others.
     """
 
-    table: Table
-    runtime: Runtime
-    cutoff: int
+    searched: SearchedFolders
     dry_run: bool
     max_paths: int
     progress: Progress
-    listed: int = 0
-    failed: int = 0
-    removed_folders: int = 0
-    files: dict[str, int] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    paths: list[str] = field(default_factory=list)
-    folders: list[tuple[str, str]] = field(default_factory=list)
-    storage: Storage = field(init=False)
-    searched: SearchedFolders = field(init=False)
+    files: dict[str, int] = field(default_factory=dict, init=False)
+    sizes: dict[str, int] = field(default_factory=dict, init=False)
+    paths: list[str] = field(default_factory=list, init=False)
+    failed: int = field(default=0, init=False)
+    folders: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        self.storage = self.table.storage
-        self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
+    @property
+    def _storage(self) -> Storage:
+        return self.searched.storage
 
-    def run(self) -> OrphanReport:
-        """Finds orphans and removes them."""
-        pages, hashes, prefixes = self._candidates()
-        references = References(self.storage, self.runtime, Mentions(prefixes), self.progress)
-        orphans = np.setdiff1d(hashes, references.read())
-        for history in histories(self.storage):
-            evidence = lost_history(history, in_doubt=True)
-            if evidence is not None:
-                raise CorruptMetadata(
-                    f"{evidence}. Snapshots seem to be lost, and then the files of their rows "
-                    "would count as orphans. Nothing was deleted. Restore the snapshot files from "
-                    "a backup; if only the hint is wrong, run repair-hints.",
-                    path=f"{history.location}/{SNAPSHOT_FOLDER}",
-                ).of_table(history.location)
-        # Strays are judged by their names alone, so everything must have been read before.
-        strays = list(self._strays())
-        if orphans.size:
-            self._remove_orphans(pages, hashes, orphans, references.protected)
-        for kind, group in groupby(strays, key=itemgetter(0)):
-            self._remove(kind, [stat for _, stat in group])
-        return OrphanReport(
-            table=self.storage.location,
-            dry_run=self.dry_run,
-            cutoff_millis=self.cutoff,
-            listed=self.listed,
-            roots=references.roots,
-            files=dict(sorted(self.files.items())),
-            sizes=dict(sorted(self.sizes.items())),
-            paths=tuple(self.paths),
-            failed=self.failed,
-            folders=self.removed_folders,
-            skipped=tuple(self.searched.skipped),
-        )
-
-    def _candidates(self) -> tuple[list[tuple[int, int]], _Longs, set[bytes]]:
-        """Three values: the pages, each with the number of its listing and the place where the
-        hashes of its old files end; these hashes; and the prefixes of the names of data files.
-        """
-        hashes = array("q")
-        pages: list[tuple[int, int]] = []
-        prefixes: set[bytes] = set()
-        self.folders.extend(self.searched.all())
-        for listing, page in self._pages(range(len(self.folders))):
-            kind = self.folders[listing][0]
-            for stat in page:
-                self.listed += 1
-                if stat.modified_millis < self.cutoff:
-                    hashes.append(name_hash(stat.name))
-                    if kind == "data":
-                        beginning = stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")
-                        prefixes.add(beginning[:PREFIX_BYTES])
-            pages.append((listing, len(hashes)))
-            self.progress("files", self.listed, None)
-        return pages, np.frombuffer(hashes, dtype=np.int64), prefixes
-
-    def _pages(self, listings: Sequence[int]) -> Iterator[tuple[int, list[FileStat]]]:
-        """The pages of these listings, each after its listing's number."""
-        sources = (self.searched.pages(*self.folders[listing]) for listing in listings)
-        return ((listings[at], page) for at, page in pages_of_all(self.storage, sources))
-
-    def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files that do not belong where they are, each with its kind: those of any origin in
-        the folders of snapshots and changelogs, and temporary files of killed writers.
-        """
-        for branch in branches(self.storage):
-            for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
-                for stat in self._old(files_of(self.storage, f"{branch}{kind}")):
-                    if not stat.name.startswith(prefix) and stat.name not in _HINTS:
-                        yield kind, stat
-        for root in ("", *self.table.layout.roots):
-            for stat in self._old(self.storage.list_files(f"{root}{OWN_FOLDER}", "clock")):
-                if stat.name.startswith((_CLOCK, _OLDER_CLOCK)):
-                    yield "stream", stat
-        for branch in branches(self.storage):
-            for user in ("", *self.storage.list_folders(f"{branch}{OWN_FOLDER}")):
-                folder = f"{branch}{OWN_FOLDER}/{user}".rstrip("/")
-                for stat in self._old(self.storage.list_files(folder, ".")):
-                    if stat.name.endswith(".tmp"):
-                        yield "stream", stat
-
-    def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Those of the listed files that are older than the cutoff."""
-        for stat in stats:
-            self.listed += 1
-            if stat.modified_millis < self.cutoff:
-                yield stat
-
-    def _remove_orphans(
-        self, pages: list[tuple[int, int]], hashes: _Longs, orphans: _Longs, protected: set[str]
-    ) -> None:
-        """Lists the folders with orphans again, and removes the orphans.
-
-        Args:
-            pages: as `_candidates` returns them, like `hashes`.
-            hashes: those of the names of old files, in the order of the pages.
-            orphans: the hashes of the names that nothing refers to.
-            protected: files with one of these in their names stay.
-        """
-        start = 0
-        with_orphans = dict[int, None]()
-        for listing, end in pages:
-            if listing not in with_orphans and np.isin(hashes[start:end], orphans).any():
-                with_orphans[listing] = None
-            start = end
-        for listing, page in self._pages(list(with_orphans)):
-            kind, folder = self.folders[listing]
-            old = [stat for stat in page if stat.modified_millis < self.cutoff]
-            hashes_of_old = np.fromiter((name_hash(stat.name) for stat in old), np.int64, len(old))
-            unused = compress(old, np.isin(hashes_of_old, orphans))
-            self._remove(
-                kind,
-                [stat for stat in unused if not any(uuid in stat.name for uuid in protected)],
-            )
-            if kind == "data" and not self.dry_run and self.storage.has_folders:
-                self._remove_empty(folder)
-
-    def _remove(self, kind: str, stats: Iterable[FileStat]) -> None:
-        """Removes files, or in a dry run counts them."""
+    def remove(self, kind: str, stats: Iterable[FileStat]) -> None:
+        """Removes files of a kind, or in a dry run counts them."""
         in_folders = (stat for stat in stats if not self.searched.skips_link(stat.path))
         for group in in_groups(in_folders, _GROUP):
             for stat in group if self.dry_run else self._deleted(group):
@@ -358,45 +242,218 @@ class _OrphanRemoval:
 
     def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:
         """Deletes the files that are as they were listed. Returns those that are gone."""
-        looks = self.storage.together([partial(self._look_again, stat) for stat in group])
+        looks = self._storage.together([partial(self._look_again, stat) for stat in group])
         same = [stat for stat, look in zip(group, looks, strict=True) if look is True]
         failures = {
             stat.path: look
             for stat, look in zip(group, looks, strict=True)
             if isinstance(look, PaimonStreamError)
         }
-        failures.update(self.storage.delete_all([stat.path for stat in same]))
+        failures.update(self._storage.delete_all([stat.path for stat in same]))
         for path, error in failures.items():
             self.failed += 1
             _LOG.warning(
-                "%s: could not remove the orphan %s: %s", self.storage.location, path, error
+                "%s: could not remove the orphan %s: %s", self._storage.location, path, error
             )
         return [stat for stat in same if stat.path not in failures]
 
     def _look_again(self, stat: FileStat) -> bool | PaimonStreamError:
         """Whether the file is still as it was listed. Returns the error if that is not known."""
         try:
-            return self.storage.stat(stat.path) == stat
+            return self._storage.stat(stat.path) == stat
         except PaimonStreamError as error:
             return error
 
-    def _remove_empty(self, bucket: str) -> None:
-        """After orphans were removed from the folder of a bucket, removes that folder and those of
-        its partition, if they are empty. A writer that needs the folder creates it again.
+    def remove_empty(self, bucket: str) -> None:
+        """Removes the folder of a bucket that orphans were removed from, and those of its
+        partition, if they are empty. A writer whose folder is removed creates it again. In a dry
+        run, and in a storage without folders, it does nothing.
         """
+        if self.dry_run or not self._storage.has_folders:
+            return
         path = bucket
-        for _ in range(1 + len(self.table.layout.partition_keys)):
+        for _ in range(1 + len(self.searched.layout.partition_keys)):
             try:
-                if self.storage.list_folders(path) or files_of(self.storage, path):
+                if self._storage.list_folders(path) or files_of(self._storage, path):
                     return
-                self.storage.delete(path)
+                self._storage.delete(path)
                 above, _, name = path.rpartition("/")
-                if name in self.storage.list_folders(above):
-                    return  # the folder has something that is not listed
+                if name in self._storage.list_folders(above):
+                    return  # something is in it that is not listed
             except PaimonStreamError as error:
                 _LOG.warning(
-                    "%s: could not remove the folder %s: %s", self.storage.location, path, error
+                    "%s: could not remove the folder %s: %s", self._storage.location, path, error
                 )
                 return
-            self.removed_folders += 1
+            self.folders += 1
             path = above
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates:
+    """The old files in the searched folders.
+
+    Attributes:
+        folders: the kind and path of each folder that was listed; its place is its number.
+        pages: those of the listings, each with the number of its folder and where the hashes of its
+            old files end.
+        hashes: those of the names of the old files, in the order of the pages.
+        prefixes: those of the names of data files.
+    """
+
+    folders: Sequence[tuple[str, str]]
+    pages: Sequence[tuple[int, int]]
+    hashes: _Longs
+    prefixes: set[bytes]
+
+    def folders_with(self, orphans: _Longs) -> list[int]:
+        """The numbers of the folders with files whose names have one of these hashes."""
+        start = 0
+        numbers = dict[int, None]()
+        for number, end in self.pages:
+            if number not in numbers and np.isin(self.hashes[start:end], orphans).any():
+                numbers[number] = None
+            start = end
+        return list(numbers)
+
+
+@dataclass(slots=True, kw_only=True)
+class _OrphanRemoval:
+    """One run: what it lists, and in which order it removes orphans.
+
+    Attributes:
+        table: the table, with the storage of all its branches.
+        runtime: gives ids and times.
+        cutoff: files that are younger stay (epoch milliseconds).
+        progress: as in `remove_orphan_files`.
+        searched: lists the folders with orphans.
+        deletion: deletes them.
+        listed: how many files were checked so far.
+    """
+
+    table: Table
+    runtime: Runtime
+    cutoff: int
+    progress: Progress
+    searched: SearchedFolders
+    deletion: _Deletion
+    listed: int = field(default=0, init=False)
+
+    def run(self) -> OrphanReport:
+        """Finds orphans and removes them."""
+        storage = self.table.storage
+        candidates = self._candidates()
+        mentions = Mentions(candidates.prefixes)
+        references = References(storage, self.runtime, mentions, self.progress)
+        orphans = np.setdiff1d(candidates.hashes, references.read())
+        for history in histories(storage):
+            evidence = lost_history(history, in_doubt=True)
+            if evidence is not None:
+                raise CorruptMetadata(
+                    f"{evidence}. Snapshots seem to be lost, and then the files of their rows "
+                    "would count as orphans. Nothing was deleted. Restore the snapshot files from "
+                    "a backup; if only the hint is wrong, run repair-hints.",
+                    path=f"{history.location}/{SNAPSHOT_FOLDER}",
+                ).of_table(history.location)
+        # Strays are judged only by their names, and only after everything could be read.
+        strays = list(self._strays())
+        if orphans.size:
+            self._remove_orphans(candidates, orphans, references.protected)
+        deletion = self.deletion
+        for kind, group in groupby(strays, key=itemgetter(0)):
+            deletion.remove(kind, [stat for _, stat in group])
+        return OrphanReport(
+            table=storage.location,
+            dry_run=deletion.dry_run,
+            cutoff_millis=self.cutoff,
+            listed=self.listed,
+            roots=references.roots,
+            files=dict(sorted(deletion.files.items())),
+            sizes=dict(sorted(deletion.sizes.items())),
+            paths=tuple(deletion.paths),
+            failed=deletion.failed,
+            folders=deletion.folders,
+            skipped=tuple(self.searched.skipped),
+        )
+
+    def _candidates(self) -> _Candidates:
+        """Lists all old files in the searched folders."""
+        folders = list(self.searched.all())
+        hashes = array("q")
+        pages: list[tuple[int, int]] = []
+        prefixes: set[bytes] = set()
+        for number, page in self._pages(folders, range(len(folders))):
+            kind = folders[number][0]
+            for stat in page:
+                self.listed += 1
+                if stat.modified_millis < self.cutoff:
+                    hashes.append(name_hash(stat.name))
+                    if kind == "data":
+                        beginning = stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")
+                        prefixes.add(beginning[:PREFIX_BYTES])
+            pages.append((number, len(hashes)))
+            self.progress("files", self.listed, None)
+        return _Candidates(
+            folders=folders,
+            pages=pages,
+            hashes=np.frombuffer(hashes, dtype=np.int64),
+            prefixes=prefixes,
+        )
+
+    def _pages(
+        self, folders: Sequence[tuple[str, str]], numbers: Sequence[int]
+    ) -> Iterator[tuple[int, list[FileStat]]]:
+        """The pages of the folders with these numbers, each after the number of its folder."""
+        sources = (self.searched.pages(*folders[number]) for number in numbers)
+        return ((numbers[at], page) for at, page in pages_of_all(self.table.storage, sources))
+
+    def _strays(self) -> Iterator[tuple[str, FileStat]]:
+        """Old files that do not belong where they are, each with its kind: those of any origin in
+        the folders of snapshots and changelogs, and temporary files of killed writers.
+        """
+        storage = self.table.storage
+        for branch in branches(storage):
+            for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
+                for stat in self._old(files_of(storage, f"{branch}{kind}")):
+                    if not stat.name.startswith(prefix) and stat.name not in _HINTS:
+                        yield kind, stat
+        for root in ("", *self.table.layout.roots):
+            for stat in self._old(storage.list_files(f"{root}{OWN_FOLDER}", "clock")):
+                if stat.name.startswith((_CLOCK, _OLDER_CLOCK)):
+                    yield "stream", stat
+        for branch in branches(storage):
+            for user in ("", *storage.list_folders(f"{branch}{OWN_FOLDER}")):
+                folder = f"{branch}{OWN_FOLDER}/{user}".rstrip("/")
+                for stat in self._old(storage.list_files(folder, ".")):
+                    if stat.name.endswith(".tmp"):
+                        yield "stream", stat
+
+    def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Those of the listed files that are older than the cutoff."""
+        for stat in stats:
+            self.listed += 1
+            if stat.modified_millis < self.cutoff:
+                yield stat
+
+    def _remove_orphans(
+        self, candidates: _Candidates, orphans: _Longs, protected: set[str]
+    ) -> None:
+        """Lists the folders with orphans again, and removes the orphans.
+
+        Args:
+            candidates: the old files.
+            orphans: the hashes of the names that nothing refers to.
+            protected: files with one of these in their names stay.
+        """
+        numbers = candidates.folders_with(orphans)
+        for number, page in self._pages(candidates.folders, numbers):
+            kind, folder = candidates.folders[number]
+            old = [stat for stat in page if stat.modified_millis < self.cutoff]
+            hashes_of_old = np.fromiter((name_hash(stat.name) for stat in old), np.int64, len(old))
+            unused = compress(old, np.isin(hashes_of_old, orphans))
+            self.deletion.remove(
+                kind,
+                [stat for stat in unused if not any(uuid in stat.name for uuid in protected)],
+            )
+            if kind == "data":
+                self.deletion.remove_empty(folder)

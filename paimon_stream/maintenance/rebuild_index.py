@@ -128,7 +128,6 @@ class _Rebuild:
         snapshots: those of the table.
         latest: the snapshot.
         dry_run: whether nothing is written.
-        lost: the snapshot's index manifest, if that is missing or cannot be read.
         listed: the hash indexes that it names, by partition and bucket.
         written: the paths of the index files that were written.
         messages: the changes of the buckets whose index was wrong.
@@ -139,20 +138,21 @@ class _Rebuild:
     snapshots: SnapshotStore
     latest: Snapshot
     dry_run: bool
-    lost: str | None = None
     listed: dict[bytes, dict[int, tuple[IndexFileMeta, ...]]] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     messages: list[CommitMessage] = field(default_factory=list)
 
     def run(self, progress: Progress) -> RebuiltIndexReport:
-        for entry in self._entries():
+        entries = self._entries()
+        lost = self.latest.index_manifest if entries is None else None
+        for entry in entries or ():
             if entry.file.index_type == HASH:
                 listed = self.listed.setdefault(entry.partition, {})
                 listed[entry.bucket] = (*listed.get(entry.bucket, ()), entry.file)
         files: dict[bytes, dict[int, list[ManifestEntry]]] = {
             partition: {} for partition in self.listed
         }
-        for file in self._live():
+        for file in self._live(lost):
             if file.bucket >= 0:
                 by_bucket = files.setdefault(file.partition, {})
                 by_bucket.setdefault(file.bucket, []).append(file)
@@ -163,9 +163,14 @@ class _Rebuild:
             for bucket, hashes in self._wrong(partition, by_bucket).items():
                 self._write(partition, bucket, hashes, f"index-{uuid}-{len(self.messages)}")
             progress("partitions", done + 1, len(files))
+        snapshot_id = None
+        if not self.dry_run and lost is not None:
+            self._write_again(lost)
+        elif not self.dry_run and self.messages:
+            snapshot_id = self._publish()
         return RebuiltIndexReport(
             table=self.table.location,
-            snapshot_id=None if self.dry_run else self._publish(),
+            snapshot_id=snapshot_id,
             dry_run=self.dry_run,
             checked=checked,
             buckets=tuple(
@@ -173,15 +178,17 @@ class _Rebuild:
                 for message in self.messages
             ),
             keys=sum(file.row_count for _, file in self._new_files()),
-            manifest=self.lost,
+            manifest=lost,
         )
 
     def _new_files(self) -> list[tuple[CommitMessage, IndexFileMeta]]:
         """The new index files, each with the message of its bucket."""
         return [(message, file) for message in self.messages for file in message.new_index_files]
 
-    def _entries(self) -> tuple[IndexManifestEntry, ...]:
-        """The entries of the index manifest; none if it is lost."""
+    def _entries(self) -> tuple[IndexManifestEntry, ...] | None:
+        """The entries of the index manifest; None if that is missing or cannot be read. Raises
+        `CorruptMetadata` if it cannot be made anew.
+        """
         name = self.latest.index_manifest
         try:
             return () if name is None else ManifestStore(self.table.storage).index_entries(name)
@@ -196,20 +203,19 @@ class _Rebuild:
                     "vectors, and no other file says which rows are deleted. Nothing was written.",
                     **error.context,
                 ) from None
-            self.lost = name
-            return ()
+            return None
 
-    def _live(self) -> Iterable[ManifestEntry]:
-        """The live files. If the index manifest is lost, the live files of all snapshots and tags
-        that have that index manifest.
+    def _live(self, lost: str | None) -> Iterable[ManifestEntry]:
+        """The live files. If an index manifest is lost, those of all snapshots and tags that have
+        it.
         """
         snapshots = [self.latest]
-        if self.lost is not None:
+        if lost is not None:
             kept = [
                 *filter(None, map(self.snapshots.find, self.snapshots.ids())),
                 *self.snapshots.tags(),
             ]
-            snapshots += [snapshot for snapshot in kept if snapshot.index_manifest == self.lost]
+            snapshots += [snapshot for snapshot in kept if snapshot.index_manifest == lost]
         files: dict[FileIdentity, ManifestEntry] = {}
         for snapshot in snapshots:
             for file in snapshot_files(self.table, snapshot):
@@ -301,35 +307,34 @@ class _Rebuild:
         )
 
     def _publish(self) -> int | None:
-        """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is
-        written again under its name, because all snapshots of that index refer to it.
+        """Publishes the new index files. Returns the id of the snapshot."""
+        table = self.table
+        numbering = Numbering(base=SnapshotRef.of(self.latest), index=self.latest.index_manifest)
+        commit = TableCommit(
+            table, batch_user(table.options, self.runtime.ids), runtime=self.runtime
+        )
+        return commit.append(tuple(self.messages), numbering).snapshot_id
+
+    def _write_again(self, lost: str) -> None:
+        """Writes a lost index manifest again under its name, because all snapshots of that index
+        refer to it. Raises `IndexConflict` if somebody else has done so.
         """
         table = self.table
-        if self.lost is None and self.messages:
-            numbering = Numbering(
-                base=SnapshotRef.of(self.latest), index=self.latest.index_manifest
+        entries = [
+            IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
+            for message, file in self._new_files()
+        ]
+        path = manifest_path(lost)
+        data = encode_index_manifest(
+            entries,
+            compression=table.options.value(MANIFEST_COMPRESSION),
+            level=table.options.value(ZSTD_LEVEL),
+        )
+        exists = table.storage.exists(path)
+        self.written.clear()  # if writing fails, the manifest may name them nevertheless
+        if exists:
+            table.storage.write(path, data)
+        elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
+            raise errors.IndexConflict(f"somebody else has written {path}.").of_table(
+                table.location
             )
-            commit = TableCommit(
-                table, batch_user(table.options, self.runtime.ids), runtime=self.runtime
-            )
-            return commit.append(tuple(self.messages), numbering).snapshot_id
-        if self.lost is not None:
-            entries = [
-                IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
-                for message, file in self._new_files()
-            ]
-            path = manifest_path(self.lost)
-            data = encode_index_manifest(
-                entries,
-                compression=table.options.value(MANIFEST_COMPRESSION),
-                level=table.options.value(ZSTD_LEVEL),
-            )
-            exists = table.storage.exists(path)
-            self.written.clear()  # if writing fails, the manifest may name them nevertheless
-            if exists:
-                table.storage.write(path, data)
-            elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
-                raise errors.IndexConflict(f"somebody else has written {path}.").of_table(
-                    table.location
-                )
-        return None

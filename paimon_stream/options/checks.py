@@ -22,6 +22,7 @@ import numpy as np
 import paimon_stream.options.of_sinks as of_sinks
 import paimon_stream.options.of_tables as of_tables
 from paimon_stream.errors import InvalidOption
+from paimon_stream.options.of_newer import NEWER_OPTIONS
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, duration, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -82,6 +83,7 @@ _PAIMON_ALIASES: Final = {
     "deduplicate.ignore-delete",
     "partial-update.ignore-delete",
     "write.compaction-skip",
+    "blob.stored-descriptor-fields",
 }
 _FOREIGN_KEYS: Final = {
     "path",
@@ -97,9 +99,9 @@ _FOREIGN_KEYS: Final = {
     "delete-file.thread-num",
     "auto-create",
     "provider",
-    "target-file-row-num",
     "comment",
     "created-at",
+    *(key.lower() for newer in NEWER_OPTIONS for key in newer.keys),
 }
 
 
@@ -207,7 +209,7 @@ def check_table_options(
                     "Paimon itself knows only the latter.",
                     stacklevel=_CALLER,
                 )
-        elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
+        elif not _is_foreign(key):
             if additional is not None:
                 raise InvalidOption(
                     f"{_unknown(key, (*keys, *additional))} Nothing was written or read.",
@@ -217,6 +219,17 @@ def check_table_options(
                 f"{_unknown(key, (*keys, *_FOREIGN_KEYS))} It is kept, and has no effect here.",
                 stacklevel=_CALLER,
             )
+
+
+def is_known(key: str) -> bool:
+    """Whether this package, or Paimon, has an option of a table with this name."""
+    lower_key = key.lower()
+    return lower_key in _by_name(table_options()) or _is_foreign(lower_key)
+
+
+def _is_foreign(key: str) -> bool:
+    """Whether the key, in lower case, is one of Paimon's that is passed through."""
+    return key in _FOREIGN_KEYS or key.startswith(_FOREIGN_PREFIXES)
 
 
 def _by_name(options: Iterable[Option[Any]]) -> dict[str, Option[Any]]:

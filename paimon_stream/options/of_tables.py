@@ -571,6 +571,70 @@ CHAIN_TABLE = switch(
 SNAPSHOT_ORDERING = switch(
     "sequence.snapshot-ordering", "Rows are ordered by snapshot. Such tables are not read."
 )
+PRIMARY_KEY_NULLABLE = switch(
+    "primary-key.nullable", "Keys may be NULL. Such tables are neither read nor written."
+)
+QUERY_AUTH = switch(
+    "query-auth.enabled", "A server decides what each user may read. Such tables are not read."
+)
+PK_BITMAP_INDEX = Option(
+    "pk-bitmap.index.columns", text, "", "Columns with such an index. The table is not compacted."
+)
+PK_BTREE_INDEX = Option(
+    "pk-btree.index.columns", text, "", "Columns with such an index. The table is not compacted."
+)
+PK_FULL_TEXT_INDEX = Option(
+    "pk-full-text.index.columns",
+    text,
+    "",
+    "Columns with such an index. The table is not compacted.",
+)
+PK_MULTIVALUE_INDEX = Option(
+    "pk-multivalue.index.columns",
+    text,
+    "",
+    "Columns with such an index. The table is not compacted.",
+)
+PK_VECTOR_INDEX = Option(
+    "pk-vector.index.columns", text, "", "Columns with such an index. The table is not compacted."
+)
+BLOB_FIELD = Option("blob-field", text, "", "Columns that are BLOBs. The table is not written.")
+BLOB_DESCRIPTOR_FIELD = Option(
+    "blob-descriptor-field",
+    text,
+    "",
+    "Columns that say where BLOBs are. The table is not written.",
+    aliases=("blob.stored-descriptor-fields",),
+)
+BLOB_VIEW_FIELD = Option(
+    "blob-view-field",
+    text,
+    "",
+    "Columns that name BLOBs of other tables. The table is not written.",
+)
+VIDEO_FRAME_FIELD = Option(
+    "video-frame-field", text, "", "Columns that are frames of videos. The table is not written."
+)
+VECTOR_FIELD = Option(
+    "vector-field", text, "", "Columns that are vectors. The table is not written."
+)
+POSTPONE_MERGE_ON_READ = switch(
+    "postpone.merge-on-read",
+    "Warns that rows of bucket -2 are not shown before a compaction.",
+)
+MANIFEST_SORT = switch(
+    "manifest-sort.enabled", "Warns that manifests are merged in the order of commits."
+)
+TARGET_FILE_ROWS = Option(
+    "target-file-row-num",
+    positive,
+    str(2**63 - 1),
+    "Warns that data files are closed by their size alone.",
+)
+VISIBILITY_CALLBACK = switch(
+    "visibility-callback.enabled",
+    "Warns that commits do not wait until compactions and indexes have their rows.",
+)
 COMMIT_CALLBACKS = Option(
     "commit.callbacks", text, "", "Java classes. They are not called, and a warning says so."
 )

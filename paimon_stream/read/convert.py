@@ -10,12 +10,13 @@ on 1.4.2).
 Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses.
 Integers wrap around. DECIMALs that do not fit become NULL. Strings are cut and padded.
 `convert_decimals` rounds DECIMALs in 256 bits, `convert_texts` makes text and bytes, and
-`convert_parsed` makes values of text. Conversions that depend on a time zone, or on how Java prints
-a FLOAT or DOUBLE, are refused. Statistics of columns of another type never leave a file or a row
+`convert_parsed` makes values of text. Conversions to or from the time zone of a JVM, and those to
+the text of a FLOAT or DOUBLE, which depends on the version of Java, are refused. Statistics of columns of another type never leave a file or a row
 group out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -32,11 +33,16 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
-from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.key_runs import nulls
-from paimon_stream.read.convert_decimals import to_decimal, to_float, to_integer
+from paimon_stream.read.convert_decimals import (
+    float_to_decimal,
+    to_decimal,
+    to_float,
+    to_integer,
+)
 from paimon_stream.read.convert_parsed import PARSERS, NotParsed, parsed
-from paimon_stream.read.convert_texts import to_binary, to_string
+from paimon_stream.read.convert_texts import nested_to_string, to_binary, to_string
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
 """Turns an array that a file format gives for a type that is not nested into the type's Arrow
@@ -49,19 +55,36 @@ _STRINGS: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR}
 _BINARIES: Final = {TypeRoot.BINARY, TypeRoot.VARBINARY}
 _CASTS: Final = (
     (_INTEGERS | {TypeRoot.DECIMAL}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
-    (_FLOATS, _INTEGERS | _FLOATS),
+    (_FLOATS, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_STRINGS | _BINARIES | _INTEGERS | {TypeRoot.BOOLEAN, TypeRoot.DECIMAL}, _STRINGS),
-    ({TypeRoot.DATE, TypeRoot.TIMESTAMP}, _STRINGS),
+    ({TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP}, _STRINGS),
     (_STRINGS | _BINARIES, _BINARIES),
     (_STRINGS, set(PARSERS)),
     ({TypeRoot.BOOLEAN}, _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}),
     (_INTEGERS, {TypeRoot.BOOLEAN}),
-    ({TypeRoot.DATE}, {TypeRoot.TIMESTAMP}),
-    ({TypeRoot.TIMESTAMP}, {TypeRoot.DATE}),
+    ({TypeRoot.DATE, TypeRoot.TIME}, {TypeRoot.TIMESTAMP}),
+    ({TypeRoot.TIMESTAMP}, {TypeRoot.DATE, TypeRoot.TIME}),
     (_SECONDS, {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}),
     ({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}, _SECONDS),
+    ({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW}, _STRINGS),
 )
-"""From which types to which types `_cast` converts."""
+"""From which types to which types values are converted. `_text_inside` says what must be
+convertible inside the nested types."""
+_OF_ANOTHER_ZONE: Final = "it depends on the time zone of each JVM"
+REFUSED: Final = (
+    (_FLOATS, _STRINGS, "the text of the number depends on the version of Java"),
+    (
+        {TypeRoot.TIMESTAMP_LTZ},
+        _STRINGS | {TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP},
+        _OF_ANOTHER_ZONE,
+    ),
+    (
+        _STRINGS | {TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP},
+        {TypeRoot.TIMESTAMP_LTZ},
+        _OF_ANOTHER_ZONE,
+    ),
+)
+"""From which types to which types Java converts values, and this package does not, and why."""
 
 _MILLIS_PER_DAY: Final = 86_400_000
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
@@ -104,7 +127,8 @@ def check_evolution(column: str, source: DataType, target: DataType, later: bool
         UnsupportedFeature: there is no such conversion.
         IncompatibleSchema: `source` came later, and is not the same type.
     """
-    if later and not source.is_nested and source.with_nullable(target.nullable) != target:
+    is_leaf = not (source.is_nested and target.is_nested)
+    if later and is_leaf and source.with_nullable(target.nullable) != target:
         raise IncompatibleSchema(
             f"Column {column!r} is {source} in files of the table, and was {target} when the table "
             "was loaded. Load the table again, and restart a query that reads it.",
@@ -113,11 +137,14 @@ def check_evolution(column: str, source: DataType, target: DataType, later: bool
     if not _is_castable(source.root, target.root):
         raise UnsupportedFeature(
             f"Column {column!r} was {source} in files of the table and is {target} now; this "
-            "release does not convert between them. Select other columns, or read with an engine "
-            "on the JVM.",
+            f"release does not convert between them{_why_refused(source.root, target.root)}. Select "
+            "other columns, or read with an engine on the JVM.",
             column=column,
             type=str(target),
         )
+    if source.is_nested and target.is_string:
+        check_evolution(column, source, _text_inside(source))
+        return
     for before, now in zip(_parameters(source), _parameters(target), strict=True):
         check_evolution(column, before, now, later)
     for member in target.fields:
@@ -128,6 +155,31 @@ def check_evolution(column: str, source: DataType, target: DataType, later: bool
 
 def _is_castable(old: TypeRoot, new: TypeRoot) -> bool:
     return old is new or any(old in sources and new in targets for sources, targets in _CASTS)
+
+
+def _why_refused(old: TypeRoot, new: TypeRoot) -> str:
+    """The reason as the end of a sentence; empty where Java does not convert, either."""
+    for sources, targets, reason in REFUSED:
+        if old in sources and new in targets:
+            return f", because {reason}"
+    return ""
+
+
+_STRING: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
+
+
+def _text_inside(type_: DataType) -> DataType:
+    """The same ARRAY, MAP or ROW with STRING as its innermost types, as a nested value that becomes
+    text has it on the way. A MULTISET has no text in Java; as an innermost type it is refused.
+    """
+    if not type_.is_nested or type_.root is TypeRoot.MULTISET:
+        return _STRING
+    return replace(
+        type_,
+        key=None if type_.key is None else _text_inside(type_.key),
+        element=None if type_.element is None else _text_inside(type_.element),
+        fields=tuple(replace(member, type=_text_inside(member.type)) for member in type_.fields),
+    )
 
 
 def _parameters(type_: DataType) -> list[DataType]:
@@ -157,7 +209,8 @@ def convert(
 
     Raises:
         FormatError: the array does not hold `source`.
-        InvalidData: text is not UTF-8, which Java writes, or does not parse.
+        InvalidData: text is not UTF-8, which Java writes, or does not parse, or a number that
+            becomes a DECIMAL is NaN or infinite.
         UnsupportedFeature: Arrow cannot hold a moment in the finer unit of `target`.
     """
     if target.root is TypeRoot.ROW:
@@ -166,6 +219,9 @@ def convert(
         return _array(array, source, target, leaf, column)
     if target.is_nested:
         return _map(array, source, target, leaf, column)
+    if source.is_nested:
+        # Java neither cuts nor pads this text.
+        return nested_to_string(convert(array, source, _text_inside(source), leaf, column))
     return _atomic(array, source, target, leaf, column)
 
 
@@ -207,10 +263,11 @@ def _beyond(column: str, source: DataType, target: DataType) -> UnsupportedFeatu
 
 
 def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> InvalidData:
+    values = "texts that are no such value" if source.is_string else "NaN or infinities"
     return InvalidData(
-        f"column {column!r} was {source} in files of the table and is {target} now, but holds text "
-        f"that is no such value, in at least {PLACES}. Java Paimon fails on such text, too. Select "
-        "other columns, or have Java Paimon change the column's type back",
+        f"column {column!r} was {source} in files of the table and is {target} now, but holds "
+        f"{values}, in at least {PLACES}. Java Paimon fails on them, too. Select other columns, or "
+        "have Java Paimon change the column's type back",
         column=column,
         count=count,
     )
@@ -301,8 +358,8 @@ def normalize(array: pa.Array, type_: DataType) -> pa.Array:
 
 def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Converts an array from `source`'s Arrow type to `target`'s. Only for types that
-    `check_evolution` allows. Raises `NotParsed`, and `OverflowError` for moments that `target`'s
-    Arrow type cannot hold.
+    `check_evolution` allows. Raises `NotParsed`, also for numbers that are not finite and become
+    DECIMALs, and `OverflowError` for moments that `target`'s Arrow type cannot hold.
     """
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):
@@ -321,6 +378,9 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return _to_timestamp(array, source, target)
     if source.is_timestamp:
         return _from_timestamp(array, target)
+    if old in _FLOATS and new is TypeRoot.DECIMAL:
+        _refuse_not_finite(array)
+        return float_to_decimal(array, wanted)
     if new is TypeRoot.DECIMAL:
         return to_decimal(array, wanted)
     if old is TypeRoot.DECIMAL and new in _FLOATS:
@@ -332,9 +392,21 @@ def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     return array.cast(wanted, safe=False)
 
 
+def _refuse_not_finite(array: pa.Array) -> None:
+    """Raises `NotParsed` if a FLOAT or DOUBLE is NaN or infinite."""
+    count = pc.sum(pc.invert(pc.is_finite(array))).as_py()
+    if count:
+        raise NotParsed(count)
+
+
 def _to_timestamp(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Timestamps of days, or of integers, which are epoch seconds. Raises `OverflowError`."""
+    """Timestamps of days, of the milliseconds of a TIME, or of integers, which are epoch seconds.
+    Raises `OverflowError`.
+    """
     wanted = arrow_type(target)
+    if source.root is TypeRoot.TIME:
+        # Java keeps all milliseconds, whatever the precision is.
+        return array.cast(pa.int32()).cast(pa.int64()).view(pa.timestamp("ms")).cast(wanted)
     if source.root is TypeRoot.DATE:
         return _finer(array.cast(pa.timestamp("s")), wanted)
     seconds = array.cast(pa.int64()).view(pa.timestamp("s", wanted.tz))
@@ -342,10 +414,14 @@ def _to_timestamp(array: pa.Array, source: DataType, target: DataType) -> pa.Arr
 
 
 def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
-    """Timestamps as days, or as integers, which are epoch seconds. Like Java, drops digits beyond
-    milliseconds by rounding down, and then rounds towards zero.
+    """Timestamps as days, as times of the day, or as integers, which are epoch seconds. Like Java,
+    drops digits beyond milliseconds by rounding down. Days and seconds are then rounded towards
+    zero. A time before 1970 is that of its day; Java 1.4 makes a negative TIME of it.
     """
     millis = _floor_to(array, pa.timestamp("ms"))
+    if target.root is TypeRoot.TIME:
+        of_day = _numbers(millis, lambda values: values % _MILLIS_PER_DAY, np.int32)
+        return of_day.view(arrow_type(target))
     if target.root is TypeRoot.DATE:
         days = _numbers(millis, lambda values: _toward_zero(values, _MILLIS_PER_DAY), np.int32)
         return days.view(pa.date32())

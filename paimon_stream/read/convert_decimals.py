@@ -18,6 +18,14 @@ _MOST_DIGITS: Final = 76
 """The most digits that a 256-bit DECIMAL of Arrow has."""
 _ANY_INTEGER: Final = pa.decimal128(20, 0)
 """Holds all 64-bit integers."""
+_FROM_ONE: Final = pa.decimal256(_MOST_DIGITS, 38)
+"""Holds the shortest text of each DOUBLE from 1 to below 1e38."""
+_BELOW_ONE: Final = pa.decimal256(_MOST_DIGITS, 57)
+"""Holds the shortest text of each DOUBLE from 1e-40 to below 1, which has at most 17 digits."""
+_TOO_LARGE: Final = 1e38
+"""From here on, a number does not fit into any DECIMAL."""
+_TOO_SMALL: Final = 1e-40
+"""Below this, every DECIMAL of a number is 0."""
 
 
 def to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
@@ -36,6 +44,20 @@ def to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
     limit = Decimal((0, digits, -wanted.scale))
     fits = pc.less(pc.abs(rescaled), pa.scalar(limit, rescaled.type))
     return pc.if_else(fits, rescaled, pa.scalar(None, rescaled.type)).cast(wanted)
+
+
+def float_to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
+    """Finite FLOATs or DOUBLEs as DECIMALs. As in Java, a FLOAT is a DOUBLE first, and the shortest
+    text of the DOUBLE is rounded half up. Numbers that do not fit become NULL.
+    """
+    doubles = array.cast(pa.float64())
+    sizes = pc.abs(doubles)
+    doubles = pc.if_else(pc.less(sizes, _TOO_SMALL), 0.0, doubles)
+    doubles = pc.if_else(pc.less(sizes, _TOO_LARGE), doubles, pa.scalar(None, pa.float64()))
+    is_below_one = pc.less(sizes, 1.0)
+    below_one = pc.if_else(is_below_one, doubles, 0.0).cast(pa.string()).cast(_BELOW_ONE)
+    from_one = pc.if_else(is_below_one, 0.0, doubles).cast(pa.string()).cast(_FROM_ONE)
+    return pc.if_else(is_below_one, to_decimal(below_one, wanted), to_decimal(from_one, wanted))
 
 
 def to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -1,6 +1,6 @@
 """Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
 that does not parse, and so does this module. Java also accepts a few spellings that are refused
-here, such as 1.5d or 0x1p3 for a DOUBLE, and 2024 for a DATE. NULL stays NULL.
+here, such as 1.5d or 0x1p3 for a DOUBLE, 2024 for a DATE, and a zone in a TIME. NULL stays NULL.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,16 @@ _DAY: Final = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
 _CLOCK: Final = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})"
 _DATE: Final = rf"\A *{_DAY}(?: .*)?\z"
 _MOMENT: Final = rf"\A{_DAY}(?: {_CLOCK}(?:\.(?P<fraction>[0-9]{{1,9}}))?)?\z"
+_TIME: Final = (
+    r"\A(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
+    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?\z"
+)
+_PER_DAY: Final = 86_400_000
 _WIDE: Final = pa.decimal256(76, 38)
 
 
 class NotParsed(Exception):
-    """Text does not parse.
+    """Text does not parse, or a number is none of the new type.
 
     Attributes:
         count: how many values do not parse, at least.
@@ -121,6 +126,28 @@ def _moment(array: pa.Array, target: DataType) -> pa.Array:
         raise OverflowError("nanoseconds end in 2262") from None
 
 
+def _time(array: pa.Array, target: DataType) -> pa.Array:
+    """Milliseconds of the day, rounded half up by the fourth digit after the point, whatever the
+    precision is. Nothing for the seconds is 0.
+    """
+    parts = pc.extract_regex(_checked(array, _TIME), _TIME)
+    hours, minutes, seconds = (_number(parts, name) for name in ("hour", "minute", "second"))
+    _refuse_any(pc.or_(pc.greater(minutes, 59), pc.greater(seconds, 59)))
+    digits = pc.utf8_rpad(pc.struct_field(parts, "fraction"), width=4, padding="0")
+    ten_thousandths = pc.utf8_slice_codeunits(digits, 0, 4).cast(pa.int32())
+    millis = pc.divide(pc.add(ten_thousandths, 5), 10)
+    whole_minutes = pc.add(pc.multiply(hours, 60), minutes)
+    whole_seconds = pc.add(pc.multiply(whole_minutes, 60), seconds)
+    of_day = pc.add(pc.multiply(whole_seconds, 1000), millis)
+    _refuse_any(pc.greater_equal(of_day, _PER_DAY))
+    return of_day.cast(pa.int32()).view(arrow_type(target))
+
+
+def _number(parts: pa.Array, name: str) -> pa.Array:
+    """A part of a clock as a number; nothing is 0."""
+    return _two_digits(parts, name).cast(pa.int32())
+
+
 def _day(parts: pa.Array) -> pa.Array:
     """The text of a day in Arrow's form, made from a match of `_DAY`."""
     return pc.binary_join_element_wise(
@@ -143,6 +170,7 @@ PARSERS: Final[Mapping[TypeRoot, Callable[[pa.Array, DataType], pa.Array]]] = Ma
         TypeRoot.DECIMAL: _decimal,
         TypeRoot.BOOLEAN: _boolean,
         TypeRoot.DATE: _date,
+        TypeRoot.TIME: _time,
         TypeRoot.TIMESTAMP: _moment,
     }
 )

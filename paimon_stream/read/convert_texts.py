@@ -2,11 +2,16 @@
 a whole array; NULL stays NULL.
 """
 
+from typing import Final
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.format.arrow_types import DIGITS_OF_SECOND
+from paimon_stream.format.arrow_types import DIGITS_OF_SECOND, with_elements
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
+
+_NULL: Final = "null"
+"""The text of a NULL inside a nested value."""
 
 
 def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
@@ -42,6 +47,8 @@ def _printed(array: pa.Array, source: DataType) -> pa.Array:
     if source.root is TypeRoot.DECIMAL:
         return _plain_decimals(array)
     printed = array.cast(pa.string())
+    if source.root is TypeRoot.TIME:
+        return _short_clock(printed, source.precision)
     if not source.is_timestamp:
         return printed
     # Arrow prints all digits of its unit after the point.
@@ -51,6 +58,50 @@ def _printed(array: pa.Array, source: DataType) -> pa.Array:
     if not surplus:
         return printed
     return pc.utf8_slice_codeunits(printed, 0, stop=-surplus)
+
+
+def _short_clock(printed: pa.Array, precision: int) -> pa.Array:
+    """A TIME without the zeros at the end, but with one digit after the point if `precision` is not
+    0.
+
+    Args:
+        printed: has three digits after the point.
+        precision: the most digits that stay.
+    """
+    if precision == 0:
+        return pc.utf8_slice_codeunits(printed, 0, len("00:00:00"))
+    cut = pc.utf8_slice_codeunits(printed, 0, len("00:00:00.") + precision)
+    return pc.replace_substring_regex(cut, r"(\.[0-9][0-9]*?)0+\z", r"\1")
+
+
+def nested_to_string(array: pa.Array) -> pa.Array:
+    """The text of lists, maps and structs whose innermost values are text."""
+    if pa.types.is_string(array.type):
+        return array
+    if pa.types.is_struct(array.type):
+        return _text_of_structs(array)
+    if pa.types.is_map(array.type):
+        keys = _text_inside(array.keys)
+        elements = pc.binary_join_element_wise(keys, _text_inside(array.items), " -> ")
+        brackets = ("{", "}")
+    else:
+        elements = _text_inside(array.values)
+        brackets = ("[", "]")
+    lists = with_elements(array, pa.list_(elements.type), elements)
+    return pc.binary_join_element_wise(brackets[0], pc.binary_join(lists, ", "), brackets[1], "")
+
+
+def _text_inside(array: pa.Array) -> pa.Array:
+    return nested_to_string(array).fill_null(_NULL)
+
+
+def _text_of_structs(array: pa.Array) -> pa.Array:
+    members = [_text_inside(array.field(place)) for place in range(array.type.num_fields)]
+    joined = pa.repeat("", len(array))
+    if members:
+        joined = pc.binary_join_element_wise(*members, ", ")
+    bracketed = pc.binary_join_element_wise("{", joined, "}", "")
+    return pc.if_else(array.is_valid(), bracketed, pa.scalar(None, pa.string()))
 
 
 def _plain_decimals(array: pa.Array) -> pa.Array:

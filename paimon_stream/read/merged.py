@@ -347,13 +347,19 @@ class _Spill:
 
 
 class _Run:
-    """One run: the pieces of its files, one after the other."""
+    """One run: the pieces of its files, one after the other.
+
+    Attributes:
+        ended: whether all pieces were read. Some of them may still be held.
+        last_key: that of the last row that was read; empty before the first.
+    """
 
     def __init__(self, spec: MergeSpec, pieces: Iterator[Piece]) -> None:
         self._keys = spec.keys
         self._table = spec.table
         self._source = pieces
         self._held: deque[Piece] = deque()
+        """What was read and not taken yet."""
         self.ended = False
         self.last_key: Key = ()
 

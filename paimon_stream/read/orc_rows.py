@@ -7,6 +7,9 @@ values in numpy.
 Arrow knows the offsets of a time zone only up to 2037, as far as the zone's file lists them; after
 that it has no daylight saving time. Years repeat: for each later year there is a year before 2037
 with the same days on the same weekdays, and the rules of time zones depend on nothing else.
+
+Both stay, because tables write the year 9999 where a row has no end (docs/decisions/0020): they
+could not be read or compacted any more.
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import compress, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
 from paimon_stream.errors import (
@@ -29,6 +29,7 @@ from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.read.predicate import Known, Predicate
 from paimon_stream.reports import iso
+from paimon_stream.runtime import system
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path, tag_path
 from paimon_stream.table.live import live_files
@@ -36,8 +37,58 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter, PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, check_branch_option
+from paimon_stream.table.table import Table, check_branch_option, check_map_layouts
 from paimon_stream.table.vectors import Vector, VectorIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointInTime:
+    """Which snapshot of a table is meant. At most one of these says so; without any of them it is
+    the newest snapshot (`find_snapshot`).
+
+    Attributes:
+        snapshot_id: its id.
+        tag: the name of a tag.
+        timestamp: in epoch milliseconds. The newest snapshot of this time or before is meant.
+    """
+
+    snapshot_id: int | None = None
+    tag: str | None = None
+    timestamp: int | None = None
+
+    @classmethod
+    def of(
+        cls, location: str, snapshot_id: int | None, tag: str | None, timestamp: opt.Moment | None
+    ) -> "PointInTime":
+        """What a caller says. An age is counted back from now.
+
+        Args:
+            location: that of the table, for messages.
+            snapshot_id: as it was typed; `find_snapshot` refuses what is no whole number.
+            tag: the name of a tag.
+            timestamp: an age or a time.
+
+        Raises:
+            InvalidOption: the timestamp is neither.
+        """
+        millis = None
+        if timestamp is not None:
+            now_millis = system().clock.now_millis()
+            millis = opt.moment_millis(timestamp, "timestamp", location, now_millis)
+        return cls(snapshot_id=snapshot_id, tag=tag, timestamp=millis)
+
+    @property
+    def said_by(self) -> list[str]:
+        """The names of the attributes that say which snapshot it is; none for the newest one."""
+        arguments = {
+            "snapshot_id": self.snapshot_id,
+            "tag": self.tag,
+            "timestamp": self.timestamp,
+        }
+        return [name for name, value in arguments.items() if value is not None]
+
+
+NEWEST: Final = PointInTime()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +122,19 @@ class Scan:
 def plan_scan(
     table: Table,
     *,
-    snapshot_id: int | None = None,
-    tag: str | None = None,
-    timestamp: int | None = None,
+    at: PointInTime = NEWEST,
     columns: Sequence[str] | None = None,
     filter: object = None,
     partition: Mapping[str, Any] | str | None = None,
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
 ) -> Scan:
-    """Plans a read. If a snapshot, a tag or a timestamp is given, the columns are those of its
-    schema, as in Java.
+    """Plans a read. Without a point in time, the columns are those of the table's newest schema,
+    else those of the snapshot's schema, as in Java.
 
     Args:
         table: the table.
-        snapshot_id: the id of the snapshot to read.
-        tag: the name of the tag to read.
-        timestamp: in epoch milliseconds. The newest snapshot of this time or before is read.
+        at: which snapshot is read.
         columns: the names of the wanted columns; None for all.
         filter: a condition on rows, a `pyarrow.compute.Expression`. Partitions and files without
             such rows are left out (`predicate.py`).
@@ -100,16 +147,16 @@ def plan_scan(
         NotFound: there is no such snapshot or tag.
         IncompatibleSchema: there are no such columns.
         InvalidData: these are no partition values.
-        InvalidOption: two of snapshot, tag and timestamp are given.
+        InvalidOption: what `find_snapshot` refuses.
         CorruptMetadata, StorageError: metadata cannot be read.
     """
     if hidden:
         _check_readable(table)
     else:
-        _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH)
-    snapshot = find_snapshot(table, snapshot_id, tag, timestamp)
+        _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH, opt.QUERY_AUTH)
+    snapshot = find_snapshot(table, at)
     schema = table.schema
-    if snapshot is not None and (snapshot_id, tag, timestamp) != (None, None, None):
+    if snapshot is not None and at != NEWEST:
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
     wanted = _columns(table, schema, columns)
     if partition is not None:
@@ -197,37 +244,26 @@ def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -
     return VectorIndex.of(table, snapshot).vectors({entry.file.file_name for entry in files})
 
 
-def find_snapshot(
-    table: Table, snapshot_id: int | None, tag: str | None, timestamp: int | None = None
-) -> Snapshot | None:
-    """The snapshot that the arguments ask for; the newest one if they name none.
-
-    Args:
-        table: the table.
-        snapshot_id: the id of the snapshot.
-        tag: the name of a tag.
-        timestamp: in epoch milliseconds. The newest snapshot of this time or before is meant.
-
-    Returns:
-        None if the table has no snapshot.
+def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
+    """The snapshot that is meant; None if the table has none.
 
     Raises:
         NotFound: there is no such snapshot or tag.
         InvalidOption: the id is not a whole number, or two of the three are given.
     """
-    snapshot_id = opt.Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
-    opt.Arguments(table.location).text("tag", tag, blank=True, optional=True)
+    arguments = opt.Arguments(table.location)
+    snapshot_id = arguments.whole("snapshot_id", at.snapshot_id, optional=True)
+    arguments.text("tag", at.tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
-    arguments = {"snapshot_id": snapshot_id, "tag": tag, "timestamp": timestamp}
-    names = [name for name, value in arguments.items() if value is not None]
+    names = at.said_by
     if len(names) > 1:
         raise InvalidOption(
             f"{' and '.join(names)} are both given. Give one of them.", option=names[1]
         ).of_table(table.location)
-    if tag is not None:
-        return _tagged(table, tag)
-    if timestamp is not None:
-        return _at(table, store, timestamp)
+    if at.tag is not None:
+        return _tagged(table, at.tag)
+    if at.timestamp is not None:
+        return _at(table, store, at.timestamp)
     if snapshot_id is None:
         return store.latest()
     snapshot = store.find(snapshot_id)
@@ -527,10 +563,12 @@ def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
     further options that this read does not support.
     """
     check_branch_option(table)
+    check_map_layouts(table)
     refused: tuple[opt.Option[Any], ...] = (
         opt.TABLE_TYPE,
         opt.SNAPSHOT_ORDERING,
         opt.PK_CLUSTERING_OVERRIDE,
+        opt.PRIMARY_KEY_NULLABLE,
         *also,
     )
     for option in refused:

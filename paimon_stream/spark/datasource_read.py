@@ -20,10 +20,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import IncompatibleSchema, InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.options import moment_millis
 from paimon_stream.options.option import size, switch
-from paimon_stream.read.scan import Scan, plan_scan
-from paimon_stream.runtime import system
+from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_options import SourceOptions, divided
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
@@ -56,31 +54,21 @@ class ReadOptions:
     """What the options of a read say; None for what they do not say.
 
     Attributes:
-        snapshot_id: a number if the text is a number; `plan_scan` refuses any other text.
-        tag: the name of a tag.
-        timestamp: in epoch milliseconds.
+        at: which snapshot is read. Its id is a text if the user's is no number; `plan_scan` refuses
+            that.
         columns: the names of the wanted columns.
         partition: the wanted partition, as the user writes it.
         split_bytes: about how many bytes of files are in a split.
     """
 
-    snapshot_id: Any = None
-    tag: str | None = None
-    timestamp: int | None = None
+    at: PointInTime = NEWEST
     columns: list[str] | None = None
     partition: str | None = None
     split_bytes: int
 
-    @property
-    def points_in_time(self) -> list[str]:
-        """The names of those of snapshot, tag and timestamp that are given."""
-        return [
-            name for name in ("snapshot_id", "tag", "timestamp") if getattr(self, name) is not None
-        ]
-
     def of_newest_snapshot(self) -> "ReadOptions":
-        """The same options without snapshot, tag and timestamp."""
-        return replace(self, snapshot_id=None, tag=None, timestamp=None)
+        """The same options without a point in time."""
+        return replace(self, at=NEWEST)
 
 
 def schema_of(options: dict[str, str]) -> StructType:
@@ -159,13 +147,13 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
     """The options, divided by what they concern, and the values of those of the read."""
     source = divided(options, chain.from_iterable(_KEYS))
     texts = {keys: _text_of(source, keys) for keys in _KEYS}
-    timestamp = texts[_TIMESTAMP]
+    at = PointInTime.of(
+        source.location,
+        _number_or_text(texts[_SNAPSHOT_ID]),
+        texts[_TAG],
+        _number_or_text(texts[_TIMESTAMP]),
+    )
     columns = texts[_COLUMNS]
-    millis = None
-    if timestamp is not None:
-        now_millis = system().clock.now_millis()
-        moment = _number_or_text(timestamp)
-        millis = moment_millis(moment, "timestamp", source.location, now_millis)
     split_size = texts[_SPLIT_SIZE]
     try:
         split_bytes = size(SPLIT_BYTES if split_size is None else split_size)
@@ -174,9 +162,7 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
             source.location
         ) from None
     return source, ReadOptions(
-        snapshot_id=_number_or_text(texts[_SNAPSHOT_ID]),
-        tag=texts[_TAG],
-        timestamp=millis,
+        at=at,
         columns=None if columns is None else [name.strip() for name in columns.split(",")],
         partition=texts[_PARTITION],
         split_bytes=split_bytes,
@@ -201,9 +187,7 @@ def _scan(source: SourceOptions, chosen: ReadOptions, *, filter: Any) -> Scan:
     table = load_table(open_storage(source.location, source.storage), source.table)
     return plan_scan(
         table,
-        snapshot_id=chosen.snapshot_id,
-        tag=chosen.tag,
-        timestamp=chosen.timestamp,
+        at=chosen.at,
         columns=chosen.columns,
         filter=filter,
         partition=chosen.partition,

@@ -2,10 +2,11 @@
 One process on the driver plans each batch, and tasks get splits as those of a batch read. The rules
 are those of streaming-reads.md.
 
-Invariant: a batch that is run again reads the same. An offset is the last snapshot that was read,
-    with its nonce. The start of the first batch is only a mark, because Spark does not record a
-    start. What the first batch reads follows from the mode and from its end, whenever Spark asks.
-    Spark below 4.2 asks for the newest offset without saying how far it has read.
+Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
+in, with its nonce. The start of the first batch is a mark, because Spark does not write down a
+start. What that batch reads follows from the mode and from its end, whenever Spark asks. Where it
+follows from what has not expired, too, the end says where the batch began. Spark below 4.2 asks for
+the newest offset without saying how far it has read, so there the end cannot say so.
 """
 
 from bisect import bisect_left
@@ -35,12 +36,13 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
 from paimon_stream.options.option import Option, one_of, positive, switch, text
-from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_read import ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -132,7 +134,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._consumer = value(_CONSUMER)
         self._most_snapshots = value(_MOST)
         self._producer = value(opt.CHANGELOG_PRODUCER) if self._scan.merge else ""
-        points = self._options.points_in_time
+        points = self._options.at.said_by
         if self._mode == "default":
             self._mode = next(
                 (mode for mode, name in _NEEDED.items() if name in points), "latest-full"
@@ -140,7 +142,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         needed = _NEEDED.get(self._mode)
         self._check_options(needed, points)
         self._check_changes_can_be_told()
-        start = 0 if needed is None else getattr(self._options, needed)
+        start = 0 if needed is None else getattr(self._options.at, needed)
         # A snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds.
         self._start = opt.Arguments(self._table.location).whole(needed or "", start)
 
@@ -262,7 +264,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             lowest = top_level(table.options)
         planned = plan_scan(
             table,
-            snapshot_id=snapshot_id,
+            at=PointInTime(snapshot_id=snapshot_id),
             partition=self._options.partition,
             hidden=self._producer == "input",
         )
@@ -383,12 +385,21 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _Begin(first, first)
 
     def _newest_before(self, millis: int, newest: int) -> int:
-        """The id of the newest snapshot that is older than a time in epoch milliseconds; 0 if none
-        is. Times ascend with the ids.
+        """The id of the newest snapshot that is older than a time in epoch milliseconds. If none is
+        left, the id before the oldest one that is left, and 0 if there is none. Changelogs that
+        outlive their snapshots count as snapshots, as in Paimon. Times ascend with the ids.
         """
-        ids = [id_ for id_ in self._store.ids() if id_ <= newest]
-        place = bisect_left(ids, millis, key=lambda id_: self._store.get(id_).time_millis)
-        return ids[place - 1] if place else 0
+        stores = dict.fromkeys((id_ for id_ in self._store.ids() if id_ <= newest), self._store)
+        oldest = min(stores, default=0)
+        if changelog_outlives(self._table.options):
+            changelogs = ChangelogStore(self._table.storage)
+            outlived = (id_ for id_ in changelogs.ids() if id_ < oldest)
+            stores.update(dict.fromkeys(outlived, changelogs))
+        ids = sorted(stores)
+        place = bisect_left(ids, millis, key=lambda id_: stores[id_].get(id_).time_millis)
+        if place:
+            return ids[place - 1]
+        return ids[0] - 1 if ids else 0
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
         """The snapshots after one up to another. Raises `NotFound` if one is missing

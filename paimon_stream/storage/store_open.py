@@ -257,6 +257,7 @@ class _Boto3:
     role: Mapping[str, str]
     region: str | None
     _session: Any = None
+    """boto3's session. It is made anew for credentials that it would not renew."""
 
     def __call__(self) -> Credential:
         return self._of_role() if self.role else self._of_profile()

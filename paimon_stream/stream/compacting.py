@@ -48,7 +48,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.merge.spec import FIRST_ROW
 from paimon_stream.read.scan import Scan, scan_of
 from paimon_stream.reports import silent
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -242,6 +242,81 @@ class _DueBuckets:
         self._full.clear()
 
 
+class _PendingTasks:
+    """The units that threads rewrite, and those that are done and wait to be published. They begin,
+    and are taken, in the stream's thread. Any thread may close.
+    """
+
+    def __init__(self, pool: Executor, clock: Clock) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._tasks: list[_Task] = []
+        self._lock = threading.Lock()  # of `_tasks`
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no unit is pending."""
+        return not self._tasks
+
+    @property
+    def buckets(self) -> set[Bucket]:
+        """The buckets of the units."""
+        return {task.unit.bucket for task in self._tasks}
+
+    def begin(self, units: Iterable[Unit], rewriter: Rewriter, *, full: bool) -> None:
+        """Hands units to the threads. `full` says whether they belong to a full compaction."""
+        tasks = [
+            _Task(unit, self._pool.submit(rewriter.rewrite, unit), rewriter, full) for unit in units
+        ]
+        with self._lock:
+            self._tasks += tasks
+
+    def wait(self, seconds: float, always: Collection[Bucket]) -> None:
+        """Waits for new units, and for those of some buckets. The others have had their time.
+
+        Args:
+            seconds: how long it waits at most.
+            always: the buckets whose units are waited for each time.
+        """
+        deadline = self._clock.monotonic() + seconds
+        awaited = [task for task in self._tasks if task.fresh or task.unit.bucket in always]
+        while running := [task.future for task in awaited if not task.future.done()]:
+            seconds_left = deadline - self._clock.monotonic()
+            if seconds_left <= 0:
+                break
+            wait(running, seconds_left, FIRST_COMPLETED)
+        for task in awaited:
+            task.fresh = False
+
+    def take_done(self) -> list[_Task]:
+        """Takes out the units that are done, or have failed."""
+        done: list[_Task] = []
+        running: list[_Task] = []
+        with self._lock:
+            for task in self._tasks:
+                # Each is asked once, because it may be done a moment later.
+                if task.future.done():
+                    done.append(task)
+                else:
+                    running.append(task)
+            self._tasks = running
+        return done
+
+    def close(self) -> list[Future[Rewritten]]:
+        """Gives up all units. New files are removed, here or by the threads that write them.
+        Returns the units that had begun.
+        """
+        with self._lock:
+            given_up = self._tasks
+            self._tasks = []
+        begun = [task for task in given_up if not task.future.cancel()]
+        for task in given_up:
+            task.rewriter.stop()
+        for task in begun:
+            task.future.add_done_callback(partial(_remove_files, task.rewriter))
+        return [task.future for task in begun]
+
+
 class StreamCompaction:
     """The compaction by one run of one stream. It is called after each batch."""
 
@@ -261,16 +336,21 @@ class StreamCompaction:
         self._count = count
         self._runtime = runtime or system()
         self._clock = self._runtime.clock
-        self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
         self._decision: _Decision | None = None
+        """That of the last batch; None before the first."""
         self._due = _DueBuckets()
-        self._pending: list[_Task] = []
-        self._lock = threading.Lock()  # of `_pending`: another thread may close
-        # When all runs of a bucket were merged for compaction.optimization-interval (epoch millis).
+        threads = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
+        self._pending = _PendingTasks(threads, self._clock)
         self._optimized_millis: dict[Bucket, int] = {}
-        self._deep: set[Bucket] = set()  # the buckets that a warning has named
+        """When all runs of a bucket were merged for compaction.optimization-interval, in epoch
+        milliseconds.
+        """
+        self._deep: set[Bucket] = set()
+        """The buckets of which the last warning has said that they are too deep."""
         self._knows_earlier = False
+        """Whether the buckets that an earlier run left to compact were read (`_note_earlier`)."""
         self._last_end = self._clock.monotonic()
+        """When the compaction behind the last batch ended, in seconds."""
         _OPEN.add(self)
 
     def after_batch(self, settled: Settled) -> Compacted:
@@ -287,8 +367,8 @@ class StreamCompaction:
             self._note_batch(settled)
             if not self._due.is_empty and settled.has_published:
                 self._plan(settled)
-            if self._pending:
-                self._wait(_longest_wait(table, interval))
+            if not self._pending.is_empty:
+                self._pending.wait(_longest_wait(table, interval), self._deep)
                 compacted = self._publish(settled)
                 self._warn(settled)
         except Exception as error:  # noqa: BLE001  whatever fails here, the batch stands
@@ -307,16 +387,8 @@ class StreamCompaction:
         """Gives up the pending units. Their new files are removed, here or by the threads that
         write them. Returns the units that had begun. Any thread may call this.
         """
-        with self._lock:
-            given_up = self._pending
-            self._pending = []
         self._due.clear()
-        begun = [task for task in given_up if not task.future.cancel()]
-        for task in given_up:
-            task.rewriter.stop()
-        for task in begun:
-            task.future.add_done_callback(partial(_remove_files, task.rewriter))
-        return [task.future for task in begun]
+        return self._pending.close()
 
     def _is_wanted(self, table: Table) -> bool:
         """Whether the stream compacts this table. If it does not, the reason is logged once."""
@@ -373,7 +445,7 @@ class StreamCompaction:
         its units is pending, or while it rests after a failure.
         """
         table = settled.table
-        ready = self._due.ready({task.unit.bucket for task in self._pending})
+        ready = self._due.ready(self._pending.buckets)
         if not ready:
             return
         partitions = {partition for partition, _, _ in ready}
@@ -446,32 +518,13 @@ class StreamCompaction:
         if not ready:
             return
         rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
-        tasks = [
-            _Task(unit, self._pool.submit(rewriter.rewrite, unit), rewriter, mode.full)
-            for unit in ready
-        ]
-        with self._lock:
-            self._pending += tasks
+        self._pending.begin(ready, rewriter, full=mode.full)
         if mode.early:
             for unit in ready:
                 self._optimized_millis[unit.bucket] = self._clock.now_millis()
 
-    # -- wait, publish
+    # -- publish
     # ----------------------------------------------------------------------------------
-    def _wait(self, seconds: float) -> None:
-        """Waits for new units, and for those of deep buckets. An earlier batch has waited for the
-        others.
-        """
-        deadline = self._clock.monotonic() + seconds
-        awaited = [task for task in self._pending if task.fresh or task.unit.bucket in self._deep]
-        while running := [task.future for task in awaited if not task.future.done()]:
-            seconds_left = deadline - self._clock.monotonic()
-            if seconds_left <= 0:
-                break
-            wait(running, seconds_left, FIRST_COMPLETED)
-        for task in awaited:
-            task.fresh = False
-
     def _publish(self, settled: Settled) -> Compacted:
         """Publishes the units that are done. Those that no longer fit are given up. Raises the
         errors of the commit.
@@ -510,18 +563,8 @@ class StreamCompaction:
 
     def _take_rewritten(self, table: Table) -> list[_Task]:
         """Takes out the units that are done. Returns those that have not failed."""
-        done: list[_Task] = []
-        running: list[_Task] = []
-        with self._lock:
-            for task in self._pending:
-                # Each is asked once, because it may be done a moment later.
-                if task.future.done():
-                    done.append(task)
-                else:
-                    running.append(task)
-            self._pending = running
         rewritten: list[_Task] = []
-        for task in done:
+        for task in self._pending.take_done():
             error = task.future.exception()
             if error is None:
                 rewritten.append(task)
@@ -589,7 +632,7 @@ class StreamCompaction:
         table = settled.table
         pending: set[Bucket] = set()
         if table.schema.primary_keys:
-            pending = {task.unit.bucket for task in self._pending}
+            pending = self._pending.buckets
         partitions = {partition for partition, _, _ in pending}
         _, watched = settled.watch(None, partitions, _watched_below(table))
         most_runs = stop_trigger(table.options)

@@ -290,7 +290,7 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
             evidence,
             verdict,
             lost=anew and (is_loss or bool(refuse.given_up)),
-            proven=refuse.accepted - {ON_CHECKPOINT_RESET.key} == {ON_TABLE_CHANGE.key},
+            proven=is_loss and not refuse.given_up,
         ),
         passed_over=passed_over(evidence, reset=anew and is_reset),
     )

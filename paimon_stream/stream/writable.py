@@ -26,6 +26,10 @@ _INVISIBLE: Final = "rows are invisible to readers until a compaction has taken 
 _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
     opt.COMMIT_CALLBACKS: "they are Java classes, and are not called",
     opt.ICEBERG_STORAGE: "no Iceberg metadata is written",
+    opt.MANIFEST_SORT: "manifests are merged in the order of commits",
+    opt.POSTPONE_MERGE_ON_READ: "rows that wait in bucket -2 are not shown",
+    opt.TARGET_FILE_ROWS: "files are closed by their size alone",
+    opt.VISIBILITY_CALLBACK: "commits wait for nobody",
     opt.EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
     opt.PARTITION_STRICT: "partition values that name no time are written",
     opt.TAG_CALLBACKS: "they are Java classes, and are not called",

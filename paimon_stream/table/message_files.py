@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from paimon_stream.errors import FormatError, PaimonStreamError
+from paimon_stream.errors import FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.names import checked_name, is_bucket
@@ -90,6 +90,21 @@ def _check_file(file: DataFileMeta) -> None:
         raise FormatError(
             f"File {file.file_name} has sequence numbers {low} to {high}, which cannot be."
         )
+
+
+def check_committable_here(messages: Iterable[CommitMessage], location: str) -> None:
+    """Raises `UnsupportedFeature` for a message whose writer wants conflicts looked for since a
+    snapshot. A commit without that search could undo what others have done. `location` is for the
+    error.
+    """
+    for message in messages:
+        if message.check_from_snapshot is not None:
+            raise UnsupportedFeature(
+                "A commit message asks for a search for conflicts since snapshot "
+                f"{message.check_from_snapshot}, which this release does not make, so nothing was published. Commit it "
+                "with the engine that wrote it.",
+                snapshot_id=message.check_from_snapshot,
+            ).of_table(location)
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:

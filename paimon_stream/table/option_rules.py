@@ -22,6 +22,8 @@ IMMUTABLE: Final = frozenset(
         "blob-descriptor-field",
         "blob-external-storage-field",
         "blob-external-storage-path",
+        "blob-field",
+        "blob-view-field",
         "bucket-function.type",
         "bucket-key",
         "data-evolution.enabled",
@@ -34,9 +36,11 @@ IMMUTABLE: Final = frozenset(
         "partition",
         "pk-clustering-override",
         "primary-key",
+        "primary-key.nullable",
         "row-tracking.enabled",
         "rowkind.field",
-        # These options define where rows are looked for, or what the table is.
+        "sequence.snapshot-ordering",
+        # These define where rows are looked for, or what the table is.
         "bucket",
         "branch",
         "data-file.external-paths",

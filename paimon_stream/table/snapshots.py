@@ -13,7 +13,7 @@ the hint back if that look is not enough, because Java trusts a hint without che
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import ClassVar, Final, cast
@@ -55,6 +55,21 @@ class Window:
     complete: bool | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Belief:
+    """What a store takes for the newest snapshot.
+
+    Attributes:
+        newest: the newest known snapshot; None before the first listing, and in an empty table.
+        times: how often it was believed since the last listing.
+        doubted: whether the hint must be looked at before it is believed again.
+    """
+
+    newest: Snapshot | None = None
+    times: int = 0
+    doubted: bool = False
+
+
 class SnapshotStore:
     """The snapshot files of one table. A file is read at each request, but parsed only if its bytes
     differ from those of the previous read. What the store remembers of the newest snapshot proves
@@ -68,20 +83,15 @@ class SnapshotStore:
         self.location = storage.location
         self._clock = (runtime or system()).clock
         self._reads_in_turn = tally_of(storage) is None
-        # The bytes of the last file that was read, and the snapshot in them.
         self._parsed: tuple[bytes, Snapshot] | None = None
-        # The newest known snapshot, how often it was believed since the last listing, and whether
-        # the hint must be looked at before it is believed again.
-        self._newest: Snapshot | None = None
-        self._beliefs = 0
-        self._doubted = False
-        # The stale hint that a warning has named.
+        """The bytes of the last file that was read, and what they say."""
+        self._belief = _Belief()
         self._reported: int | None = None
-        # The ids without a gap at the last listing, and those at the last survey.
-        self._line: range | None = None
-        self._surveyed: range | None = None
-        # By id, snapshots that were part of the table's lineage.
+        """The stale hint that a warning has named."""
+        self._to_survey = range(0)
+        """The ids without a gap, as of the last listing, until `survey` has read some of them."""
         self._known: dict[int, SnapshotRef] = {}
+        """By id, snapshots that were part of the table's lineage."""
 
     # -- which there are --------------------------------------------------------------------------
     def ids(self) -> list[int]:
@@ -113,29 +123,30 @@ class SnapshotStore:
         hints. If its encoded form is passed as `content`, it need not be parsed again.
         """
         self._parsed = (content, snapshot)
-        if self._newest is None or snapshot.id > self._newest.id:
-            self._newest = snapshot
+        newest = self._belief.newest
+        if newest is None or snapshot.id > newest.id:
+            self._belief = replace(self._belief, newest=snapshot)
         self._remember(snapshot)
 
     def doubt(self) -> None:
         """Makes the next `latest` look at the hint, because ids around the newest known one have
         changed.
         """
-        self._doubted = True
+        self._belief = replace(self._belief, doubted=True)
 
     def survey(self) -> None:
         """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per
         listing. They can prove a rollback later (`rolled_back_to`). Raises `StorageError`.
         """
-        line = self._line
-        if line is None or line is self._surveyed:
+        ids = self._to_survey
+        if not ids:
             return
-        step = -(-len(line) // _SAMPLES)
-        reads = [partial(self._if_readable, snapshot_id) for snapshot_id in line[::step]]
+        step = -(-len(ids) // _SAMPLES)
+        reads = [partial(self._if_readable, snapshot_id) for snapshot_id in ids[::step]]
         for snapshot in self.storage.together(reads):
             if snapshot is not None:
                 self._remember(snapshot)
-        self._surveyed = line
+        self._to_survey = range(0)
 
     def _if_readable(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot; None if it is missing or broken, because such a snapshot proves nothing."""
@@ -166,10 +177,10 @@ class SnapshotStore:
         The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be
         part of the table exists, all later ones exist, too, and above a missing id there are none.
         """
-        known = self._newest
-        if known is None or self._beliefs >= _LISTED_EVERY:
+        known = self._belief.newest
+        if known is None or self._belief.times >= _LISTED_EVERY:
             return None
-        newest = None if self._doubted else self._proven(known.id, known)
+        newest = None if self._belief.doubted else self._proven(known.id, known)
         if newest is not None:
             return newest
         hint = self._hint(layout.LATEST_HINT)
@@ -187,9 +198,7 @@ class SnapshotStore:
         still_known = snapshots[-1]
         if follows or newest is None or still_known is None or still_known.nonce != known.nonce:
             return None
-        self._newest = newest
-        self._doubted = False
-        self._beliefs += 1
+        self._belief = _Belief(newest, self._belief.times + 1)
         self._remember(newest)
         return cast("Snapshot", newest)
 
@@ -203,10 +212,8 @@ class SnapshotStore:
             newest = self.find(ids[-1]) if ids else None
             if newest is None and ids:
                 continue  # it has expired or was rolled back since the listing
-            self._newest = newest
-            self._beliefs = 0
-            self._doubted = False
-            self._line = _unbroken(ids) if ids else None
+            self._belief = _Belief(newest)
+            self._to_survey = _unbroken(ids)
             if newest is not None:
                 self._remember(newest)
             self._report_stale(hint, ids)
@@ -472,7 +479,9 @@ def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | 
 
 
 def _unbroken(ids: list[int]) -> range:
-    """The longest run of ids without a gap that ends with the highest."""
+    """The longest run of ids without a gap that ends with the highest; no ids if there are none."""
+    if not ids:
+        return range(0)
     present = set(ids)
     lowest = ids[-1]
     while lowest - 1 in present:

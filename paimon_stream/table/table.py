@@ -192,7 +192,16 @@ def _external_roots(storage: Storage) -> frozenset[str]:
 # -- what can be written --------------------------------------------------------------------------
 # Options that, if true, require something that a commit of this release would silently leave out.
 _UNSORTED: Final = "files that are not sorted by the key"
-_NOT_BUILT: Final = {opt.DATA_EVOLUTION: "data evolution", opt.PK_CLUSTERING_OVERRIDE: _UNSORTED}
+_NOT_BUILT: Final[Mapping[opt.Option[Any], str]] = {
+    opt.DATA_EVOLUTION: "data evolution",
+    opt.PK_CLUSTERING_OVERRIDE: _UNSORTED,
+    opt.PRIMARY_KEY_NULLABLE: "keys that may be NULL",
+    opt.BLOB_FIELD: "BLOBs",
+    opt.BLOB_DESCRIPTOR_FIELD: "BLOBs",
+    opt.BLOB_VIEW_FIELD: "BLOBs of other tables",
+    opt.VIDEO_FRAME_FIELD: "frames of videos",
+    opt.VECTOR_FIELD: "vectors",
+}
 
 
 def check_committable(table: Table) -> None:
@@ -281,6 +290,7 @@ def _check_options(table: Table) -> None:
     for option, feature in _NOT_BUILT.items():
         if table.options.value(option):
             raise _unsupported(table, option, f"uses {feature}, which this release does not write")
+    check_map_layouts(table)
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
@@ -309,6 +319,21 @@ def _check_places(table: Table) -> None:
             "is of a file format that this release does not write",
         )
     compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
+
+
+def check_map_layouts(table: Table) -> None:
+    """Raises `UnsupportedFeature` if files of the table hold a MAP in another form than that of its
+    type.
+    """
+    for key, text in table.options.items():
+        is_layout = key.startswith("fields.") and key.endswith(".map.storage-layout")
+        if is_layout and text.strip().lower() != "default":
+            raise errors.UnsupportedFeature(
+                f"has {key} = {text!r}: its files hold the MAP in columns of another form, which this release neither "
+                "reads nor writes. Use an engine that does, or a table without the option.",
+                option=key,
+                value=text,
+            ).of_table(table.location, subject=True)
 
 
 def check_branch_option(table: Table) -> None:

@@ -28,8 +28,7 @@ from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.storage.uri import shown
-from paimon_stream.table.hash_index import Hashes
-from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.layout import Layout, manifest_path
 from paimon_stream.table.table import Table
 from paimon_stream.verify.files import Inventory, Longs
 from paimon_stream.verify.findings import RESTORE, Findings
@@ -107,26 +106,107 @@ class ManifestFacts:
     ranges: Longs
 
 
+@dataclass(slots=True)
+class SamplePool:
+    """Files from which those are drawn that are read in full: some of each manifest.
+
+    Attributes:
+        most: how many are drawn at most.
+        rng: draws them.
+    """
+
+    most: int
+    rng: Rng
+    _files: list[tuple[int, str]] = field(default_factory=list, init=False)
+    """Each is the hash of the file's identity, and the path of its manifest."""
+
+    def add(self, ids: Sequence[int], manifest: str) -> None:
+        """Adds some of the files that a manifest adds. `ids` are the hashes of their identities."""
+        if len(ids) > self.most:
+            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most)]
+        self._files += [(identity, manifest) for identity in ids]
+        if len(self._files) > _POOL * self.most:
+            self._files = [
+                self._files[self.rng.below(len(self._files))] for _ in range(len(self._files) // 2)
+            ]
+
+    def draw(self, live: Longs, but: Container[int]) -> dict[str, set[int]]:
+        """Draws from the live files, apart from some. Returns the hashes of their identities, by
+        the paths of their manifests.
+        """
+        manifests = dict(self._files)
+        ids = [identity for identity in manifests if identity not in but]
+        alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
+        while len(alive) > self.most:
+            alive.pop(self.rng.below(len(alive)))
+        drawn: dict[str, set[int]] = {}
+        for identity in alive:
+            drawn.setdefault(manifests[identity], set()).add(identity)
+        return drawn
+
+
+@dataclass(slots=True)
+class BucketFolders:
+    """The folders of the buckets that entries name.
+
+    Attributes:
+        layout: that of the table.
+        by_hash: the folders whose hashes are in `ManifestFacts.ranges`.
+    """
+
+    layout: Layout
+    by_hash: dict[int, str] = field(default_factory=dict, init=False)
+    _known: dict[tuple[bytes, int, str | None], str] = field(default_factory=dict, init=False)
+    """By partition, bucket and external folder."""
+    _wrong: dict[str, str] = field(default_factory=dict, init=False)
+    """What is wrong with the folders that the table cannot have."""
+
+    def of(self, partition: bytes, bucket: int, external: str | None = None) -> str:
+        """The folder of a bucket, or of a file with this external path; words for one that the
+        table cannot have.
+        """
+        key = (partition, bucket, external and external.rpartition("/")[0])
+        folder = self._known.get(key)
+        if folder is None:
+            try:
+                folder = self.layout.bucket_folder(partition, bucket, external)
+            except FormatError as error:
+                folder = f"bucket {bucket} of partition {partition.hex()}"
+                self._wrong[folder] = str(error)
+            self._known[key] = folder
+        return folder
+
+    def hash_of(self, partition: bytes, bucket: int) -> int:
+        """The hash of the folder of a bucket, which `by_hash` has from now on."""
+        folder = self.of(partition, bucket)
+        self.by_hash[hash(folder)] = folder
+        return hash(folder)
+
+    def wrong_with(self, row: _Row) -> str | None:
+        """Why the table cannot have the file of an entry; None if it can."""
+        folder = self.of(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
+        for name in (row[_FILE_NAME], *row[_EXTRA_FILES]):
+            wrong = wrong_with(name)
+            if wrong is not None:
+                return f"{shown_name(name)} cannot be the name of a file: {wrong}."
+        return self._wrong.get(folder)
+
+
 @dataclass(slots=True, kw_only=True)
 class Shelf:
     """All manifests that were read, and what was found in their entries.
 
     Attributes:
         table: the table.
-        findings: where findings go at present.
+        findings: where findings go. It is replaced while a root is checked that may expire.
         inventory: the files that exist.
         schema_ids: the readable schemas.
-        rng: the random numbers that draw the sample.
-        sample: how many files are to be read in full.
+        pool: files to read in full.
         facts: the manifests by name; None for those that cannot be read.
         suspects: the files that are missing or have another size, by the hashes of their
             identities.
-        folders: the folders of buckets with level-0 files, by their hashes.
-        pool: files from which the sample is drawn: the hash of the identity, and the manifest.
-        sampled: the sampled files of dynamic buckets, each with the hashes of its keys, by
-            partition and bucket.
-        vectors: the index files whose deletion vectors were read.
-        storage: that of the table.
+        vectors: the index files whose deletion vectors were read. They are read once.
+        folders: those of the buckets.
         ahead: reads manifests and lists ahead.
     """
 
@@ -134,28 +214,25 @@ class Shelf:
     findings: Findings
     inventory: Inventory
     schema_ids: frozenset[int]
-    rng: Rng
-    sample: int
-    facts: dict[str, ManifestFacts | None] = field(default_factory=dict)
-    suspects: dict[int, Suspect] = field(default_factory=dict)
-    folders: dict[int, str] = field(default_factory=dict)
-    pool: list[tuple[int, str]] = field(default_factory=list)
-    sampled: dict[tuple[bytes, int], list[tuple[str, Hashes]]] = field(default_factory=dict)
-    vectors: set[str] = field(default_factory=set)
-    storage: Storage = field(init=False)
+    pool: SamplePool
+    facts: dict[str, ManifestFacts | None] = field(default_factory=dict, init=False)
+    suspects: dict[int, Suspect] = field(default_factory=dict, init=False)
+    vectors: set[str] = field(default_factory=set, init=False)
+    folders: BucketFolders = field(init=False)
     ahead: ReadAhead = field(init=False)
-    _blocks: "dict[_BlockKey, _ReadEntries]" = field(default_factory=dict)
+    _blocks: "dict[_BlockKey, _ReadEntries]" = field(default_factory=dict, init=False)
     """What the larger blocks without findings hold."""
-    _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
+    _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict, init=False)
     """The values of partitions."""
-    _folder_of: dict[tuple[bytes, int, str | None], str] = field(default_factory=dict)
-    """The folders by partition, bucket and external folder."""
-    _wrong_folders: dict[str, str] = field(default_factory=dict)
-    """What is wrong with folders that the table cannot have."""
 
     def __post_init__(self) -> None:
-        self.storage = self.table.storage
+        self.folders = BucketFolders(self.table.layout)
         self.ahead = ReadAhead(self.storage)
+
+    @property
+    def storage(self) -> Storage:
+        """That of the table."""
+        return self.table.storage
 
     def get(self, meta: ManifestFileMeta) -> ManifestFacts | None:
         """The facts of a manifest. Its problems are reported once."""
@@ -206,20 +283,19 @@ class Shelf:
             return None
 
     def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
-        """The facts of a manifest. While its entries are read, their findings are collected apart,
-        because only blocks without findings are kept.
+        """The facts of a manifest. The findings of its entries are collected by themselves, because
+        only blocks without findings are kept.
         """
-        outer = self.findings
-        self.findings = Findings()
+        of_entries = Findings()
         try:
-            entries = self._read_entries(data, path)
+            entries = self._read_entries(data, path, of_entries)
         finally:
-            outer.absorb(self.findings)
-            self.findings = outer
+            self.findings.absorb(of_entries)
         self.findings.checked["manifests"] += 1
         self.findings.checked["entries"] += len(entries.signs)
         self._check_meta(meta, entries, path)
-        self._sample(entries, path)
+        if self.pool.most:
+            self.pool.add(entries.added_files(), path)
         return ManifestFacts(
             ids=np.frombuffer(entries.ids, dtype=np.int64),
             signs=np.frombuffer(entries.signs, dtype=np.int8),
@@ -229,9 +305,9 @@ class Shelf:
             ranges=np.frombuffer(entries.ranges, dtype=np.int64).reshape(-1, 4),
         )
 
-    def _read_entries(self, data: bytes, path: str) -> "_ReadEntries":
-        """The facts in the blocks of a manifest. Only blocks that no earlier manifest had are
-        decoded.
+    def _read_entries(self, data: bytes, path: str, findings: Findings) -> "_ReadEntries":
+        """What the blocks of a manifest hold. Only those blocks are decoded that no manifest before
+        had. What is wrong with their entries goes to `findings`, which are empty before.
         """
         keyed = bool(self.table.schema.primary_keys)
         schema_text, _ = blocks_of(data, path)
@@ -243,7 +319,7 @@ class Shelf:
             key = block.records, blake2b(block.data, key=schema).digest()
             known = self._blocks.get(key)
             if known is None:
-                fresh[key] = _ReadEntries(self, path, keyed=keyed)
+                fresh[key] = _ReadEntries(self, findings, path, keyed=keyed)
             blocks.append(known or fresh[key])
             return known is None
 
@@ -251,11 +327,11 @@ class Shelf:
         for number, rows_of_block in groupby(rows, key=lambda _: len(blocks)):
             while batch := list(islice(rows_of_block, _AT_ONCE)):
                 blocks[number - 1].take(batch)
-        if self.findings.is_empty:
+        if findings.is_empty:
             self._blocks.update(
                 (key, block) for key, block in fresh.items() if len(block.ids) >= _WHOLE_BLOCK
             )
-        joined = _ReadEntries(self, path, keyed=keyed)
+        joined = _ReadEntries(self, findings, path, keyed=keyed)
         for block in blocks:
             joined.add(block)
         return joined
@@ -300,47 +376,6 @@ class Shelf:
                 return True
         return False
 
-    def _sample(self, entries: "_ReadEntries", path: str) -> None:
-        """Adds some files of each manifest to the pool from which the sample is drawn."""
-        if not self.sample:
-            return
-        added = [
-            at
-            for at, sign in enumerate(entries.signs)
-            if sign > 0 and entries.ids[at] not in entries.unusable
-        ]
-        if len(added) > self.sample:
-            added = [added[self.rng.below(len(added))] for _ in range(self.sample)]
-        self.pool += [(entries.ids[at], path) for at in added]
-        if len(self.pool) > _POOL * self.sample:
-            self.pool = [
-                self.pool[self.rng.below(len(self.pool))] for _ in range(len(self.pool) // 2)
-            ]
-
-    def folder(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of a bucket, or of a file with this external path; words for one that the
-        table cannot have.
-        """
-        key = (partition, bucket, external and external.rpartition("/")[0])
-        folder = self._folder_of.get(key)
-        if folder is None:
-            try:
-                folder = self.table.layout.bucket_folder(partition, bucket, external)
-            except FormatError as error:
-                folder = f"bucket {bucket} of partition {partition.hex()}"
-                self._wrong_folders[folder] = str(error)
-            self._folder_of[key] = folder
-        return folder
-
-    def wrong_with(self, row: _Row) -> str | None:
-        """Why the table cannot have the file of an entry; None if it can."""
-        folder = self.folder(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
-        for name in (row[_FILE_NAME], *row[_EXTRA_FILES]):
-            wrong = wrong_with(name)
-            if wrong is not None:
-                return f"{shown_name(name)} cannot be the name of a file: {wrong}."
-        return self._wrong_folders.get(folder)
-
     def entries(self, manifest: str, wanted: Container[int]) -> Iterator[ManifestEntry]:
         """The entries with these identities in the manifest with this path; none if it is gone or
         cannot be read.
@@ -363,7 +398,7 @@ class Shelf:
             entry.identity for path in paths for entry in self.entries(path, wanted)
         )
         return sorted(
-            f"{self.folder(identity.partition, identity.bucket, identity.external_path)}/{identity.file_name}"
+            f"{self.folders.of(identity.partition, identity.bucket, identity.external_path)}/{identity.file_name}"
             for identity, times in occurring.items()
             if times >= at_least
         )
@@ -381,7 +416,8 @@ class _ReadEntries:
     """Collects the facts of a manifest, or of one of its blocks, while the entries are read.
 
     Attributes:
-        shelf: where findings, suspects and folders go.
+        shelf: where suspects and folders go.
+        findings: where findings go.
         manifest: the path of the manifest.
         keyed: whether the table has a primary key.
         ids: as in `ManifestFacts`, like `signs`, `ranges`, `totals` and `added_rows`.
@@ -391,6 +427,7 @@ class _ReadEntries:
     """
 
     shelf: Shelf
+    findings: Findings
     manifest: str
     keyed: bool
     ids: "array[int]" = field(default_factory=lambda: array("q"))
@@ -413,6 +450,11 @@ class _ReadEntries:
         self.added_rows += block.added_rows
         self.deleted_rows += block.deleted_rows
 
+    def added_files(self) -> list[int]:
+        """The identities of the added files that the table can have."""
+        added = compress(self.ids, (sign > 0 for sign in self.signs))
+        return [identity for identity in added if identity not in self.unusable]
+
     def take(self, rows: Sequence[_Row]) -> None:
         """Adds some entries: the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
@@ -433,7 +475,7 @@ class _ReadEntries:
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        problems = [self.shelf.wrong_with(row) for row in rows]
+        problems = [self.shelf.folders.wrong_with(row) for row in rows]
         added = [is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)]
         deleted = [
             not is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)
@@ -446,7 +488,7 @@ class _ReadEntries:
         for identity, problem in zip(identities, problems, strict=True):
             if problem is not None:  # the file has no path
                 self.unusable.add(identity)
-                self.shelf.findings.error(
+                self.findings.error(
                     "entry-unusable",
                     f"{self.manifest} has an entry of a file that the table cannot have: {problem}",
                     self.manifest,
@@ -464,9 +506,7 @@ class _ReadEntries:
             return
         for row, identity in zip(rows, identities, strict=True):
             if row[_LEVEL] == 0:
-                folder = self.shelf.folder(row[_PARTITION], row[_BUCKET])
-                group = hash(folder)
-                self.shelf.folders[group] = folder
+                group = self.shelf.folders.hash_of(row[_PARTITION], row[_BUCKET])
                 low = row[_MIN_SEQUENCE_NUMBER]
                 high = row[_MAX_SEQUENCE_NUMBER]
                 self.ranges.extend((identity, group, low, high))
@@ -475,7 +515,8 @@ class _ReadEntries:
         """Checks that added files and their extra files exist, with the right sizes."""
         inventory = self.shelf.inventory
         folders = [
-            self.shelf.folder(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH]) for row in rows
+            self.shelf.folders.of(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
+            for row in rows
         ]
         hashes = [
             hash(f"{folder}/{row[_FILE_NAME]}") for folder, row in zip(folders, rows, strict=True)
@@ -499,7 +540,7 @@ class _ReadEntries:
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""
-        findings = self.shelf.findings
+        findings = self.findings
         known = self.shelf.schema_ids
         for row in rows:
             _, _, bucket, total, name, _, count, low, high, schema_id, _, _, deletes, _, _ = row

@@ -49,6 +49,7 @@ from paimon_stream.table.table import Table
 from paimon_stream.verify.findings import REBUILD, REBUILD_LATER, RESTORE, Findings
 from paimon_stream.verify.history import CheckedRoot
 from paimon_stream.verify.manifests import Shelf
+from paimon_stream.verify.sample import Sampled
 
 
 def check_newest(table: Table, sample: int, findings: Findings) -> None:
@@ -355,10 +356,15 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
     return None
 
 
-def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
+def check_hash_index(newest: CheckedRoot, shelf: Shelf, sampled: Sampled) -> None:
     """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
-    row, and each hash once in its partition (table-kinds.md D1 to D3). Other checks report what
-    cannot be read. Raises `StorageError`.
+    row, and each hash once in its partition (table-kinds.md D1 to D3). What cannot be read, others
+    report. Raises `StorageError`.
+
+    Args:
+        newest: the newest snapshot.
+        shelf: has the folders, and where findings go.
+        sampled: the files that were read in full.
     """
     table = shelf.table
     findings = shelf.findings
@@ -371,7 +377,7 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
         entries = () if name is None else manifests.index_entries(name)
     except (FormatError, UnsupportedFeature):
         return
-    for folder in (shelf.folder(*bucket) for bucket in lacking):
+    for folder in (shelf.folders.of(*bucket) for bucket in lacking):
         findings.error(
             "hash-index-missing",
             f"{folder} has files, and no hash index in {newest.name}: its keys would be "
@@ -390,14 +396,16 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf) -> None:
                 hashes[bucket] = hashes_of(
                     read_index_file(shelf.storage, table.layout, partition, bucket, file)
                 )
-        _check_hashes(shelf, partition, hashes)
+        _check_hashes(shelf, partition, hashes, sampled)
 
 
-def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) -> None:
-    """Checks the hash indexes of a partition. `hashes` are the hashes in them, by bucket."""
+def _check_hashes(
+    shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes], sampled: Sampled
+) -> None:
+    """Checks the hash indexes of a partition. `hashes` are theirs, by bucket."""
     findings = shelf.findings
     for bucket, hashes_of_bucket in hashes.items():
-        folder = shelf.folder(partition, bucket)
+        folder = shelf.folders.of(partition, bucket)
         findings.checked["index hashes"] += len(hashes_of_bucket)
         if len(np.unique(hashes_of_bucket)) < len(hashes_of_bucket):
             findings.error(
@@ -407,14 +415,14 @@ def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) 
                 folder,
                 REBUILD,
             )
-        for path, keys in shelf.sampled.get((partition, bucket), ()):
-            unknown = len(np.setdiff1d(keys, hashes_of_bucket))
+        for file in sampled.get((partition, bucket), ()):
+            unknown = len(np.setdiff1d(file.hashes, hashes_of_bucket))
             if unknown:
                 findings.error(
                     "row-not-indexed",
-                    f"{unknown:,} keys in {path} are not in the hash index: they would be "
+                    f"{unknown:,} keys in {file.path} are not in the hash index: they would be "
                     "written a second time.",
-                    path,
+                    file.path,
                     REBUILD,
                 )
     shared = in_several(hashes.values())

@@ -4,10 +4,8 @@ key, the sequence numbers.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,31 +33,43 @@ from paimon_stream.write.file_stats import column_bounds, merged
 from paimon_stream.write.routing import assign_buckets, key_hashes
 
 
-def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> None:
-    """Reads up to `shelf.sample` of the live files in the shelf's pool. Raises `StorageError`."""
-    chosen = list(_chosen(shelf, live))
-    for done, entry in enumerate(chosen):
-        _check_file(entry, shelf)
-        progress("sample", done + 1, len(chosen))
+class _SampledKeys(NamedTuple):
+    """A file that was read in full.
+
+    Attributes:
+        path: where it is.
+        hashes: those of its keys. None are known unless the table has dynamic buckets.
+    """
+
+    path: str
+    hashes: Hashes
 
 
-def _chosen(shelf: Shelf, live: Longs) -> Iterator[ManifestEntry]:
-    """The entries of the files that are drawn from the pool."""
-    pool = dict(shelf.pool)
-    ids = [identity for identity in pool if identity not in shelf.suspects]
-    alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
-    while len(alive) > shelf.sample:
-        alive.pop(shelf.rng.below(len(alive)))
-    wanted: dict[str, set[int]] = {}
-    for identity in alive:
-        wanted.setdefault(pool[identity], set()).add(identity)
-    for path, identities in wanted.items():
-        for entry in shelf.entries(path, identities):
+Sampled: TypeAlias = dict[tuple[bytes, int], list[_SampledKeys]]
+"""The files that were read in full, by partition and bucket."""
+
+
+def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> Sampled:
+    """Reads files that are drawn from the live ones of the shelf's pool. Returns those that could
+    be read. Raises `StorageError`.
+    """
+    drawn = shelf.pool.draw(live, shelf.suspects)
+    chosen: list[ManifestEntry] = []
+    for manifest, identities in drawn.items():
+        for entry in shelf.entries(manifest, identities):
             identities.discard(hash(tuple(entry.identity)))
-            yield entry
+            chosen.append(entry)
+    sampled: Sampled = {}
+    for done, entry in enumerate(chosen):
+        keys = _check_file(entry, shelf)
+        if keys is not None:
+            sampled.setdefault((entry.partition, entry.bucket), []).append(keys)
+        progress("sample", done + 1, len(chosen))
+    return sampled
 
 
-def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
+def _check_file(entry: ManifestEntry, shelf: Shelf) -> _SampledKeys | None:
+    """Reads a file. Returns None if it could not be read."""
     table = shelf.table
     findings = shelf.findings
     path = table.layout.file_of(entry)
@@ -73,12 +83,12 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
                 checker.take(chunk)
         checker.finish()
     except NotFound:
-        return  # the file is gone since the listing, because its snapshot expired
+        return None  # gone since it was listed, because its snapshot expired
     except UnsupportedFeature as error:
         findings.info(
             "file-not-read", f"{path} was not read: {error}", path, "Read it with another engine."
         )
-        return
+        return None
     except InvalidData as error:
         findings.error(
             "row-values",
@@ -86,15 +96,13 @@ def _check_file(entry: ManifestEntry, shelf: Shelf) -> None:
             path,
             "Repair the rows with an engine that reads them.",
         )
-        return
+        return None
     except (*BROKEN_FILE, FormatError, OSError) as error:
         findings.error("file-broken", f"{path} cannot be read: {error}", path, RESTORE)
-        return
+        return None
     findings.checked["sampled files"] += 1
     findings.checked["sampled rows"] += checker.rows
-    shelf.sampled.setdefault((entry.partition, entry.bucket), []).append(
-        (path, np.concatenate(checker.hashes))
-    )
+    return _SampledKeys(path, np.concatenate(checker.hashes))
 
 
 @dataclass(slots=True, kw_only=True)

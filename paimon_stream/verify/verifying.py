@@ -41,7 +41,7 @@ from paimon_stream.verify.history import (
     read_numbered,
     read_roots,
 )
-from paimon_stream.verify.manifests import ManifestFacts, Shelf
+from paimon_stream.verify.manifests import ManifestFacts, SamplePool, Shelf
 from paimon_stream.verify.newest import (
     check_hash_index,
     check_index,
@@ -81,14 +81,13 @@ def verify(
     check_journals(table, roots, findings)
     inventory = Inventory(storage)
     findings.checked["files"] = inventory.take(table.layout, progress)
-    rng = (runtime or system()).rng
+    pool = SamplePool(sample, (runtime or system()).rng)
     shelf = Shelf(
         table=table,
         findings=findings,
         inventory=inventory,
         schema_ids=schema_ids,
-        rng=rng,
-        sample=sample,
+        pool=pool,
     )
     history = _HistoryCheck(
         shelf=shelf,
@@ -100,10 +99,9 @@ def verify(
     live = history.check(roots, progress)
     history.check_changelogs()
     check_newest(table, sample, findings)
-    if live is not None and sample:
-        check_sample(shelf, live, progress)
+    sampled = {} if live is None or not sample else check_sample(shelf, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
-        check_hash_index(newest, shelf)
+        check_hash_index(newest, shelf, sampled)
     return findings.report(storage.location)
 
 
@@ -452,7 +450,7 @@ class _HistoryCheck:
         same = ranges[1:, 1] == ranges[:-1, 1]
         overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])
         for group in np.unique(ranges[1:][overlapping][:, 1]).tolist():
-            folder = self.shelf.folders[group]
+            folder = self.shelf.folders.by_hash[group]
             self.findings.warning(
                 "sequence-overlap",
                 f"Files of {folder} have sequence numbers in common: two writers wrote it at once.",

@@ -218,10 +218,14 @@ class BucketWriter:
         self._uuid = runtime.ids.uuid()
         self._waiting = _WaitingRows(settings.arrow)
         self._file: FileWriter | None = None
+        """The open file. The first row group opens it."""
         self._sizes = _RowSizes()
         self._named_files = 0
+        """How many names were given out. It is part of the next name."""
         self._next_sequence = 0
+        """The sequence number of the first row of the file that ends next."""
         self._done: list[DataFileMeta] = []
+        """The complete files, oldest first."""
 
     @property
     def waiting_bytes(self) -> int:

@@ -145,6 +145,7 @@ class Assigner:
         self._index = index
         self._tasks = tasks
         self._written = 0
+        """How many index files were written. It is part of the next name."""
         self._target = options.value(DYNAMIC_TARGET_ROWS)
         most = options.value(DYNAMIC_MAX_BUCKETS)
         self._most = MOST_BUCKETS if most < 1 else min(most, MOST_BUCKETS)

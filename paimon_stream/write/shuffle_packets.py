@@ -124,9 +124,13 @@ class _Packer:
         self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
         self._place_of_group: list[int] = []
+        """By group number."""
         self._waiting: list[pa.RecordBatch] = []
+        """The rows that wait."""
         self._places: list[Places] = []
+        """The place of each of them."""
         self._number = 0
+        """How many pieces were packed. It is the number of the next one."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,24 @@ def test_messages_of_java_are_written_byte_for_byte(vectors: Vectors) -> None:
         assert describe(message) == vector["expected"], vector["label"]
         assert replace(message).serialize() == message.serialize() == data, vector["label"]
         assert CommitMessage.deserialize(data, 12) == message, vector["label"]
+
+
+def test_messages_of_pypaimon_are_written_byte_for_byte(vectors: Vectors) -> None:
+    found = vectors("commit_message_v14")["vectors"]
+    assert len(found) == 8
+    for vector in found:
+        data = bytes.fromhex(vector["hex"])
+        label, expected = vector["label"], vector["expected"]
+        if label == "column sequences":
+            with pytest.raises(
+                UnsupportedFeature, match=r"data-8-0.parquet.*_WRITE_COLS_SEQUENCES"
+            ):
+                CommitMessage.deserialize(data, 14)
+            continue
+        message = CommitMessage.deserialize(data, vector["version"])
+        assert message.check_from_snapshot == expected.pop("check_from_snapshot"), label
+        assert json.loads(json.dumps(describe(message), default=bytes.hex)) == expected, label
+        assert replace(message).serialize(14) == message.serialize(14) == data, label
 
 
 def test_raw_messages_are_written_byte_for_byte() -> None:

@@ -20,6 +20,14 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.types import parse_type
 from paimon_stream.read.convert import convert, normalize
+from tests.kits.conversions import (
+    DIFFERENCES,
+    FAILS,
+    Change,
+    every_change,
+    java_reads,
+    pairs,
+)
 from tests.kits.params import few
 from tests.kits.reading import assert_rows, java_rows, wire_rows
 
@@ -142,6 +150,7 @@ NOT_PARSED = {
     "DECIMAL(5, 2)": ["abc", "", " 1.5 "],
     "BOOLEAN": ["abc", "", " true "],
     "DATE": ["2024-02-30", "abc", "", "10000-01-01", "-0001-01-01"],
+    "TIME(3)": ["abc", "", "1:2:x", "01:02:03 ."],
     "TIMESTAMP(3)": ["abc", "", "2024-02-29T01:02:03", "2024-02-29 01:02", "2024-02-29 01:02:03Z"],
 }
 """Texts on which Java fails."""
@@ -149,6 +158,7 @@ TABLES = {
     "a share": [*CHANGES[::4], *OTHER_KINDS[::8]],
     "the same kind": CHANGES,
     "other kinds": OTHER_KINDS,
+    **{f"every ninth pair from {first}": every_change()[first::9] for first in range(9)},
 }
 
 
@@ -175,10 +185,7 @@ def retype(java: Any, path: Path, *changes: tuple[tuple[str, ...], str]) -> None
     )
 
 
-Changes = list[tuple[str, str, list[Any]]]
-
-
-def nested_table(java: Any, path: Path, file_format: str, wanted: Changes) -> PaimonTable:
+def nested_table(java: Any, path: Path, file_format: str, wanted: list[Change]) -> PaimonTable:
     """A table that has each change of a type at the top, in a ROW, an ARRAY and a MAP."""
     schema = [("k", "INT")]
     for number, (old, _, _) in enumerate(wanted):
@@ -214,8 +221,7 @@ def test_changed_types_are_read_filtered_and_compacted_as_java_reads_them(
     changes = TABLES[kinds]
     if file_format == "orc":  # Arrow reads and writes not all moments there
         changes = [one for one in changes if "TIMESTAMP" not in one[0] + one[1]]
-        # Java does not cut bytes that became VARCHAR(n), and every writer of ORC does.
-        changes = [one for one in changes if one[:2] != ("BYTES", "VARCHAR(2)")]
+        changes = [one for one in changes if not is_cut_by_orc(*one[:2])]
     if file_format == "avro":  # Java writes no nanoseconds there
         changes = [one for one in changes if "TIMESTAMP(9)" not in one[:2]]
     table = nested_table(java, path, file_format, changes)
@@ -244,13 +250,83 @@ def test_changed_types_are_read_filtered_and_compacted_as_java_reads_them(
         assert (one.name, sorted(left)) == (one.name, sorted(there))
 
 
-def test_values_that_became_another_kind_are_those_that_java_reads(java: Any, path: Path) -> None:
-    columns = [(f"c{place}", old) for place, (old, _, _) in enumerate(OTHER_KINDS)]
+def flat_table(java: Any, path: Path, changes: list[Change]) -> PaimonTable:
+    """A table with a column for each change of a type."""
+    columns = [(f"c{place}", old) for place, (old, _, _) in enumerate(changes)]
     java.create_table(path, columns, options={"bucket": "-1"})
-    java.write(path, list(zip_longest(*(values for _, _, values in OTHER_KINDS))))
-    retype(java, path, *(((f"c{at}",), new) for at, (_, new, _) in enumerate(OTHER_KINDS)))
-    table = PaimonTable.load(str(path))
+    java.write(path, list(zip_longest(*(values for _, _, values in changes))))
+    retype(java, path, *(((f"c{at}",), new) for at, (_, new, _) in enumerate(changes)))
+    return PaimonTable.load(str(path))
+
+
+def test_values_that_became_another_type_are_those_that_java_reads(java: Any, path: Path) -> None:
+    changes = [*OTHER_KINDS, *every_change()]
+    table = flat_table(java, path, changes)
+    read, expected = table.to_arrow(), java_rows(java, table)
+    for place, got in enumerate(zip(*wire_rows(read, table.schema.fields), strict=True)):
+        there = [row[place] for row in expected]
+        assert (changes[place][:2], str(list(got))) == (changes[place][:2], str(there))
+
+
+def test_java_changes_the_types_that_the_matrix_says(java: Any) -> None:
+    casting = java._paimon.casting.CastExecutors
+    may = java._paimon.types.DataTypeCasts.supportsCast
+    types = {text: java._java_type(text) for pair in pairs() for text in pair}
+    there = {
+        pair: may(types[pair[0]], types[pair[1]], True)
+        and casting.resolve(types[pair[0]], types[pair[1]]) is not None
+        for pair in pairs()
+    }
+    assert there == {pair: java_reads(*pair) for pair in pairs()}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_differs_on_purpose_differs_as_the_page_says(
+    java: Any, path: Path, fails: bool
+) -> None:
+    """The page has what Java 17 reads; later versions print DOUBLEs otherwise."""
+    version = int(java._jvm.java.lang.System.getProperty("java.specification.version"))
+    chosen = [
+        one
+        for one in DIFFERENCES
+        if (one.java == FAILS) is fails and not (one.of_old_java and version > 18)
+    ]
+    table = flat_table(java, path, [(one.old, one.new, [one.value]) for one in chosen])
+    if fails:
+        with pytest.raises(Py4JJavaError):
+            java.read(path)
+    else:
+        assert java_rows(java, table) == [[one.java for one in chosen]]
+    assert [ours_of(table, place) for place in range(len(chosen))] == [one.ours for one in chosen]
+
+
+def ours_of(table: PaimonTable, place: int) -> Any:
+    """The value in this column, or the name of the error."""
+    column = table.schema.fields[place]
+    try:
+        return wire_rows(table.to_arrow(columns=[column.name]), [column])[0][0]
+    except (InvalidData, UnsupportedFeature) as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("old", ["FLOAT", "DOUBLE"])
+def test_random_floats_become_the_decimals_of_java(java: Any, path: Path, old: str) -> None:
+    """Few digits stay, so that the 17th digit, which depends on the version of Java, does not
+    count. NaN and infinities are refused, as Java fails on them.
+    """
+    rng = random.Random(55)
+    targets = ["DECIMAL(10, 2)", "DECIMAL(38, 12)", "DECIMAL(5, 5)", "DECIMAL(18, 0)"]
+    values = [
+        rng.choice([1, -1]) * rng.randrange(10**7) / 10 ** rng.randrange(9) for _ in range(500)
+    ]
+    values += [1e-300 if old == "DOUBLE" else 1e-40, 5e-39, 1e30, 3e38, -0.0, 0.5, 2.5, 1.005]
+    table = flat_table(java, path, [(old, new, values) for new in targets])
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(InvalidData, match="NaN or infinities"):
+            convert(
+                pa.array([1.0, value]), parse_type("DOUBLE"), parse_type(targets[0]), normalize, "c"
+            )
 
 
 def test_text_on_which_java_fails_is_refused_by_name(java: Any, path: Path) -> None:
@@ -274,14 +350,14 @@ def test_text_on_which_java_fails_is_refused_by_name(java: Any, path: Path) -> N
                 convert(pa.array([text]), parse_type("STRING"), parse_type(new), normalize, "c")
 
 
-def test_years_of_more_than_four_digits_stay_whole_in_text(java: Any, path: Path) -> None:
-    """Java cuts them: 2345-01-02 of the year 12345."""
-    java.create_table(path, [("d", "DATE"), ("t", "TIMESTAMP(3)")], options={"bucket": "-1"})
-    java.write(path, [("+12345-01-02", "-0044-03-15T01:02:03.004000000")])
-    java.alter_table(path, ("type", "d", "STRING"), ("type", "t", "STRING"))
-    assert java.read(path)[0]["d"] == "2345-01-02"
-    (row,) = PaimonTable.load(str(path)).to_arrow().to_pylist()
-    assert row == {"d": "12345-01-02", "t": "-0044-03-15 01:02:03.004"}
+def is_cut_by_orc(old: str, new: str) -> bool:
+    """Whether only ORC cuts texts. Java does not cut bytes and nested values that became VARCHAR(n),
+    nor text that is written into CHAR(n), and every writer of ORC does.
+    """
+    before, now = parse_type(old), parse_type(new)
+    if now.is_string and new != "STRING":
+        return before.is_binary or before.is_nested
+    return before.is_string and old != "STRING" and new == "DATE"
 
 
 def blankless(value: Any) -> Any:

@@ -4,13 +4,7 @@ write.
 
 from __future__ import annotations
 
-import atexit
 import datetime as dt
-import functools
-import json
-import os
-import subprocess
-import tempfile
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -22,48 +16,12 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.merge.spec import KIND
+from paimon_stream.options import is_known
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
+from tests.kits.other_engines import ENGINES, answered_by, rows_found_by
 from tests.kits.tables import batch_of
 
-READERS = Path(
-    os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python")
-)
-READ: dict[str, str] = {
-    "pypaimon": """
-from pypaimon.table.file_store_table import FileStoreTable
-def found(path):
-    builder = FileStoreTable.from_path(path).new_read_builder()
-    return builder.new_read().to_arrow(builder.new_scan().plan().splits())
-""",
-    "pypaimon_rust": """
-from pypaimon_rust.datafusion import PaimonCatalog
-def found(path):
-    warehouse, database, name = path.rsplit("/", 2)
-    catalog = PaimonCatalog({"warehouse": warehouse})
-    table = catalog.get_table(database.removesuffix(".db") + "." + name)
-    builder = table.new_read_builder()
-    batches = list(builder.new_read().read_arrow(builder.new_scan().plan().splits()))
-    return pa.Table.from_batches(batches)
-""",
-}
-CHILD = """
-import json, sys, traceback
-import pyarrow as pa
-%s
-answers, sys.stdout = sys.stdout, sys.stderr
-for line in sys.stdin:
-    path, out = json.loads(line)
-    try:
-        rows = found(path)
-        with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        answer = None
-    except BaseException:
-        answer = traceback.format_exc()
-    print(json.dumps(answer), file=answers, flush=True)
-"""
-"""It takes the paths of a table and of a file for its rows, and answers with an error or null."""
 SCALARS = [
     ("k", "INT NOT NULL"),
     ("b", "BOOLEAN"),
@@ -143,41 +101,18 @@ TABLES: dict[str, Callable[[Path], PaimonTable]] = {
 }
 
 
-@functools.cache
-def child(reader: str) -> tuple[subprocess.Popen[str], Path]:
-    """The process of a reader, which all tests share, and what it has written to its log."""
-    with tempfile.NamedTemporaryFile(prefix=f"{reader}-", suffix=".log", delete=False) as log:
-        process = subprocess.Popen(
-            [READERS, "-c", CHILD % READ[reader]],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    atexit.register(process.communicate)  # it ends where its input ends
-    return process, Path(log.name)
+def test_every_option_of_pypaimon_is_one_that_we_know(tmp_path: Path) -> None:
+    keys = answered_by("pypaimon", "options", tmp_path, tmp_path)["key"].to_pylist()
+    assert len(keys) > 100
+    assert [key for key in keys if not is_known(key)] == []
 
 
-def rows_found_by(reader: str, path: Path, out: Path) -> pa.Table:
-    """What a reader finds in a table on the local disk, in a process of its own."""
-    if not READERS.exists():
-        pytest.skip("other readers have a venv of their own: make .venv-readers/.ready")
-    process, log = child(reader)
-    assert process.stdin is not None and process.stdout is not None
-    print(json.dumps([str(path), str(out)]), file=process.stdin, flush=True)
-    answer = process.stdout.readline()
-    assert answer, f"{reader} has ended: {log.read_text()[-2000:]}"
-    assert json.loads(answer) is None, json.loads(answer)
-    with pa.OSFile(str(out)) as source:
-        return pa.ipc.open_file(source).read_all()
-
-
-@pytest.mark.parametrize("reader", READ)
+@pytest.mark.parametrize("reader", ENGINES)
 @pytest.mark.parametrize("name", TABLES)
 def test_other_readers_find_the_rows_we_find(tmp_path: Path, name: str, reader: str) -> None:
-    path, out = tmp_path / "db.db" / "t", tmp_path / "rows.arrow"
+    path = tmp_path / "db.db" / "t"
     table = TABLES[name](path)
-    theirs, ours = rows_found_by(reader, path, out), table.to_arrow()
+    theirs, ours = rows_found_by(reader, path, tmp_path), table.to_arrow()
     assert ours.num_rows == (22 if "keys" in name else 20)
     assert comparable(theirs.select(ours.schema.names).cast(ours.schema)) == comparable(ours)
 

@@ -264,10 +264,12 @@ def in_zone(java: Any, zone: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("year", "legacy", "zone"),
     each_once(
-        [2024, 2300],
+        [2024, 2100, 2300],
         ["true", "false"],
         ["UTC", "Asia/Tokyo", "America/New_York"],
-        keep=lambda year, legacy, zone: (year, legacy, zone) == (2300, "true", "America/New_York"),
+        keep=lambda year, legacy, zone: (
+            zone == "America/New_York" and (year == 2100 or (year, legacy) == (2300, "true"))
+        ),
     ),
 )
 def test_orc_timestamps_are_what_was_written_wherever_java_stood(

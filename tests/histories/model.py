@@ -270,7 +270,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
     if anew and (TABLE in judged.accepted or judged.doubts) and not is_committed:
         kept = -1 if facts.published is None else facts.published[0]
         taken = facts.first_taken(range(kept + 1, batch))
-        if judged.accepted - {RESET} == {TABLE} and taken is not None:
+        if not judged.doubts and taken is not None:
             kept = taken - 1
         given_up = tuple([(a, min(b, kept)) for a, b in given_up if a <= kept])
         given_up += ((kept + 1, batch - 1),) if kept + 1 < batch else ()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paimon_stream.errors import CheckpointRewound
+from paimon_stream.errors import CheckpointRewound, HistoryUnknown
 from tests.histories.events import EVENTS, OF_THE_ISSUE, RENAMED, UNDER_A_NAME, in_words
 from tests.histories.limits import LIMITS, Limit, beyond
 from tests.histories.walk import Reached, beginning, broken_by, walk
@@ -25,6 +25,10 @@ _PUT_BACK_AROUND_AN_OUTAGE = (
     "outage; checkpoint put back; checkpoint put back",
     "checkpoint put back; outage; checkpoint put back",
     "checkpoint put back; checkpoint put back; outage",
+)
+_BATCH_2_IS_LOST = (
+    "outage; continue; rollback by one; continue",
+    "batch; rollback by one; outage; continue",
 )
 
 
@@ -129,6 +133,20 @@ def test_a_batch_that_was_given_up_is_written_if_all_snapshots_show_that_nothing
     assert world.copies() == {}
     assert world.publish() is None
     assert world.copies() == {0: 1}
+
+
+@pytest.mark.parametrize("setting", [OFF, SLOW_OFF], ids=str)
+@pytest.mark.parametrize("lost", _BATCH_2_IS_LOST)
+@pytest.mark.parametrize("taken", ["rollback to the tag", "forward to the branch"])
+def test_who_is_also_asked_whether_his_batch_is_new_has_not_given_up_what_had_expired(
+    taken: str, lost: str, setting: Setting
+) -> None:
+    """A note names batch 2, and batch 1 is in the table. When that is taken, too, somebody is asked."""
+    for end in (f"{taken}; checkpoint put back", f"checkpoint put back; {taken}"):
+        history = tuple(f"{lost}; {end}".split("; "))
+        world, _ = Reached(history, beginning(setting), history).arrived()
+        assert world.missing() == {1}
+        assert isinstance(world.publish(), HistoryUnknown)
 
 
 def test_the_beginning_is_what_the_histories_say() -> None:

@@ -20,7 +20,12 @@ import numpy as np
 
 from paimon_stream import errors
 from paimon_stream.commit.table_cache import recorded_number
-from paimon_stream.errors import CorruptMetadata, FormatError, PaimonStreamError
+from paimon_stream.errors import (
+    CorruptMetadata,
+    FormatError,
+    PaimonStreamError,
+    UnsupportedFeature,
+)
 from paimon_stream.format import avro_file, file_rows, raw_bytes
 from paimon_stream.format.binary_row import (
     decode_row,
@@ -590,6 +595,14 @@ _ROWS: Final[dict[str, Decoder]] = {
     "commit message, version 12": of_bytes(
         partial(CommitMessage.deserialize, version=12),
         [replace(_MESSAGE, new_index_files=(), compact_deleted_index_files=()).serialize()],
+    ),
+    "commit message, version 14": Decoder(
+        good=[
+            replace(_MESSAGE, check_from_snapshot=7).serialize(14),
+            *(CommitMessage.deserialize(one).serialize(14) for one in _MESSAGES[:4]),
+        ],
+        decode=partial(CommitMessage.deserialize, version=14),
+        raises=(FormatError, UnsupportedFeature),
     ),
     "commit messages": of_bytes(CommitMessage.deserialize_all, [_NUMBER + b"".join(_MESSAGES[:4])]),
     "task result": of_bytes(

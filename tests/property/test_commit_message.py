@@ -5,6 +5,8 @@ surprise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,11 @@ INDEXES = st.builds(
     external_path=st.none() | TEXT,
     global_index=st.none() | GLOBAL,
 )
+SOURCED = st.builds(
+    lambda index, meta: replace(index, global_index=meta._replace(source_meta=b"source")),
+    INDEXES,
+    GLOBAL,
+)
 SOME_FILES = st.lists(FILES, max_size=2).map(tuple)
 SOME_INDEXES = st.lists(INDEXES, max_size=2).map(tuple)
 MESSAGES = st.builds(
@@ -117,6 +124,34 @@ MESSAGES = st.builds(
 @settings(SLOW, max_examples=examples(20, 600))
 def test_what_is_written_is_read_back(message: CommitMessage) -> None:
     assert CommitMessage.deserialize(message.serialize(), 11) == message
+
+
+@given(MESSAGES, SOURCED, st.none() | LONG)
+@settings(SLOW, max_examples=examples(20, 600))
+def test_version_14_holds_what_version_11_lacks(
+    message: CommitMessage, index: IndexFileMeta, check: int | None
+) -> None:
+    message = replace(message, new_index_files=(index,), check_from_snapshot=check)
+    data = message.serialize(14)
+    assert replace(CommitMessage.deserialize(data, 14)) == message
+    assert CommitMessage.deserialize(data, 14).serialize(14) == data
+
+
+@given(MESSAGES, SOURCED)
+@settings(SLOW, max_examples=examples(10, 300))
+def test_every_version_is_read_back_and_version_13_is_14_without_its_end(
+    message: CommitMessage, index: IndexFileMeta
+) -> None:
+    assert message.serialize(13) + b"\0" == message.serialize(14)
+    sourced = replace(message, new_index_files=(index,))
+    for version, written in ((11, message), (12, sourced), (13, sourced)):
+        assert CommitMessage.deserialize(written.serialize(version), version) == written
+        read = CommitMessage.deserialize_all(
+            CommitMessage.serialize_all([written, written], version), version
+        )
+        assert read == (written, written)
+        # Not the bytes that were read, but those of the other version.
+        assert read[0].serialize(14) == written.serialize(14)
 
 
 @given(st.lists(MESSAGES, max_size=4))
@@ -211,7 +246,13 @@ def refused_or_read(
         return
 
 
-@pytest.mark.parametrize("version", [-1, 0, 5, 10, 13])
+@pytest.mark.parametrize("version", [-1, 0, 5, 10, 15])
 def test_other_versions_are_refused_by_name(version: int) -> None:
-    with pytest.raises(UnknownVersion, match=f"version {version} "):
-        CommitMessage.deserialize(bytes(61), version)
+    message = CommitMessage(partition=bytes(12), bucket=0, total_buckets=None)
+    for call in (
+        partial(CommitMessage.deserialize, bytes(61)),
+        message.serialize,
+        partial(CommitMessage.serialize_all, ()),
+    ):
+        with pytest.raises(UnknownVersion, match=f"version {version} "):
+            call(version)

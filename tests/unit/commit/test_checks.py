@@ -417,7 +417,7 @@ def test_row_incremental_keeps_no_more_files_than_its_bound(
     bench = grown("row_incremental")
     storage = FaultyStorage(bench.storage)
     committer = bench.committer(storage)
-    monkeypatch.setattr("paimon_stream.commit.table_cache.TableCache.MAX_FILES", 3)
+    monkeypatch.setattr("paimon_stream.commit.watched_files.CheckedFiles.MOST", 3)
     for number, reads in ((0, 5), (1, 5 + 6)):
         committer.commit(checked(bench, bench.message(f"mine{number}", dt="x"), number))
         assert len(manifests_read(storage)) == reads

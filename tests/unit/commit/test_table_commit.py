@@ -209,6 +209,21 @@ def test_the_same_messages_under_another_user_are_refused() -> None:
         table_commit(bench).filter_and_commit({0: [message]})
 
 
+def test_a_message_that_asks_for_a_search_for_conflicts_is_aborted_but_not_committed() -> None:
+    bench = Bench()
+    message = replace(bench.message("a"), check_from_snapshot=1)
+    commits = table_commit(bench)
+    for call in (
+        lambda: commits.commit(0, [message]),
+        lambda: commits.filter_and_commit({0: [bench.message("b")], 1: [message]}),
+        lambda: commits.overwrite({}, [message]),
+    ):
+        with pytest.raises(UnsupportedFeature, match=r"since snapshot 1, .* nothing was"):
+            call()
+    assert bench.snapshots.ids() == []
+    assert commits.abort([message]) == 1
+
+
 def expired(options: dict[str, str] | None = None) -> tuple[Bench, list[object]]:
     bench = Bench(options=options or {})
     message = bench.message("a")

@@ -311,6 +311,11 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
         ({"clustering.incremental": "true"}, "clustering.incremental = true"),
         ({"pk-clustering-override": "true"}, "pk-clustering-override"),
         ({"sequence.snapshot-ordering": "true"}, "sequence.snapshot-ordering"),
+        ({"primary-key.nullable": "true"}, "primary-key.nullable"),
+        *(
+            ({f"pk-{kind}.index.columns": "v"}, f"pk-{kind}.index.columns = v.* build the index")
+            for kind in ("bitmap", "btree", "full-text", "multivalue", "vector")
+        ),
     ],
 )
 def test_a_table_whose_compaction_would_do_more_is_refused(

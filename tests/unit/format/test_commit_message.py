@@ -142,8 +142,21 @@ def test_a_global_index_of_version_12_keeps_its_source() -> None:
         index_meta=b"meta",
         source_meta=b"source",
     )
+    message = replace(MESSAGE, new_index_files=(got,))
     with pytest.raises(InvalidData, match="source metadata"):
-        replace(MESSAGE, new_index_files=(got,)).serialize()
+        message.serialize()
+    assert CommitMessage.deserialize(message.serialize(12), 12) == message
+
+
+@pytest.mark.parametrize("version", [11, 12, 13])
+def test_a_search_for_conflicts_needs_version_14(version: int) -> None:
+    with pytest.raises(InvalidData, match=f"version {version} cannot say .* says 5"):
+        replace(MESSAGE, check_from_snapshot=5).serialize(version)
+
+
+def test_what_was_read_in_one_version_is_written_in_another() -> None:
+    read = CommitMessage.deserialize(MESSAGE.serialize(14), 14)
+    assert read.serialize() == MESSAGE.serialize()
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2, 3])

@@ -20,9 +20,11 @@ from paimon_stream.options import (
     Options,
     check_sink_options,
     check_table_options,
+    is_known,
     sink_options,
     table_options,
 )
+from paimon_stream.options.of_newer import NEWER_OPTIONS, Treatment
 
 ALL = (*table_options(), *sink_options())
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
@@ -260,6 +262,30 @@ def test_paimon_options_of_other_engines_are_kept_in_silence() -> None:
                 "bucket": "1",
             }
         )
+
+
+NEWER = [(key, newer.treatment) for newer in NEWER_OPTIONS for key in newer.keys]
+
+
+def test_each_newer_option_stands_in_the_table_once_with_its_reason() -> None:
+    keys = [key for key, _ in NEWER]
+    assert len(keys) == len(set(keys))
+    assert all(newer.keys == tuple(sorted(newer.keys)) for newer in NEWER_OPTIONS)
+    assert all(newer.why.endswith(".") for newer in NEWER_OPTIONS)
+
+
+@pytest.mark.parametrize(("key", "treatment"), NEWER)
+def test_a_newer_option_that_has_an_effect_is_declared_and_no_other(
+    key: str, treatment: Treatment
+) -> None:
+    of_tables = {option.key for option in table_options()}
+    of_a_column = key.startswith("fields.<column>.")
+    assert (key in of_tables or of_a_column) == (treatment is not Treatment.UNUSED)
+    assert is_known(key)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if treatment is Treatment.UNUSED:
+            check_table_options({key: "x"})
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from itertools import count
 
 import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
@@ -26,13 +28,34 @@ LEFT = {
     "partition.timestamp-format.strict": "true",
     "tag.callbacks": "org.example.Callback",
     "tag.create-success-file": "true",
+    "manifest-sort.enabled": "true",
+    "postpone.merge-on-read": "true",
+    "target-file-row-num": "1000",
+    "visibility-callback.enabled": "true",
 }
 OFF = {
     "metadata.iceberg.storage": "disabled",
     "write.merge-schema.explicit-cast": "false",
     "tag.create-success-file": "false",
 }
+ROWS = {"id": [1], "dt": ["a"], "m": pa.array([None], pa.map_(pa.string(), pa.int32()))}
 OF_OTHER_JOBS = {"tag.callbacks", "tag.create-success-file"}
+
+
+NOT_WRITTEN = {
+    "blob-descriptor-field": "dt",
+    "blob-field": "dt",
+    "blob-view-field": "dt",
+    "fields.m.map.storage-layout": "shared-shredding",
+    "primary-key.nullable": "true",
+    "vector-field": "dt",
+    "video-frame-field": "dt",
+}
+NOT_READ = {
+    "fields.m.map.storage-layout": "shared-shredding",
+    "primary-key.nullable": "true",
+    "query-auth.enabled": "true",
+}
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -41,7 +64,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def made(options: dict[str, str]) -> PaimonTable:
     location = f"memory://left-to-others-{next(NUMBERS)}/db.db/t"
-    columns = [("id", "BIGINT"), ("dt", "STRING")]
+    columns = [("id", "BIGINT"), ("dt", "STRING"), ("m", "MAP<STRING NOT NULL, INT>")]
     return PaimonTable.create(location, schema=columns, partition_keys=["dt"], options=options)
 
 
@@ -49,7 +72,7 @@ def made(options: dict[str, str]) -> PaimonTable:
 def test_a_batch_write_says_which_option_it_does_not_act_upon(
     option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = pa.table({"id": [1], "dt": ["a"]})
+    rows = pa.table(ROWS)
     made({option: LEFT[option]}).append(rows)
     (line,) = said(caplog)
     assert f"{option} = {LEFT[option]} (" in line
@@ -60,8 +83,29 @@ def test_a_batch_write_says_which_option_it_does_not_act_upon(
     assert len(said(caplog)) == 3 + (option not in OF_OTHER_JOBS)
 
 
+@pytest.mark.filterwarnings("ignore:The table was created")
+@pytest.mark.parametrize("option", NOT_WRITTEN)
+def test_a_table_whose_files_would_be_wrong_is_not_written(option: str) -> None:
+    table = made({option: NOT_WRITTEN[option]})
+    with pytest.raises(UnsupportedFeature, match=re.escape(option)):
+        table.append(pa.table(ROWS))
+
+
+@pytest.mark.filterwarnings("ignore:The table was created")
+@pytest.mark.parametrize("option", NOT_READ)
+def test_a_table_whose_rows_would_be_wrong_is_not_read(option: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=re.escape(option)):
+        made({option: NOT_READ[option]}).to_arrow()
+
+
+def test_the_plain_layout_of_a_map_is_read_and_written() -> None:
+    table = made({"fields.m.map.storage-layout": "default"})
+    table.append(pa.table(ROWS))
+    assert table.to_arrow().num_rows == 1
+
+
 def test_what_is_switched_off_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
-    made(OFF).append(pa.table({"id": [1], "dt": ["a"]}))
+    made(OFF).append(pa.table(ROWS))
     assert said(caplog) == []
 
 
@@ -90,6 +134,6 @@ def test_credentials_that_somebody_stored_in_a_table_are_named_without_their_val
     schema = json.loads(storage.read("schema/schema-0"))
     schema["options"]["fs.s3a.secret.key"] = "hunter2"
     storage.write("schema/schema-0", json.dumps(schema).encode())
-    PaimonTable.load(table.location).append(pa.table({"id": [1], "dt": ["a"]}))
+    PaimonTable.load(table.location).append(pa.table(ROWS))
     assert "fs.s3a.secret.key" in caplog.text
     assert "hunter2" not in caplog.text
