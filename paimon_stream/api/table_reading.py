@@ -376,7 +376,9 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None,
         filter: Any,
     ) -> Scan:
-        """What to read. The arguments but the first, and the errors, are those of `to_arrow`."""
+        """The plan of a read. All arguments but the first, and the errors, are those of
+        `to_arrow`.
+        """
         with naming(self.location):
             return plan_scan(
                 self._table,

@@ -86,11 +86,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class ReusableMerge:
-    """A merge of manifests that the next attempt may use, too.
+    """A merge of manifests that the next attempt may also use.
 
     Attributes:
         merged: the merge.
-        since_millis: when the staging began that made it, in epoch milliseconds.
+        since_millis: when the staging that made the merge began, in epoch milliseconds.
     """
 
     merged: Merged

@@ -266,7 +266,7 @@ class Committer:
     # -- base, decided? ---------------------------------------------------------------------------
     def _look(self, attempts: Attempts) -> Sight:
         """The latest snapshot and schema, after a check that the table is the one that this commit
-        is for. A first attempt takes what the caller saw if that was a moment ago.
+        is for. A first attempt uses what the caller saw, if that was a moment ago.
         """
         sight = attempts.request.sight
         since_millis = self._runtime.clock.now_millis()
@@ -332,7 +332,9 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
     def _prepare(self, attempts: Attempts, sight: Sight) -> Staged | Nothing | None:
-        """Checks and stages on top of the latest snapshot. None if that expired meanwhile."""
+        """Checks and stages on top of the latest snapshot. Returns None if that snapshot expired
+        meanwhile.
+        """
         try:
             with attempts.timed("check"):
                 base = self._cache.base(sight.latest)
@@ -411,7 +413,7 @@ class Committer:
     def _confirm(
         self, attempts: Attempts, sight: Sight, staged: Staged, placed: Placed
     ) -> Landed | Lost:
-        """Proves that the snapshot is part of the table, or takes it back."""
+        """Proves that the snapshot is part of the table, or removes it again."""
         is_quick = self._is_swift(sight.since_millis)
         # A first attempt that is so quick needs only a look at the neighbouring snapshots. The
         # first snapshot of a table has no snapshot below it. So nothing would prove that the

@@ -169,7 +169,7 @@ class _CompactedSoFar:
         user: the commit user of its snapshots. Empty before the first plan with units.
         snapshot: the last snapshot that it has published.
         rewritten: what was published.
-        counted: the same, by bucket.
+        counted: a report of what was published, by bucket.
         conflicts: how often others had changed a unit.
         failed: the errors of damaged files, in the order in which they were found.
     """

@@ -170,12 +170,12 @@ class _EmptiedFolders:
         self._folders: set[str] = set()
 
     def add(self, folder: str) -> None:
-        """A file of this folder is going to be deleted."""
+        """Notes that a file of this folder is going to be deleted."""
         self._folders.add(folder)
 
     def clean(self) -> None:
-        """If the options say so, deletes those that are empty, then empty partition folders above
-        them, deepest first. Forgets them.
+        """If the options say so, deletes those of the folders that are empty, then the empty
+        partition folders above them, deepest first. Forgets all of them.
         """
         table = self._table
         emptied = sorted(self._folders)

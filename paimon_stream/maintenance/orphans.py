@@ -443,7 +443,7 @@ class _OrphanRemoval:
         Args:
             candidates: the old files.
             orphans: the hashes of the names that nothing refers to.
-            protected: files with one of these in their names stay.
+            protected: files whose names contain one of these stay.
         """
         numbers = candidates.folders_with(orphans)
         for number, page in self._pages(candidates.folders, numbers):

@@ -33,7 +33,7 @@ _WIDE: Final = pa.decimal256(76, 38)
 
 
 class NotParsed(Exception):
-    """Text does not parse, or a number is none of the new type.
+    """A text does not parse, or a number is not one of the new type.
 
     Attributes:
         count: how many values do not parse, at least.
@@ -128,7 +128,7 @@ def _moment(array: pa.Array, target: DataType) -> pa.Array:
 
 def _time(array: pa.Array, target: DataType) -> pa.Array:
     """Milliseconds of the day, rounded half up by the fourth digit after the point, whatever the
-    precision is. Nothing for the seconds is 0.
+    precision is. If the seconds are missing, they are 0.
     """
     parts = pc.extract_regex(_checked(array, _TIME), _TIME)
     hours, minutes, seconds = (_number(parts, name) for name in ("hour", "minute", "second"))
@@ -144,7 +144,7 @@ def _time(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _number(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a clock as a number; nothing is 0."""
+    """A part of a clock as a number; 0 for an empty text."""
     return _two_digits(parts, name).cast(pa.int32())
 
 

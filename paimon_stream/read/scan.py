@@ -43,8 +43,8 @@ from paimon_stream.table.vectors import Vector, VectorIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointInTime:
-    """Which snapshot of a table is meant. At most one of these says so; without any of them it is
-    the newest snapshot (`find_snapshot`).
+    """Which snapshot of a table is meant. At most one of the attributes says so; if none does, it
+    is the newest snapshot (`find_snapshot`).
 
     Attributes:
         snapshot_id: its id.
@@ -60,7 +60,7 @@ class PointInTime:
     def of(
         cls, location: str, snapshot_id: int | None, tag: str | None, timestamp: opt.Moment | None
     ) -> "PointInTime":
-        """What a caller says. An age is counted back from now.
+        """The point in time that a caller names. An age is counted back from now.
 
         Args:
             location: that of the table, for messages.

@@ -108,10 +108,11 @@ class ManifestFacts:
 
 @dataclass(slots=True)
 class SamplePool:
-    """Files from which those are drawn that are read in full: some of each manifest.
+    """The pool from which the files are drawn that are read in full. It has some files of each
+    manifest.
 
     Attributes:
-        most: how many are drawn at most.
+        most: how many files are drawn at most.
         rng: draws them.
     """
 
@@ -177,7 +178,7 @@ class BucketFolders:
         return folder
 
     def hash_of(self, partition: bytes, bucket: int) -> int:
-        """The hash of the folder of a bucket, which `by_hash` has from now on."""
+        """The hash of the folder of a bucket. From now on, `by_hash` has this folder."""
         folder = self.of(partition, bucket)
         self.by_hash[hash(folder)] = folder
         return hash(folder)
@@ -283,8 +284,8 @@ class Shelf:
             return None
 
     def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
-        """The facts of a manifest. The findings of its entries are collected by themselves, because
-        only blocks without findings are kept.
+        """The facts of a manifest. The findings of its entries are collected apart, because only
+        blocks without findings are kept.
         """
         of_entries = Findings()
         try:
@@ -306,8 +307,8 @@ class Shelf:
         )
 
     def _read_entries(self, data: bytes, path: str, findings: Findings) -> "_ReadEntries":
-        """What the blocks of a manifest hold. Only those blocks are decoded that no manifest before
-        had. What is wrong with their entries goes to `findings`, which are empty before.
+        """The facts in the blocks of a manifest. Only blocks that no earlier manifest had are
+        decoded. Problems of their entries are added to `findings`, which are empty before.
         """
         keyed = bool(self.table.schema.primary_keys)
         schema_text, _ = blocks_of(data, path)
