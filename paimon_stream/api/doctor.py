@@ -92,7 +92,7 @@ def examine(
         names: the names of sinks, in the order in which the batch function calls them.
         query_name: the name of the restarted query.
         options: the options of the restarted sink.
-        storage_options: those of the table, and of checkpoints in object stores.
+        storage_options: the options of the table, and of checkpoints in object stores.
         mode: the mode of the restarted sink.
         runtime: clocks and ids; by default those of the system.
 

@@ -357,7 +357,7 @@ class TableMaintenance(LoadedTable):
         `partition.expiration-max-num` of them. Earlier snapshots keep the rows until they expire.
 
         Args:
-            options: those of the table that begin with `partition.expiration-` or
+            options: the options of the table that begin with `partition.expiration-` or
                 `partition.timestamp-`, for this call alone.
             dry_run: write nothing.
 

@@ -223,7 +223,7 @@ def open_table(
 
     Args:
         location: the table's folder, or the warehouse.
-        options: those of the catalog and of the store.
+        options: the options of the catalog and of the store.
         opened: opens the store, by a location and the options of a store.
 
     Raises:
@@ -257,7 +257,7 @@ class LockedStorage(StorageView):
 
     Attributes:
         base: the storage of the files.
-        options: those of the catalog.
+        options: the options of the catalog.
         lock_name: the name of the lock of branch main.
         runtime: the clock by which the lock is waited for.
     """
@@ -361,7 +361,7 @@ def ask(
     """Runs these statements in one transaction in a catalog's database.
 
     Args:
-        options: those of the catalog.
+        options: the options of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
         then: is called in the transaction, after the statements.
         values: what `:name` stands for in the statements, by name. `:key` is the catalog's key.
@@ -440,7 +440,7 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
     Args:
         pid: the process whose connections they are.
         away: the minutes from UTC to local time.
-        options: those of the catalog.
+        options: the options of the catalog.
     """
     uri = dict(options).get("uri", "")
     parts = _URI.fullmatch(uri)

@@ -320,7 +320,7 @@ def table_command(
         name: the name of the command, by default the function's.
         example: a command line without `paimon-stream`, for the end of the help text.
         params: the command's own click parameters, which are passed by name.
-        columns: those of the listing that the command returns. Users choose among them with
+        columns: the columns of the listing that the command returns. Users choose among them with
             `--columns`.
         of_warehouse: whether the command is about a warehouse, and not about a table.
     """

@@ -112,7 +112,7 @@ class Committer:
             runtime: the clock, the ids and the random numbers. None for those of the system.
             observer: is called at the named points of a commit.
             snapshots: the caller's cache of snapshots, which the committer shares then.
-            digest: that of the table's first schema, if the caller knows it.
+            digest: the digest of the table's first schema, if the caller knows it.
             compacts: whether the caller compacts the table, too.
         """
         self._storage = table.storage

@@ -94,7 +94,7 @@ class BranchReport(Report):
     """What was done to a branch.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         branch: the name of the branch.
         snapshot: the id of its newest snapshot, if it has one.
         found: false if there was no branch to delete.
@@ -227,7 +227,7 @@ class ForwardReport(Report):
     """What a fast forward did to main.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         branch: the name of the branch.
         snapshot: the id of main's newest snapshot after it.
         kept: the id of the newest snapshot that main kept; None if main and the branch shared no
@@ -307,7 +307,7 @@ class _Forward:
         branch: the storage of the branch.
         main_snapshots: main's snapshots.
         branch_snapshots: the branch's snapshots.
-        ids: those of the branch's snapshots that have no gap above them, ascending.
+        ids: the ids of the branch's snapshots that have no gap above them, ascending.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class ExpireReport(Report):
     """What expired, or would in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         snapshots: the ids of the snapshots that expired, ascending.
         changelogs: the ids of the changelogs that expired, which had outlived their snapshots.
         files: how many files were deleted, by kind.

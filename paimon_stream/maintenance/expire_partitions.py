@@ -58,7 +58,7 @@ class PartitionExpiryReport(Report):
     """What expired, or would in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         partitions: the dropped partitions, each as its values by column.
         files: how many data files they had.
         rows: how many rows these files had.
@@ -80,7 +80,7 @@ def is_time(
     """Whether partitions expire after this commit, and when they last expired.
 
     Args:
-        options: those of the table.
+        options: the options of the table.
         runtime: has the clock.
         last: when they last expired (epoch milliseconds), None if they did not in this process.
             The first time is then taken to be earlier than now by a random part of the interval, so

@@ -106,7 +106,7 @@ class ExpiringNotes:
         takes.
 
         Args:
-            snapshots: those of the table.
+            snapshots: the snapshots of the table.
             now_millis: the time by the clock of the storage, in epoch milliseconds.
 
         Raises:
@@ -266,7 +266,7 @@ class Remover:
     A storage that does not answer (`Unavailable`) ends the work, and the next run continues it.
 
     Attributes:
-        storage: that of the table.
+        storage: the storage of the table.
         dry_run: whether files are only counted.
         threads: how many threads delete many files.
         removed: how many files were deleted, by kind (`data`, `manifest`, …).

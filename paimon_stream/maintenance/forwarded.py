@@ -34,7 +34,7 @@ def ask_notes(
     Args:
         branch: the storage of the branch.
         main: the storage of main.
-        folder: that of the commit user.
+        folder: the folder of the commit user.
         losses: as in `copy_stream`.
 
     Raises:
@@ -65,7 +65,7 @@ def copy_stream(
     Args:
         branch: the storage of the branch.
         main: the storage of main.
-        folder: that of the commit user.
+        folder: the folder of the commit user.
         losses: the queries of which main has lost batches of this user, each with the name of a note
             that says so. A note that main's register already demanded to ask is no reason to ask
             again.

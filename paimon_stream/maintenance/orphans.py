@@ -297,8 +297,8 @@ class _Candidates:
         folders: the kind and path of each folder that was listed; its place is its number.
         pages: those of the listings, each with the number of its folder and where the hashes of its
             old files end.
-        hashes: those of the names of the old files, in the order of the pages.
-        prefixes: those of the names of data files.
+        hashes: the hashes of the names of the old files, in the order of the pages.
+        prefixes: the prefixes of the names of data files.
     """
 
     folders: Sequence[tuple[str, str]]

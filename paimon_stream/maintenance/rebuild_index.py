@@ -125,7 +125,7 @@ class _Rebuild:
     Attributes:
         table: the table.
         runtime: gives ids.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         latest: the snapshot.
         dry_run: whether nothing is written.
         listed: the hash indexes that it names, by partition and bucket.

@@ -79,7 +79,7 @@ class RollbackReport(Report):
     """What a rollback removed, or would remove in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         snapshot: the id of the target.
         tag: the name of the target, if it was given as a tag.
         snapshots: the ids of the removed snapshots, ascending.
@@ -528,7 +528,7 @@ def pin_target(
 
     Args:
         table: the table.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         target: what is to be kept.
         runtime: gives the pin its name, and waits for expiries.
         take_over: whether the pin also replaces those of rollbacks to other targets.
@@ -667,9 +667,9 @@ def refuse_broken(
 
     Args:
         table: the table.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         target: what may be refused.
-        pins: those of interrupted rollbacks. One of them may have restored the target below
+        pins: the pins of interrupted rollbacks. One of them may have restored the target below
             snapshots that it had not removed yet.
 
     Raises:

@@ -55,7 +55,7 @@ class TagReport(Report):
     """What was done to a tag.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         tag: the name of the tag.
         snapshot: the id of the tagged snapshot.
         found: false if the tag to delete did not exist.

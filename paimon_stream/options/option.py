@@ -287,7 +287,7 @@ class Options(Mapping[str, str]):
 
     Args:
         table: the table's options.
-        overrides: those of the writer.
+        overrides: the options of the writer.
         location: the table's, for messages.
     """
 

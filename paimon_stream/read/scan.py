@@ -63,7 +63,7 @@ class PointInTime:
         """The point in time that a caller names. An age is counted back from now.
 
         Args:
-            location: that of the table, for messages.
+            location: where the table is, for messages.
             snapshot_id: as it was typed; `find_snapshot` refuses what is no whole number.
             tag: the name of a tag.
             timestamp: an age or a time.

@@ -56,7 +56,7 @@ class QueryRun:
         user: the commit user of the stream.
         writer: judges and publishes the batches of the run.
         after_commit: what follows a commit, such as the expiry of snapshots.
-        compaction: that of the stream; None if each batch replaces the table.
+        compaction: the compaction of the stream; None if each batch replaces the table.
         plan: how the next batch is written.
         cuts: Spark's expressions for batches that the driver writes.
         stateless: whether the query is known to keep no state; None before Spark was asked.
@@ -159,7 +159,7 @@ class Runs:
         Args:
             batch: the batch.
             facts: what is known of the query.
-            settings: those of the sink.
+            settings: the settings of the sink.
             user: the commit user.
             rows_of: the rows of the batch, written in this run.
             after: the batch that must be the newest one of the run. If it is not, or if this

@@ -320,8 +320,8 @@ class TaskRows:
 
     Attributes:
         sink: the settings of a sink that would do the same.
-        answers: those of the tasks.
-        basis: that of the plan.
+        answers: the answers of the tasks.
+        basis: the basis of the plan.
         run: the run of the query.
         keep: is called as soon as the caller must not remove the files any more.
     """

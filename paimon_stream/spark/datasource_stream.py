@@ -65,7 +65,7 @@ class Offset(_OffsetWithoutRows, total=False):
 
     Attributes:
         snapshot: the id of the last snapshot that was read.
-        nonce: that of this snapshot. It is empty if the table had no snapshot.
+        nonce: the nonce of this snapshot. It is empty if the table had no snapshot.
         rows: the number of rows of the table in this snapshot.
         first: of the first batch of a stream: where it began, the two values of a `_Begin`.
     """

@@ -51,7 +51,7 @@ class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     Attributes:
         result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
             so that no file was written.
-        basis: that of the plan.
+        basis: the basis of the plan.
         query_id: in a stream, Spark's id of the query.
         run_id: in a stream, Spark's id of this run of the query.
         checkpoints: in a stream, the session's folder of checkpoints, if it has one.

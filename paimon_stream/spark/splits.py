@@ -76,7 +76,7 @@ def rows_of_split(
         scan: says which columns are read and how, as `without_files` returns it.
         arrow: the types of the columns in the batches, and which of them are NOT NULL.
         data: the files of the split, encoded.
-        version: that of the encoding.
+        version: the version of the encoding.
 
     Raises:
         PaimonStreamError: what `read_batches` raises.

@@ -97,7 +97,7 @@ class Claims:
         says the same. Raises `StorageError`.
 
         Args:
-            schema_digest: that of the table's first schema.
+            schema_digest: the digest of the table's first schema.
             journal_since: as in `RegisteredWriter`.
             present: the register that is there.
             given_up: as in `RegisteredWriter`.

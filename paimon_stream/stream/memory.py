@@ -70,7 +70,7 @@ def judge_next(
     the fence.
 
     Args:
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         memory: what the run remembers.
         refuse: the refusals for this batch.
         latest: the latest snapshot.

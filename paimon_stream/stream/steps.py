@@ -134,7 +134,7 @@ class WrittenBatch:
         judged: the batch as it was judged.
         verdict: the verdict on it.
         messages: its files.
-        numbering: that of rows which were written now, for a primary key.
+        numbering: the numbering of rows which were written now, for a primary key.
         held: files that are not sent yet.
         phases: the milliseconds of judging and writing, for the report.
     """
@@ -180,7 +180,7 @@ class SettledBatch:
         run: the run.
         standing: how the run stands now.
         report: what was done.
-        changes: those of the batch's snapshots; None if this run made none.
+        changes: the changes of the batch's snapshots; None if this run made none.
     """
 
     run: StreamRun

@@ -151,7 +151,7 @@ class BucketFolders:
     """The folders of the buckets that entries name.
 
     Attributes:
-        layout: that of the table.
+        layout: the layout of the table.
         by_hash: the folders whose hashes are in `ManifestFacts.ranges`.
     """
 
@@ -207,7 +207,7 @@ class Shelf:
         suspects: the files that are missing or have another size, by the hashes of their
             identities.
         vectors: the index files whose deletion vectors were read. They are read once.
-        folders: those of the buckets.
+        folders: the folders of the buckets.
         ahead: reads manifests and lists ahead.
     """
 
