@@ -167,7 +167,7 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     storage = table.storage
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
-    over = []
+    expired = []
     for name in tag_names(storage):
         try:
             data = storage.read(tag_path(name), MOST_JSON)
@@ -176,8 +176,8 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
         except (NotFound, FormatError):
             continue  # in doubt it stays
         if until is not None and until < now:
-            over.append(name)
-    return tuple(delete_tag(table, name, runtime=runtime) for name in over)
+            expired.append(name)
+    return tuple(delete_tag(table, name, runtime=runtime) for name in expired)
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:

@@ -207,7 +207,10 @@ class _NextFacts(Findings):
         window = published_after(self._snapshots, seen, latest)
         for snapshot in window.snapshots:
             is_ours = snapshot.commit_user == self._user
-            if is_ours and self._batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER:
+            is_of_batch_write = snapshot.commit_identifier == BATCH_IDENTIFIER
+            if not is_ours or is_of_batch_write:
+                continue
+            if snapshot.commit_identifier >= self._batch_id:
                 return Finding(OthersPublished.THE_BATCH, _refuse_shared(snapshot))
         if not window.complete:
             return Finding(OthersPublished.MISSING)
