@@ -360,7 +360,7 @@ class Committer:
                 now = self._runtime.clock.now_millis()
                 merge = attempts.merge
                 if merge is not None and not 0 <= now - merge.since_millis <= self._usable_millis:
-                    attempts.merge = None  # an orphan cleaner may have removed its manifests
+                    attempts.merge = None  # an orphan cleaner may have taken its manifests
                 staged = self._stager.stage(base, changes, request, attempts, sight.schema_id)
                 attempts.before_put = ()
         except (NotFound, CorruptMetadata):

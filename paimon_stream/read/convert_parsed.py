@@ -1,6 +1,6 @@
 """Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
-that does not parse, and so does this module. Java also accepts a few spellings that are refused
-here, such as 1.5d or 0x1p3 for a DOUBLE, 2024 for a DATE, and a zone in a TIME. NULL stays NULL.
+that does not parse, and so does this module. Java also takes a few spellings that are refused here,
+such as 1.5d or 0x1p3 for a DOUBLE, 2024 for a DATE, and a zone in a TIME. NULL stays NULL.
 """
 
 from collections.abc import Callable, Mapping
@@ -144,7 +144,7 @@ def _time(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _number(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a clock as a number; 0 for an empty text."""
+    """A part of a clock as a number; nothing is 0."""
     return _two_digits(parts, name).cast(pa.int32())
 
 

@@ -234,7 +234,7 @@ class KindRules:
         refusal: the kinds whose rows could not be merged (R6.5).
         columns: the columns that refuse only some rows of a kind.
         not_null: the columns that are NOT NULL and not of the key.
-        emptied: those of `not_null` that become NULL if the last row of a key retracts a value.
+        emptied: those of `not_null` that become NULL if the last row of a key takes a value back.
     """
 
     table: str
