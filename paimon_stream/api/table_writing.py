@@ -135,7 +135,7 @@ def batch_commit(
     user: str | None = None,
     digest: str | None = None,
 ) -> TableCommit:
-    """The object that commits one batch.
+    """What commits one batch.
 
     Args:
         table: to which it is committed.

@@ -128,7 +128,7 @@ def write_small(
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        plan: the plan of the run, which learns from this batch.
+        plan: the plan of the run, which this batch teaches.
         cuts: Spark's expressions that earlier batches of the run have used.
         first_sequence: as for `run_write_job`.
         index: as for `run_write_job`.

@@ -69,8 +69,8 @@ def run_write_job(
     user: str = "",
     operations: Operations | None = None,
 ) -> Written:
-    """Writes all rows of a DataFrame in the way that the plan chooses, and lets the plan learn from
-    it. Nothing is published.
+    """Writes all rows of a DataFrame in the way that the plan chooses, and teaches the plan.
+    Nothing is published.
 
     Args:
         frame: the rows, in exactly the table's columns.

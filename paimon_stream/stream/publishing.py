@@ -210,8 +210,8 @@ def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitReques
 
 
 def _numbering_of(written: WrittenBatch) -> Numbering | None:
-    """How the rows were numbered. For prepared files, the journal has only the snapshot on which
-    the batch was judged. It is not later than the snapshot on which the rows were numbered.
+    """How the rows were numbered. Of prepared files the journal has only the snapshot on which they
+    were judged, which is not later than the one on which they were numbered.
     """
     verdict = written.verdict
     if isinstance(verdict, Reuse) and written.judged.table.schema.primary_keys:
