@@ -78,7 +78,9 @@ def iso(millis: int | None) -> str | None:
 
 
 def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A small table in HTML for notebooks; all texts are escaped, None is empty."""
+    """A small table in HTML for notebooks. All texts are escaped, and None becomes an empty
+    cell.
+    """
 
     def line(cells: Sequence[object], tag: str) -> str:
         texts = [escape(_cell(cell)) for cell in cells]

@@ -157,7 +157,7 @@ def catalog(
     Args:
         options: Paimon's: `warehouse`, those of its store, and, by its `metastore`, those of its
             database or server. Or a Spark session, with a `name`.
-        name: of a catalog in that session, which has `spark.sql.catalog.<name>.warehouse`.
+        name: the name of a catalog in that session, which has `spark.sql.catalog.<name>.warehouse`.
 
     Raises:
         InvalidOption: for an option with a wrong value.

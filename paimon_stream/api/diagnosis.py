@@ -86,7 +86,7 @@ def in_words(
     """The name of a verdict on a batch, and what the sink then does.
 
     Args:
-        verdict: of the judgement.
+        verdict: the verdict of the judgement.
         number: the id of the batch.
         replayed: whether Spark had already planned the batch.
     """
@@ -138,7 +138,7 @@ def of_checkpoint_kind(
 
     Args:
         kind: what is at the checkpoint's location.
-        path: of the file or folder that shows it.
+        path: the path of the file or folder that shows it.
         newest_planned: the newest batch in the checkpoint's folder `offsets`; None if there is
             none.
     """
@@ -227,7 +227,11 @@ def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
     for removed in removals.removed:
         if removed.user == user and removed.is_of_stream:
             run = _Removal(
-                removed.millis or 0, removed.by, removed.target, removed.ended, removed.certain
+                millis=removed.millis or 0,
+                by=removed.by,
+                target=removed.target,
+                ended=removed.ended,
+                certain=removed.certain,
             )
             removed_by_run.setdefault(run, []).append(removed)
     texts = [

@@ -86,14 +86,14 @@ def examine(
     checkpoint.
 
     Args:
-        storage: of the table.
+        storage: the storage of the table.
         checkpoint: the query's checkpointLocation.
         user: the commit user of a sink.
-        names: of sinks, in the order in which the batch function calls them.
-        query_name: of the restarted query.
-        options: of the restarted sink.
-        storage_options: those of the table, and of checkpoints in object stores.
-        mode: of the restarted sink.
+        names: the names of sinks, in the order in which the batch function calls them.
+        query_name: the name of the restarted query.
+        options: the options of the restarted sink.
+        storage_options: the options of the table, and of checkpoints in object stores.
+        mode: the mode of the restarted sink.
         runtime: clocks and ids; by default those of the system.
 
     Raises:
@@ -175,11 +175,11 @@ class _Restart:
     """The restart of one sink, and what is known of its stream.
 
     Attributes:
-        checkpoint: of the query.
-        kind: of the checkpoint.
-        query_id: in the checkpoint; None if it has none.
-        identity: of the restarted sink.
-        batch: that Spark asks for first.
+        checkpoint: the checkpoint of the query.
+        kind: the kind of the checkpoint.
+        query_id: the id in the checkpoint; None if it has none.
+        identity: the identity of the restarted sink.
+        batch: the batch that Spark asks for first.
         is_replay: whether Spark had already planned that batch.
         done: the newest batch that the query has done; None if it has done none.
         last: the stream's newest snapshot; None if none is left.
@@ -233,9 +233,9 @@ class _Doctor:
         """The diagnoses of the sinks that a query with this checkpoint has.
 
         Args:
-            checkpoint: of the query.
+            checkpoint: the checkpoint of the query.
             user: the commit user of its only sink to judge; None if it is not given.
-            names: of its sinks, in the order in which they are called.
+            names: the names of its sinks, in the order in which they are called.
             all_users: users of whom only `user` is judged.
         """
         kind, path = checkpoint.kind()

@@ -29,10 +29,10 @@ class TableFile:
     """A live data file.
 
     Attributes:
-        partition: its values by column.
-        bucket: in which it lies.
-        path: of the file.
-        meta: its metadata, with sizes in bytes.
+        partition: the values of its partition, by column.
+        bucket: the bucket in which it lies.
+        path: where the file is.
+        meta: the metadata of the file, with sizes in bytes.
     """
 
     partition: Mapping[str, Any]
@@ -56,13 +56,13 @@ class Partition:
     """The live files of one partition.
 
     Attributes:
-        values: of the partition, by column.
+        values: the values of the partition, by column.
         path: its folder.
-        buckets: that have files.
-        files: in all buckets.
-        rows: in these files. With a primary key, a key may have several rows, and deletes are rows,
-            too.
-        bytes: of these files.
+        buckets: how many buckets have files.
+        files: how many files all buckets have.
+        rows: the rows of these files. With a primary key, a key may have several rows, and deletes
+            are rows, too.
+        bytes: the bytes of these files.
     """
 
     values: Mapping[str, Any]
@@ -80,21 +80,22 @@ class Statistics(Report):
 
     Attributes:
         snapshot: that snapshot; None in an empty table.
-        snapshots: that exist.
-        earliest: the id of the oldest of them.
-        latest: the id of the newest of them.
-        tags: that exist.
-        schema_id: of the table as it was loaded.
-        partitions: that have files.
-        buckets: that have files, in all partitions.
-        files: live data files.
+        snapshots: how many snapshots exist.
+        earliest: the id of the oldest snapshot.
+        latest: the id of the newest snapshot.
+        tags: how many tags exist.
+        schema_id: the schema of the table as it was loaded.
+        partitions: how many partitions have files.
+        buckets: how many buckets have files, in all partitions.
+        files: how many live data files there are.
         primary_keys: the columns of the primary key.
-        rows: in the files. With a primary key, a key may have several rows until they are merged.
-        delete_rows: those of the rows that are deletes.
-        bytes: of the files.
-        mean_file_bytes: 0 without files.
-        manifests: of the snapshot.
-        manifest_bytes: of all of them.
+        rows: the rows of the files. With a primary key, a key may have several rows until they are
+            merged.
+        delete_rows: how many of the rows are deletes.
+        bytes: the bytes of the files.
+        mean_file_bytes: the mean size of a file; 0 without files.
+        manifests: how many manifests the snapshot has.
+        manifest_bytes: the bytes of these manifests.
     """
 
     snapshot: Snapshot | None
@@ -122,20 +123,20 @@ class Writer:
 
     Attributes:
         user: the commit user.
-        query_id: of the query; None if no snapshot names it.
-        checkpoint: of the query.
-        query_name: of the query.
+        query_id: the id of the query; None if no snapshot names it.
+        checkpoint: the location of the query's checkpoint.
+        query_name: the name of the query.
         registered: whether this is a stream of this package, registered in the table.
-        runs: of the query that have left a snapshot.
-        snapshots: of the writer.
-        batches: that have a snapshot.
+        runs: how many runs of the query have left a snapshot.
+        snapshots: how many snapshots the writer has.
+        batches: how many batches have a snapshot.
         first_batch: their smallest id; None for batch commits, and if all snapshots have expired.
         last_batch: their largest id; None as for `first_batch`.
         gaps: ranges of batch ids, between the first and the last, without a snapshot. A batch
             without rows creates none.
         last_snapshot: the id of the newest snapshot.
         last_millis: the time of the newest snapshot, in epoch milliseconds.
-        watermark: of the newest snapshot, in epoch milliseconds.
+        watermark: the watermark of the newest snapshot, in epoch milliseconds.
         last_story: the summary of the newest batch.
     """
 
@@ -161,15 +162,15 @@ class HistoryEntry:
     """One snapshot: when, what and by whom.
 
     Attributes:
-        id: of the snapshot.
-        time: ISO text in UTC.
-        kind: of the commit, such as `APPEND`.
+        id: the id of the snapshot.
+        time: the time of the snapshot, as ISO text in UTC.
+        kind: the kind of the commit, such as `APPEND`.
         user: the commit user.
         identifier: the batch id of a stream; None for a batch commit.
-        rows_added: rows in files; may be negative.
-        rows: rows in all files of the snapshot.
-        marks: which query made it. The values are None if another engine made it.
-        batch: sums up what it added. The values are None if another engine made it.
+        rows_added: by how many the rows in files grew; negative if they became fewer.
+        rows: the rows in all files of the snapshot.
+        marks: which query made the snapshot. The values are None if another engine made it.
+        batch: the summary of what it added. The values are None if another engine made it.
         previous: how the stream's previous commit went: `batch`, `attempts`, `conflicts` of
             compactions if there were any, and milliseconds by phase; {} if nothing is known.
     """

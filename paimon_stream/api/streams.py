@@ -1,5 +1,5 @@
-"""How the stream of a table goes. Only its newest snapshots and its checkpoint are read, so it can
-be asked every few seconds, for many tables. Nothing is written.
+"""How the stream of a table is doing. Only the stream's newest snapshots and its checkpoint are
+read, so this can be asked every few seconds, for many tables. Nothing is written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ class StreamState:
     """The newest stream of a table. A fact that is not known is None, or {}.
 
     Attributes:
-        location: of the table.
-        state: of the stream.
+        location: the location of the table.
+        state: the state of the stream.
         why: explains a state that is not well.
         user: its commit user.
-        query_name: of its query.
+        query_name: the name of its query.
         batch: the id of its newest batch.
         snapshot: the id of its newest snapshot; if there is no stream, of the table's newest.
         last_millis: the time of that snapshot, in epoch milliseconds.

@@ -75,7 +75,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             options: Paimon's, such as `{"bucket": "4"}`.
             comment: what the table is for.
             if_not_exists: load a table that exists as it is, whatever its schema (format.md §2.2).
-            storage_options: of the store.
+            storage_options: the options of the store.
 
         Raises:
             AlreadyExists: if there is a table, unless `if_not_exists` is given.
@@ -124,7 +124,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         Args:
             location: the folder of the table.
             branch: the name of a branch.
-            storage_options: of the store.
+            storage_options: the options of the store.
 
         Raises:
             NotFound: if there is no such table or branch.

@@ -56,8 +56,8 @@ class TableMaintenance(LoadedTable):
     ) -> ExpireReport:
         """Expires old snapshots and deletes the files that only they need. Tags, branches,
         consumers, and streams with a journal that were active within a day keep the snapshots and
-        files that they need. So do changelogs that outlive their snapshots; they expire by the
-        table's `changelog.*` options.
+        files that they need. Changelogs that outlive their snapshots keep theirs, too, and expire
+        by the table's `changelog.*` options.
 
         Unless `dry_run=True` is given it acts at once, because the table's metadata determines what
         may be deleted (unlike `remove_orphan_files`). If the storage does not answer, the run ends
@@ -108,8 +108,8 @@ class TableMaintenance(LoadedTable):
         """Keeps a snapshot under a name.
 
         Args:
-            name: of the tag.
-            snapshot_id: by default that of the newest.
+            name: the name of the tag.
+            snapshot_id: the id of the snapshot; by default the newest.
             time_retained: after this age, any engine may delete the tag: a text such as `"90 d"` or
                 a `timedelta`, by default the table's `tag.default-time-retained`. If neither is
                 set, the tag stays until it is deleted.
@@ -146,7 +146,7 @@ class TableMaintenance(LoadedTable):
         (`unreadable` in the report), only its own file is deleted.
 
         Args:
-            name: of the tag.
+            name: the name of the tag.
 
         Returns:
             A report. `found` says whether there was such a tag.
@@ -213,7 +213,7 @@ class TableMaintenance(LoadedTable):
         completed by the same call.
 
         Args:
-            name: of the branch.
+            name: the name of the branch.
             tag: begin with the snapshot and the schemas of this tag. Without a tag the branch is
                 empty and has all schemas.
 
@@ -243,7 +243,7 @@ class TableMaintenance(LoadedTable):
         only the branch had: fast-forward to the branch first, if they are wanted.
 
         Args:
-            name: of the branch.
+            name: the name of the branch.
             dry_run: only report.
 
         Returns:
@@ -274,7 +274,7 @@ class TableMaintenance(LoadedTable):
         that it or the branch had.
 
         Args:
-            name: of the branch.
+            name: the name of the branch.
             dry_run: only report.
             take_over: give up an interrupted rollback to another snapshot, as in `rollback_to`.
 
@@ -313,7 +313,7 @@ class TableMaintenance(LoadedTable):
         raises an error other than `CommitUnknown`, nothing was published.
 
         Args:
-            commit_user: of the stream.
+            commit_user: the commit user of the stream.
             batch: the id of the batch; by default the earliest that is not in the table.
             snapshot: the id of the lost snapshot.
             delta_list: the name of the lost snapshot's delta list.
@@ -357,7 +357,7 @@ class TableMaintenance(LoadedTable):
         `partition.expiration-max-num` of them. Earlier snapshots keep the rows until they expire.
 
         Args:
-            options: those of the table that begin with `partition.expiration-` or
+            options: the options of the table that begin with `partition.expiration-` or
                 `partition.timestamp-`, for this call alone.
             dry_run: write nothing.
 
@@ -443,7 +443,7 @@ class TableMaintenance(LoadedTable):
         that were not published are removed, except for `CommitUnknown`, which does no harm.
 
         Args:
-            full: take, in fixed buckets, all files behind the leading large ones, instead of the
+            full: in fixed buckets, rewrite all files behind the leading large ones, instead of the
                 first few small ones. With a primary key, merge all files of a bucket onto its
                 highest level.
             partitions: only those that match one of the specs, such as `[{"dt": "2024-02-29"}]`.
@@ -523,9 +523,9 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> RebuiltIndexReport:
         """Compares the hash index of a table with dynamic buckets with the keys of its files, and
-        makes what is wrong anew, in a new snapshot, if `dry_run` is False. No row changes. Stop the
-        writers of other engines first. It reads the key columns of all files. If it raises an error
-        other than `CommitUnknown`, nothing was published.
+        writes the wrong parts again, in a new snapshot, if `dry_run` is False. No row changes. Stop
+        the writers of other engines first. It reads the key columns of all files. If it raises an
+        error other than `CommitUnknown`, nothing was published.
 
         Args:
             dry_run: only report.

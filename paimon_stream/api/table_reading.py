@@ -160,7 +160,7 @@ class TableReading(LoadedTable):
         """The live data files of a snapshot; () in an empty table.
 
         Args:
-            snapshot_id: by default that of the newest.
+            snapshot_id: the id of the snapshot; by default the newest.
             partition: only the files of these partitions, in a form as for `to_arrow`.
 
         Raises:
@@ -284,7 +284,7 @@ class TableReading(LoadedTable):
 
         Args:
             *args: those of `to_arrow`.
-            connection: of DuckDB, by default its default one.
+            connection: a connection of DuckDB, by default its default one.
             **arguments: those of `to_arrow`.
 
         Raises:
@@ -376,7 +376,9 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None,
         filter: Any,
     ) -> Scan:
-        """What to read. The arguments but the first, and the errors, are those of `to_arrow`."""
+        """The plan of a read. All arguments but the first, and the errors, are those of
+        `to_arrow`.
+        """
         with naming(self.location):
             return plan_scan(
                 self._table,

@@ -223,7 +223,7 @@ def open_table(
 
     Args:
         location: the table's folder, or the warehouse.
-        options: those of the catalog and of the store.
+        options: the options of the catalog and of the store.
         opened: opens the store, by a location and the options of a store.
 
     Raises:
@@ -257,7 +257,7 @@ class LockedStorage(StorageView):
 
     Attributes:
         base: the storage of the files.
-        options: those of the catalog.
+        options: the options of the catalog.
         lock_name: the name of the lock of branch main.
         runtime: the clock by which the lock is waited for.
     """
@@ -296,7 +296,7 @@ class LockedStorage(StorageView):
             return self.base.put_if_absent(path, data)
         branch = published[1]
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
-        taken = self._taken(lock)
+        acquired = self._acquired(lock)
         try:
             return self.base.put_if_absent(path, data)
         finally:
@@ -304,7 +304,7 @@ class LockedStorage(StorageView):
             # now.
             release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"
             try:
-                ask(self.options, release, lock=lock, at=taken)
+                ask(self.options, release, lock=lock, at=acquired)
             except errors.StorageError as failed:  # what was put stays
                 _LOG.warning(
                     "%s: the lock %r was not released, and expires by itself: %s",
@@ -313,7 +313,7 @@ class LockedStorage(StorageView):
                     failed,
                 )
 
-    def _taken(self, lock: str) -> Any:
+    def _acquired(self, lock: str) -> Any:
         """Acquires the lock as Java does. Returns the time of that, by the clock of the database.
         Raises `CommitContended`.
         """
@@ -331,13 +331,13 @@ class LockedStorage(StorageView):
         wait = 0.1
         while True:
             tried = clock.monotonic()
-            taken = None
+            acquired = None
             ask(self.options, delete_expired, lock=lock)
             with suppress(errors.AlreadyExists):
-                [(taken,)] = ask(self.options, insert, select, lock=lock, seconds=int(seconds))
+                [(acquired,)] = ask(self.options, insert, select, lock=lock, seconds=int(seconds))
             usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
-            if taken is not None and clock.monotonic() - tried < usable_seconds:
-                return taken
+            if acquired is not None and clock.monotonic() - tried < usable_seconds:
+                return acquired
             # Another writer has the lock. Or we acquired it, and this process paused: too little of
             # its time is left then, so it is not used, and will expire.
             if clock.monotonic() - began > seconds:
@@ -361,7 +361,7 @@ def ask(
     """Runs these statements in one transaction in a catalog's database.
 
     Args:
-        options: those of the catalog.
+        options: the options of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
         then: is called in the transaction, after the statements.
         values: what `:name` stands for in the statements, by name. `:key` is the catalog's key.
@@ -440,7 +440,7 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
     Args:
         pid: the process whose connections they are.
         away: the minutes from UTC to local time.
-        options: those of the catalog.
+        options: the options of the catalog.
     """
     uri = dict(options).get("uri", "")
     parts = _URI.fullmatch(uri)

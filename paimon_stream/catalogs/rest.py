@@ -196,7 +196,8 @@ class RestClient:
         seen = set[str]()
         while token not in seen:
             seen.add(token)
-            page = self.ask("GET", f"{path}?{urlencode({'pageToken': token})}" if token else path)
+            query = f"?{urlencode({'pageToken': token})}" if token else ""
+            page = self.ask("GET", f"{path}{query}")
             yield from map(str, page.get(key) or ())
             token = str(page.get("nextPageToken") or "")
 
@@ -318,7 +319,8 @@ class RestCatalog(FilesystemCatalog):
 
     def location(self, identifier: Named) -> str:
         """The folder of a table. Asks the server."""
-        return self.found(identifier)[0]
+        location, _ = self.found(identifier)
+        return location
 
     def list_databases(self) -> list[str]:
         """The names of the databases, sorted."""
@@ -626,7 +628,8 @@ class RestStorage(StorageView):
 
         def checked(target: Any, *others: Any, **named: Any) -> Any:
             if name in _CHANGING:
-                refused = self._refusals([target] if isinstance(target, str) else target)
+                items = [target] if isinstance(target, str) else target
+                refused = self._refusals(items)
                 if name == "delete_all":
                     return {**call([path for path in target if path not in refused]), **refused}
                 for refusal in refused.values():

@@ -120,7 +120,7 @@ class _Commands(click.Group):
         """Prints a shell's completion script (`bash_source`) or a line's completions
         (`bash_complete`).
         """
-        shell = instruction.partition("_")[0]
+        shell, _, _ = instruction.partition("_")
         if get_completion_class(shell) is None:
             say(
                 f"{_COMPLETE}={instruction} names no shell. Use bash_source, zsh_source or fish_source."

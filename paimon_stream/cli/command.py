@@ -108,7 +108,7 @@ class Session:
     Attributes:
         location: the folder of the table, or in a catalog its name; "" for a whole warehouse.
         storage_options: those that were typed.
-        branch: of the table; None for main.
+        branch: the branch of the table; None for main.
         catalog_options: of the catalog that has the table; empty if the location is a folder.
     """
 
@@ -148,7 +148,7 @@ class Session:
 
     @property
     def raw(self) -> Table:
-        """The table as functions of lower layers take it."""
+        """The table in the form that functions of lower layers expect."""
         return self.table._table
 
     @cached_property
@@ -317,10 +317,10 @@ def table_command(
     """Turns a function into a command. The function's docstring is the help text.
 
     Args:
-        name: of the command, by default the function's.
+        name: the name of the command, by default the function's.
         example: a command line without `paimon-stream`, for the end of the help text.
         params: the command's own click parameters, which are passed by name.
-        columns: those of the listing that the command returns. Users choose among them with
+        columns: the columns of the listing that the command returns. Users choose among them with
             `--columns`.
         of_warehouse: whether the command is about a warehouse, and not about a table.
     """
@@ -344,8 +344,8 @@ def table_command(
 
 def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
     """The options of the catalog: those that the file of catalogs has under its name, and the
-    warehouse. What is not typed is in the environment. Raises a usage error, which shows no value,
-    if there is no such section.
+    warehouse. Options that are not typed come from the environment. Raises a usage error, which
+    shows no value, if there is no such section.
     """
     if not name and not warehouse:
         name = os.environ.get("PAIMON_STREAM_CATALOG")
@@ -362,7 +362,8 @@ def _options_in_file(name: str) -> dict[str, str]:
     file = os.environ.get("PAIMON_STREAM_CONFIG") or "~/.config/paimon-stream/catalogs.toml"
     path = Path(file).expanduser()
     try:
-        toml = require("tomllib" if sys.version_info >= (3, 11) else "tomli", "cli", "--catalog")
+        parser = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+        toml = require(parser, "cli", "--catalog")
         content = toml.loads(path.read_text(encoding="utf-8"))
         mode = path.stat().st_mode
         options = dict(_flat(content["catalog"][name]))

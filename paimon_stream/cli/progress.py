@@ -62,7 +62,9 @@ class _Done(rich_progress.ProgressColumn):
 class _Rate(rich_progress.ProgressColumn):
     def render(self, task: rich_progress.Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{_amount(task.description, speed)}/s")
+        if speed is None:
+            return Text("")
+        return Text(f"{_amount(task.description, speed)}/s")
 
 
 def _amount(work: str, number: float) -> str:

@@ -39,7 +39,8 @@ def ls(session: Session, database: str | None) -> CommandAnswer:
     """
     catalog = session.catalog
     places: list[_Place] = []
-    for name in catalog.list_databases() if database is None else [database]:
+    databases = catalog.list_databases() if database is None else [database]
+    for name in databases:
         tables = catalog.list_tables(name)
         places += [(name, table, catalog.location((name, table))) for table in tables]
         if not tables:

@@ -178,7 +178,7 @@ class Watched:
             return list(threads.map(self._look, self._tables))
 
     def session(self, location: str) -> Session:
-        """The table at that location as other commands take it. Raises what loading a table
+        """The table at that location, as a session for other commands. Raises what loading a table
         raises.
         """
         return self._tables[location]()
@@ -202,17 +202,19 @@ class Watched:
             yield from self._tables_in(self._session.catalog, self._session.catalog_options)
             return
         storage_options = self._session.storage_options
-        open_table = partial(Session, place, storage_options, None, _catalog_options_for(place))
+        open_table = partial(
+            Session, place, storage_options, catalog_options=_catalog_options_for(place)
+        )
         try:
             location = open_table().raw.location
         except NotFound:
+            # The place is no table. It is a warehouse if it has databases.
             warehouse = catalog({"warehouse": place, **storage_options})
             if not warehouse.list_databases():
                 raise
+            yield from self._tables_in(warehouse, {"warehouse": place})
         else:
             yield location, open_table
-            return
-        yield from self._tables_in(warehouse, {"warehouse": place})
 
     def _tables_in(
         self, warehouse: PaimonCatalog, catalog_options: Mapping[str, str]
@@ -226,8 +228,7 @@ class Watched:
                     Session,
                     f"`{database}`.`{table}`",
                     self._session.storage_options,
-                    None,
-                    catalog_options,
+                    catalog_options=catalog_options,
                 )
                 yield warehouse.location((database, table)), open_table
 
@@ -419,7 +420,10 @@ class _Screen:
         titles, *rows = listing_lines(_listing(states), None, names)
         # Without tables there are no rows, and the title says so.
         for place, (row, state) in enumerate(zip(rows, states, strict=False)):
-            row.stylize("reverse" if place == self._place else _STYLES.get(state.state, ""))
+            style = _STYLES.get(state.state, "")
+            if place == self._place:
+                style = "reverse"
+            row.stylize(style)
         room = max(self._console.height - 3, 1)
         first = min(max(self._place - room // 2, 0), max(len(rows) - room, 0))
         sick = sum(state.state not in ("well", "no stream") for state in states)

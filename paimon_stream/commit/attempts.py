@@ -86,11 +86,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class ReusableMerge:
-    """A merge of manifests that the next attempt may use, too.
+    """A merge of manifests that the next attempt may also use.
 
     Attributes:
         merged: the merge.
-        since_millis: when the staging began that made it, in epoch milliseconds.
+        since_millis: when the staging that made the merge began, in epoch milliseconds.
     """
 
     merged: Merged
@@ -110,7 +110,7 @@ class Attempts:
         count: the number of attempts so far, with the one under way.
         before_put: what is still to be done before a snapshot is put. Nothing once that was done.
         after_put: what is still to be done when a snapshot was put. Nothing once that was done.
-        merge: that of an earlier attempt, until its manifests may be gone.
+        merge: the merge of an earlier attempt, until its manifests may be gone.
         nonces: the nonces of all attempts that were staged.
         outstanding: whether the outcome of a put is open.
         unproven: the attempts that were lost without a proof, until it is found.

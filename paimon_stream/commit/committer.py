@@ -146,7 +146,7 @@ class Committer:
             runtime: the clock, the ids and the random numbers. None for those of the system.
             observer: is called at the named points of a commit.
             snapshots: the caller's cache of snapshots, which the committer shares then.
-            digest: that of the table's first schema, if the caller knows it.
+            digest: the digest of the table's first schema, if the caller knows it.
             compacts: whether the caller compacts the table, too.
         """
         self._storage = table.storage
@@ -289,7 +289,7 @@ class Committer:
     # -- base, decided? ---------------------------------------------------------------------------
     def _look(self, attempts: Attempts) -> Sight:
         """The latest snapshot and schema, after a check that the table is the one that this commit
-        is for. A first attempt takes what the caller saw if that was a moment ago.
+        is for. A first attempt uses what the caller saw, if that was a moment ago.
         """
         sight = attempts.request.sight
         since_millis = self._runtime.clock.now_millis()
@@ -355,7 +355,9 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
     def _prepare(self, attempts: Attempts, sight: Sight) -> Staged | Nothing | None:
-        """Checks and stages on top of the latest snapshot. None if that expired meanwhile."""
+        """Checks and stages on top of the latest snapshot. Returns None if that snapshot expired
+        meanwhile.
+        """
         try:
             with attempts.timed("check"):
                 base = self._cache.base(sight.latest)
@@ -437,7 +439,7 @@ class Committer:
     def _confirm(
         self, attempts: Attempts, sight: Sight, staged: Staged, placed: Placed
     ) -> Landed | Lost:
-        """Proves that the snapshot is part of the table, or takes it back."""
+        """Proves that the snapshot is part of the table, or removes it again."""
         is_quick = self._is_swift(sight.since_millis)
         # A first attempt that is so quick needs only a look at the neighbouring snapshots. The
         # first snapshot of a table has no snapshot below it. So nothing would prove that the

@@ -1,9 +1,9 @@
-"""LATEST, as a commit writes it for readers. It is only a hint: a failure is logged, and the commit
-goes on.
+"""LATEST, as a commit writes it for readers. LATEST is only a hint: a failure to write it is
+logged, and the commit goes on.
 
 Invariant: LATEST does not keep naming a snapshot of this commit that is not part of the table. Java
-believes a hint without a look at the snapshots. So the hint is written early only beside the look
-that confirms the snapshot, and goes before the snapshot may go.
+    trusts a hint without checking the snapshots. So the hint is written early only together with
+    the look that confirms the snapshot. And it is removed before the snapshot may be removed.
 """
 
 import logging
@@ -34,12 +34,12 @@ class LatestHint:
         return self._pointed_to is not None
 
     def point(self, snapshot_id: int) -> None:
-        """Points LATEST to a snapshot at the time at which it is confirmed."""
+        """Points LATEST to a snapshot while the snapshot is being confirmed."""
         self._pointed_to = snapshot_id
         self._try(partial(self._snapshots.point_latest, snapshot_id))
 
     def retract(self) -> None:
-        """Removes LATEST before the snapshot that it names may go."""
+        """Removes LATEST before the snapshot that it names may be removed."""
         if self.is_early:
             self._try(self._snapshots.forget_latest)
 

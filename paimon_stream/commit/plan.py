@@ -213,7 +213,7 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
     """The same changes, with the final sequence numbers of new files in fixed buckets (semantics.md
     §6.3). Writers count each bucket from 0. This moves the numbers above the `highest` number in
-    use, which is given by partition and bucket. It goes in the order of the entries.
+    use, which is given by partition and bucket. The numbers follow the order of the entries.
     """
     following = dict(highest)
     entries: list[ManifestEntry] = []

@@ -275,7 +275,9 @@ class Publisher:
         """Whether this is the content of our snapshot's file. If the server of a catalog has
         written the file, its bytes may differ from ours, and the nonce decides.
         """
-        if content is None or content == staged.content or not self._served:
+        if content is None:
+            return False
+        if not self._served or content == staged.content:
             return content == staged.content
         held = decode_snapshot(content, self._snapshots.path(staged.snapshot.id))
         return held.nonce == staged.snapshot.nonce
@@ -350,8 +352,8 @@ class Publisher:
         metas = self._manifests.read_list(
             following.base_manifest_list, following.base_manifest_list_size
         )
-        kept = {meta.file_name for meta in staged.metas}
-        merged_away = {meta.file_name for meta in staged.base.metas} - kept
+        in_our_lists = {meta.file_name for meta in staged.metas}
+        merged_away = {meta.file_name for meta in staged.base.metas} - in_our_lists
         if any(meta.file_name in merged_away for meta in metas):
             return False
         if not staged.delta_names:
@@ -362,7 +364,7 @@ class Publisher:
             removed = staged.removed
             present = self._live(metas, {file.partition for file in removed})
             return present.isdisjoint(removed)
-        return has_file(self._manifests, metas, kept, next(iter(staged.added)))
+        return has_file(self._manifests, metas, in_our_lists, next(iter(staged.added)))
 
     def _all_live(self, latest: Snapshot, staged: Staged) -> bool:
         """Whether our snapshot added files and all of them are live in a later snapshot. Nobody

@@ -78,7 +78,7 @@ class Stager:
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`.
 
-        The merge of an earlier attempt is used again if it still fits.
+        The merged manifests of an earlier attempt are used again if they still fit.
 
         Args:
             base: the snapshot on which it is built.
@@ -150,8 +150,8 @@ class Stager:
         )
 
     def _with_row_ids(self, base: Base, changes: Changes) -> tuple[Changes, int]:
-        """The changes, with ids for new rows in tables with row tracking, and the first id that is
-        free then.
+        """The changes, with ids for new rows in tables with row tracking; and the first id that is
+        still free after them.
         """
         next_row_id = 0
         if base.snapshot is not None and base.snapshot.next_row_id is not None:

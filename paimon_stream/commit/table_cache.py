@@ -134,7 +134,8 @@ class TableCache:
             latest.id <= position.id or not self.snapshots.stands(position)
         ):
             return False
-        window = self.snapshots.window(0 if position is None else position.id, latest)
+        position_id = 0 if position is None else position.id
+        window = self.snapshots.window(position_id, latest)
         if not window.complete:
             return False
         since = window.snapshots

@@ -160,13 +160,13 @@ class TableCommit:
             PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
-        watermark, properties = self._taken_marks(watermark, properties)
-        taken = self._taken_messages(messages)
+        watermark, properties = self._checked_marks(watermark, properties)
+        all_messages = self._checked_messages(messages)
         latest = self._latest()
         order = _CommitOrder(
             user=self._user,
             identifier=identifier,
-            messages=taken,
+            messages=all_messages,
             properties=properties,
             watermark=watermark,
             renumber=True,
@@ -178,7 +178,7 @@ class TableCommit:
             location=self._storage.location,
             user=self._user,
             identifier=identifier,
-            messages=taken,
+            messages=all_messages,
             outcome=outcome,
         )
 
@@ -234,26 +234,26 @@ class TableCommit:
                 expired (option `paimon-stream.on-unknown-history`).
             PaimonStreamError: the errors of `commit`.
         """
-        watermark, properties = self._taken_marks(watermark, properties)
-        by_identifier = self._taken_committables(committables)
+        watermark, properties = self._checked_marks(watermark, properties)
+        by_identifier = self._checked_committables(committables)
         latest = self._latest()
         newest = self._newest_of_user(latest, min(by_identifier)) if by_identifier else None
         wanted = {
-            identifier: taken
-            for identifier, taken in by_identifier.items()
+            identifier: all_messages
+            for identifier, all_messages in by_identifier.items()
             if newest is None or identifier > newest
         }
-        for taken in wanted.values():
-            check_messages(self._table.layout, taken, self._storage.location)
-            self._check_committable_here(taken)
-        for identifier, taken in wanted.items():
-            self._check_files_exist(identifier, taken, latest)
+        for all_messages in wanted.values():
+            check_messages(self._table.layout, all_messages, self._storage.location)
+            self._check_committable_here(all_messages)
+        for identifier, all_messages in wanted.items():
+            self._check_files_exist(identifier, all_messages, latest)
         published = 0
-        for identifier, taken in wanted.items():
+        for identifier, all_messages in wanted.items():
             order = _CommitOrder(
                 user=self._user,
                 identifier=identifier,
-                messages=taken,
+                messages=all_messages,
                 properties=properties,
                 watermark=watermark,
                 renumber=True,
@@ -306,12 +306,12 @@ class TableCommit:
         identifier = self._arguments.whole(
             "identifier", identifier, least=LONG[0], most=BATCH_IDENTIFIER - 1, optional=True
         )
-        watermark, properties = self._taken_marks(watermark, properties)
-        taken = self._taken_messages(messages)
-        check_messages(self._table.layout, taken, self._storage.location)
+        watermark, properties = self._checked_marks(watermark, properties)
+        all_messages = self._checked_messages(messages)
+        check_messages(self._table.layout, all_messages, self._storage.location)
         manifests = ManifestStore(self._storage)
         planned = plan_overwrite(
-            self._table, manifests, taken, partition=partition, dynamic=dynamic
+            self._table, manifests, all_messages, partition=partition, dynamic=dynamic
         )
         return self._overwrite(planned, identifier, watermark, properties)
 
@@ -399,9 +399,9 @@ class TableCommit:
             CorruptMetadata, StorageError: one of these cannot be read. Nothing was deleted.
             FormatError: messages do not fit the table.
         """
-        taken = self._taken_messages(messages)
-        check_messages(self._table.layout, taken, self._storage.location)
-        paths = data_files(self._table.layout, taken)
+        all_messages = self._checked_messages(messages)
+        check_messages(self._table.layout, all_messages, self._storage.location)
+        paths = data_files(self._table.layout, all_messages)
         names = {path: path.rpartition("/")[2] for path in paths}
         used = names_in_use(self._storage, self._runtime, set(names.values()))
         refused = sorted(path for path, name in names.items() if name in used)
@@ -416,7 +416,7 @@ class TableCommit:
             ).of_table(self._storage.location)
         return remove_files(self._storage, paths)
 
-    def _taken_marks(
+    def _checked_marks(
         self, watermark: int | None, properties: Mapping[str, str] | None
     ) -> tuple[int | None, dict[str, str]]:
         """The watermark and the properties, after a check: None or a whole number of 64 bits, and
@@ -428,13 +428,13 @@ class TableCommit:
         texts = self._arguments.mapping("properties", properties, "{'name': 'value'}", texts=True)
         return watermark, texts
 
-    def _taken_messages(
+    def _checked_messages(
         self, messages: Iterable[CommitMessage], name: str = "messages"
     ) -> tuple[CommitMessage, ...]:
         """The messages of a list, or of an iterator, which is read once."""
         return self._arguments.items(name, messages, CommitMessage, _MESSAGES)
 
-    def _taken_committables(
+    def _checked_committables(
         self, committables: Mapping[int, Iterable[CommitMessage]]
     ) -> dict[int, tuple[CommitMessage, ...]]:
         """The messages of each identifier, in ascending order of the identifiers."""
@@ -443,15 +443,13 @@ class TableCommit:
             raise arguments.wrong(
                 "committables", committables, f"a dict of identifiers, each with {_MESSAGES}"
             )
-        keys = {
-            arguments.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key
-            for key in committables
+        by_identifier = {
+            arguments.whole("a key of committables", key, least=LONG[0], most=LONG[1]): messages
+            for key, messages in committables.items()
         }
         return {
-            identifier: self._taken_messages(
-                committables[keys[identifier]], f"committables[{identifier}]"
-            )
-            for identifier in sorted(keys)
+            identifier: self._checked_messages(messages, f"committables[{identifier}]")
+            for identifier, messages in sorted(by_identifier.items())
         }
 
     def _check_committable_here(self, messages: Iterable[CommitMessage]) -> None:

@@ -87,7 +87,8 @@ class KnownFiles:
 
 class CheckedFiles:
     """The files of the partitions that commits were checked against. They serve the attempts of one
-    commit. If they are kept, they also serve the next commits, and follow each. The memory is
+    commit. If they are kept, they also serve the next commits, and follow each of these. The memory
+    is
     bounded: more than `MOST` are not kept.
     """
 
@@ -105,13 +106,15 @@ class CheckedFiles:
         return self._files.keys()
 
     def begin(self, commit: object) -> None:
-        """This commit is checked now. What another one has read is forgotten if it is not kept."""
+        """Notes that this commit is checked now. Files that another commit has read are forgotten,
+        unless files are kept.
+        """
         if not self._are_kept and self._commit is not commit:
             self._files = {}
         self._commit = commit
 
     def end(self) -> None:
-        """The commit that was checked last was published."""
+        """Notes that the commit that was checked last was published."""
         self._commit = None
         if not self._are_kept or sum(map(len, self._files.values())) > self.MOST:
             self._files = {}
@@ -121,9 +124,9 @@ class CheckedFiles:
         return frozenset(partitions) - self._files.keys()
 
     def add(self, partitions: Iterable[bytes], entries: Iterable[ManifestEntry]) -> None:
-        """Takes in partitions with all entries of their files. Those of other partitions are
-        skipped, because others may have committed rows of any bytes. If reading the entries fails,
-        no partition is taken in.
+        """Adds partitions with all entries of their files. Entries of other partitions are skipped,
+        because others may have committed partition rows of any bytes. If reading the entries fails,
+        no partition is added.
         """
         fresh = {partition: KnownFiles() for partition in partitions}
         for entry in entries:
@@ -132,7 +135,7 @@ class CheckedFiles:
         self._files |= fresh
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Takes in the entries of a commit. Those of unknown partitions are skipped."""
+        """Adds the entries of a commit. Entries of unknown partitions are skipped."""
         for entry in entries:
             if entry.partition in self._files:
                 self._files[entry.partition].replay(entry)

@@ -104,7 +104,7 @@ def compact(
         progress=progress or silent,
         elsewhere=elsewhere,
     )
-    changed: dict[Bucket, Unit] | None = None
+    changed: dict[Bucket, Unit] = {}
     is_distributed = False
     with _little_memory():
         for _ in range(_PLANS):
@@ -118,7 +118,7 @@ def compact(
                 is_distributed = True
     if run.done.failed:
         raise run.done.failed[0]
-    return run.report(plan, list((changed or {}).values()))
+    return run.report(plan, list(changed.values()))
 
 
 @contextmanager
@@ -169,7 +169,7 @@ class _CompactedSoFar:
         user: the commit user of its snapshots. Empty before the first plan with units.
         snapshot: the last snapshot that it has published.
         rewritten: what was published.
-        counted: the same, by bucket.
+        counted: a report of what was published, by bucket.
         conflicts: how often others had changed a unit.
         failed: the errors of damaged files, in the order in which they were found.
     """
@@ -348,7 +348,7 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
 def _counted(
     layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None
 ) -> list[CompactedBucket]:
-    """The units, by bucket. `target` is the bytes of a new file."""
+    """A report of the units of each bucket. `target` is the bytes of a new file."""
     by_bucket: dict[Bucket, list[Unit]] = {}
     for unit in units:
         by_bucket.setdefault(unit.bucket, []).append(unit)
@@ -419,12 +419,12 @@ class _UnitsOfPlan:
             finally:
                 rewriter.stop()
                 pool.shutdown(cancel_futures=True)
-                untaken = [
+                not_accepted = [
                     future.result()
                     for future in running
                     if not future.cancelled() and future.exception() is None
                 ]
-                rewriter.remove([*untaken, *self._waiting.values()])
+                rewriter.remove([*not_accepted, *self._waiting.values()])
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
@@ -468,7 +468,7 @@ class _UnitsOfPlan:
             earlier = f" What was compacted before stays, in snapshot {done.snapshot.id} and earlier ones."
         try:
             source = CompactionSource(table, self._planned, rewritten, self._runtime.ids.uuid())
-            snapshot, landed = source.publish(self._committer, self._planned, done.user)
+            snapshot, numbers_landed = source.publish(self._committer, self._planned, done.user)
         except errors.CommitUnknown as error:
             raise errors.CommitUnknown(
                 f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "
@@ -485,8 +485,13 @@ class _UnitsOfPlan:
         except errors.PaimonStreamError:
             rewriter.remove(rewritten)
             raise
-        done.snapshot = snapshot or done.snapshot
-        left_out = [result for number, result in enumerate(rewritten) if number not in landed]
-        self.landed += [result for number, result in enumerate(rewritten) if number in landed]
+        if snapshot is not None:
+            done.snapshot = snapshot
+        left_out: list[Rewritten] = []
+        for number, result in enumerate(rewritten):
+            if number in numbers_landed:
+                self.landed.append(result)
+            else:
+                left_out.append(result)
         rewriter.remove(left_out)
         self._changed += [result.unit for result in left_out]

@@ -62,7 +62,7 @@ class KeyedThresholds:
         amplification: all runs are merged if the newer runs are larger than this percentage of the
             last run.
         ratio: by how many per cent the next run may be larger and still be added to a pick.
-        always_full: whether every pick of several runs takes all.
+        always_full: whether every pick of several runs has all runs.
         total: all runs are merged if together they have fewer bytes than this. None: no such rule.
         incremental: all runs are merged if the runs below the highest level have more bytes than
             this. None: no such rule.
@@ -305,13 +305,13 @@ def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
     if is_large or (count > 1 and _is_early(runs, limits)):
         return Pick(count, limits.top)
     if count >= trigger:
-        taken = _count_with_similar(runs, 1, limits)
-        if taken > 1:
-            return _pick_of(runs, taken, limits)
+        of_similar_size = _count_with_similar(runs, 1, limits)
+        if of_similar_size > 1:
+            return _pick_of(runs, of_similar_size, limits)
     if count > trigger:
-        taken = _count_with_similar(runs, count - trigger + 1, limits)
-        if taken > 1:
-            return _pick_of(runs, taken, limits)
+        above_trigger = _count_with_similar(runs, count - trigger + 1, limits)
+        if above_trigger > 1:
+            return _pick_of(runs, above_trigger, limits)
     newest = sum(run.level == 0 for run in runs)
     if limits.force and newest:
         return _pick_of(runs, _count_with_similar(runs, newest, limits), limits)
@@ -347,30 +347,32 @@ def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
     )
 
 
-def _count_with_similar(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> int:
+def _count_with_similar(runs: Sequence[SortedRun], least: int, limits: KeyedThresholds) -> int:
     """How many runs a pick has that has at least the first `least`. The next run is added as long
     as it is not much larger than those before it together.
     """
-    size = sum(run.size for run in runs[:taken])
-    for run in runs[taken:]:
+    count = least
+    size = sum(run.size for run in runs[:least])
+    for run in runs[least:]:
         if size * (100.0 + limits.ratio) / 100.0 < run.size:
             break
         size += run.size
-        taken += 1
-    return taken
+        count += 1
+    return count
 
 
-def _pick_of(runs: Sequence[SortedRun], taken: int, limits: KeyedThresholds) -> Pick:
+def _pick_of(runs: Sequence[SortedRun], least: int, limits: KeyedThresholds) -> Pick:
     """A pick of at least the first `least` runs. Its level is below that of the first run that
     stays. All runs of level 0 are in it.
     """
-    level = limits.top if taken == len(runs) else max(0, runs[taken].level - 1)
-    while level == 0 and taken < len(runs):
-        level = runs[taken].level
-        taken += 1
-    if taken == len(runs):
+    count = least
+    level = limits.top if count == len(runs) else max(0, runs[count].level - 1)
+    while level == 0 and count < len(runs):
+        level = runs[count].level
+        count += 1
+    if count == len(runs):
         level = limits.top
-    return Pick(taken, level)
+    return Pick(count, level)
 
 
 def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
@@ -428,7 +430,8 @@ def _merges_and_upgrades(
     """
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
-    for group in _neighbours(picked_sections, limits.small if alone is None else 0):
+    small = limits.small if alone is None else 0
+    for group in _neighbours(picked_sections, small):
         entry = group[0].single if len(group) == 1 else None
         if (
             entry is None

@@ -112,8 +112,9 @@ class OlderRows:
         newest_row_stays = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
         older_rows_change_it = level < self.top and not newest_row_stays
         rewrites = other_format or drops_deletes or older_rows_change_it
-        reads = rewrites or comparison.logs or (self.marks and level < self.top)
-        return comparison if reads else None, rewrites
+        if rewrites or comparison.logs or (self.marks and level < self.top):
+            return comparison, rewrites
+        return None, rewrites
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,13 +154,14 @@ class CompactionSource:
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
         """The live files of the units' partitions or buckets, by bucket."""
         types = self._table.partition_types
-        partitions = {result.unit.bucket[0] for result in self._results}
+        buckets = {result.unit.bucket for result in self._results}
+        partitions = {partition for partition, _, _ in buckets}
         by_bucket: dict[Bucket, dict[FileIdentity, DataFileMeta]] = {}
         if self._watch is not None:
             watched = self._watch(base, partitions)
-            buckets = {result.unit.bucket[:2] for result in self._results}
+            places = {(partition, number) for partition, number, _ in buckets}
             live: Iterable[ManifestEntry] = (
-                entry for bucket in buckets for entry in watched.of(*bucket)
+                entry for partition, number in places for entry in watched.of(partition, number)
             )
         else:
             live = live_files(
@@ -220,7 +221,7 @@ def landed(outcome: Published, rewritten: Sequence[Rewritten]) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedBucket(Report):
-    """The files of one bucket that a compaction takes.
+    """What a compaction does with the files of one bucket.
 
     Attributes:
         partition: the values of the partition by column.

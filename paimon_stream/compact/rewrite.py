@@ -310,7 +310,8 @@ class KeyedRewriter(Rewriter):
         are gone (RC9.1). A rewritten file has no vector any more. A file that only changes its
         level keeps its vector.
         """
-        place = unit.bucket[:2]
+        partition, bucket, _ = unit.bucket
+        place = (partition, bucket)
         marked = work.scan.marked
         names = {entry.file.file_name for entry in work.live.values()}
         entries = {entry.file.file_name: entry for entry, _ in self._applied(unit).values()}

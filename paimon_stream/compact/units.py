@@ -146,12 +146,12 @@ class WaitingUnit(Unit):
             bucket: where the files are.
             files: the live files of that bucket.
         """
+        partition, number, buckets = bucket
+        own_partition, _, _ = self.bucket
+        if partition != own_partition or number < 0:
+            return False
         newest = max(file.max_sequence_number for file in files.values())
-        return (
-            bucket[0] == self.bucket[0]
-            and bucket[1] >= 0
-            and (newest >= self.first or bucket[2] != self.buckets)
-        )
+        return newest >= self.first or buckets != self.buckets
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:

@@ -306,7 +306,7 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     upper = np.where(by_a_word, low, high)
     lower = np.where(by_a_word, np.uint64(0), low)
     carried = np.where(bits > 0, lower >> (np.uint64(64) - np.maximum(bits, 1)), np.uint64(0))
-    first_word = (upper << bits | carried).byteswap()
+    first_word = ((upper << bits) | carried).byteswap()
     second_word = (lower << bits).byteswap()
     return _Part(
         slot=_zeroed(size.astype(np.uint64), null),

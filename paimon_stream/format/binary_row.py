@@ -226,7 +226,7 @@ def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
         raise FormatError(f"A row of {len(types)} columns is cut off after {len(data)} bytes.")
     values: list[Any] = []
     for i, type_ in enumerate(types):
-        if data[(i + 8) >> 3] >> ((i + 8) & 7) & 1:
+        if (data[(i + 8) >> 3] >> ((i + 8) & 7)) & 1:
             values.append(None)
         else:
             values.append(_GET[type_.root](data, first_slot + 8 * i, type_))
@@ -304,7 +304,7 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
             )
     get = _GET[element.root]
     return [
-        None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element)
+        None if (data[4 + (i >> 3)] >> (i & 7)) & 1 else get(data, head + width * i, element)
         for i in range(count)
     ]
 

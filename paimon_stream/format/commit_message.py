@@ -152,8 +152,8 @@ class CommitMessage:
         data: bytes,
         version: int = VERSION,
     ) -> "CommitMessage":
-        """The message that makes up all of these bytes, which are of this version, 11 to 14. Raises
-        `FormatError`, `UnknownVersion`, and `UnsupportedFeature` for a file with
+        """The message in these bytes, which must be of this version, 11 to 14, and hold nothing
+        else. Raises `FormatError`, `UnknownVersion`, and `UnsupportedFeature` for a file with
         `_WRITE_COLS_SEQUENCES`.
         """
         source = _Input(data, version)

@@ -237,7 +237,7 @@ class _Source(ByteCursor):
 
     @property
     def remaining(self) -> int:
-        """How many bytes have not been taken."""
+        """How many bytes are left."""
         return len(self.raw) - self.at
 
     def number(self, form: str) -> int:

@@ -310,7 +310,7 @@ def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
 
 
 def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
-    """The values that `index_file_of` takes, without the source metadata of a global index."""
+    """The arguments of `index_file_of`, without the source metadata of a global index."""
     global_index = None if file.global_index is None else file.global_index[:-1]
     return (
         file.index_type,

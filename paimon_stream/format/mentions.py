@@ -61,7 +61,7 @@ def _add_hashes(block: bytes, start: int, hashes: list[int]) -> None:
         return
     first_byte = block[start - 2]
     if first_byte > 0x7F:
-        size = (last_byte << 7 | first_byte & 0x7F) >> 1
+        size = ((last_byte << 7) | (first_byte & 0x7F)) >> 1
         # In crafted bytes, longer strings could overlap at every byte. Hashing would take minutes.
         if size <= LONGEST_NAME:
             hashes.append(hash(block[start : start + size]))

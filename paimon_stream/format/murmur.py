@@ -92,12 +92,12 @@ def _more_than(ascending: Ints, k: int) -> int:
 
 def _round(hash_: int, word: int) -> int:
     hash_ ^= _mixed(word)
-    return ((hash_ << 13 | hash_ >> 19) & _MASK) * 5 + _ADDED & _MASK
+    return ((((hash_ << 13) | (hash_ >> 19)) & _MASK) * 5 + _ADDED) & _MASK
 
 
 def _mixed(word: int) -> int:
     word = word * _C1 & _MASK
-    return (word << 15 | word >> 17) * _C2 & _MASK
+    return (((word << 15) | (word >> 17)) * _C2) & _MASK
 
 
 def _rounds(hashes: Hashes, words: _Words) -> None:

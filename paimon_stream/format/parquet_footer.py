@@ -158,7 +158,7 @@ def _write(out: bytearray, struct: Struct) -> None:
         kind, value = struct[field]
         step = field - previous
         if 0 < step < 16:
-            out.append(step << 4 | kind)
+            out.append((step << 4) | kind)
         else:
             out.append(kind)
             _write_varint(out, field << 1 ^ field >> 63)
@@ -175,7 +175,7 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         _write(out, value)
     elif kind in (_LIST, _SET):
         item_kind, items = value
-        out.append(min(len(items), 15) << 4 | item_kind)
+        out.append((min(len(items), 15) << 4) | item_kind)
         if len(items) >= 15:
             _write_varint(out, len(items))
         for item in items:

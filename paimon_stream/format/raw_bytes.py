@@ -122,7 +122,7 @@ def _zstd_size(packed: bytes) -> int | None:
     if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
         return None
     descriptor = packed[4]
-    single_segment = descriptor >> 5 & 1
+    single_segment = (descriptor >> 5) & 1
     width = 1 << (descriptor >> 6)
     if not single_segment and width == 1:
         return None

@@ -322,7 +322,8 @@ class _SqlType:
         _check_depth(depth)
         opening = self._next(_OPENED)
         if opening:
-            return self._nested(TypeRoot[opening[1].upper()], depth + 1)
+            word = opening[1]
+            return self._nested(TypeRoot[word.upper()], depth + 1)
         return self._atomic(self._expect(_ATOMIC))
 
     def _atomic(self, part: re.Match[str]) -> "DataType":

@@ -1,9 +1,9 @@
-"""What metadata files hold beside the fields that this release knows. Newer writers add fields to
-each kind of file. A decoded value keeps those that have a value, as `unknown`, and whoever encodes
-it again writes them as they were (format.md §1.5).
+"""The fields of metadata files that this release does not know. Newer writers add fields to each
+kind of file. A decoded object keeps those that have a value, as `unknown`, and the code that
+encodes it again writes them as they were (format.md §1.5).
 
-Invariant: an unknown field is written again with its value, or what would lose it is refused by
-name. Fields that are null mean nothing, and may go.
+Invariant: an unknown field is written again with its value, or the action that would lose it is
+    refused by name. Fields that are null mean nothing, and may be lost.
 """
 
 import json
@@ -16,7 +16,8 @@ UnknownMembers: TypeAlias = tuple[tuple[str, str], ...]
 
 def unknown_members(node: Mapping[str, Any], known: Collection[str]) -> UnknownMembers:
     """The members of a JSON object that have a value and are not `known`, in the order of the file.
-    Raises `ValueError` for a number that is beyond a double, which could not be written again.
+    Raises `ValueError` for a number that is too large for a double, because it could not be written
+    again.
     """
     return tuple(
         [
@@ -28,5 +29,5 @@ def unknown_members(node: Mapping[str, Any], known: Collection[str]) -> UnknownM
 
 
 def members(unknown: UnknownMembers) -> dict[str, Any]:
-    """The members of the JSON object that `unknown_members` has kept."""
+    """The members of a JSON object, from what `unknown_members` has returned."""
     return {name: json.loads(value) for name, value in unknown}

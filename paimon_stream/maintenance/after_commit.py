@@ -45,7 +45,7 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @dataclass(slots=True)
 class _AutomaticTags:
-    """When automatic tags are due, as far as is known without a look at the table."""
+    """When automatic tags are due, as far as is known without asking the storage."""
 
     names: TagNames | None = None
     """How they were named by the options of the last commit."""
@@ -55,8 +55,8 @@ class _AutomaticTags:
     """
 
     def are_due(self, table: Table, last: Snapshot | None, *, batch: bool) -> bool:
-        """Whether automatic tags are due after this snapshot. The first time it is not known, so
-        they are. `batch` says whether the committer is no stream's.
+        """Whether automatic tags may be due after this snapshot. True at the first call, when
+        nothing is known. `batch` says whether the committer is a batch writer's.
         """
         mode = table.options.value(opt.TAG_AUTOMATIC_CREATION)
         if mode in ("none", "batch"):
@@ -81,8 +81,8 @@ class _OldestSnapshot:
     """That of the last look. What it knows of the newest snapshot saves listing the snapshots."""
 
     def may_expire(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
-        """Whether snapshots may expire now, as far as is known without a look. `latest` is the id
-        of the newest snapshot, None if that is not known.
+        """Whether snapshots may expire now, as far as is known without asking the storage. `latest`
+        is the id of the newest snapshot, None if that is not known.
         """
         oldest = self._snapshot
         if oldest is None or latest is None or oldest.id > latest:
@@ -90,7 +90,9 @@ class _OldestSnapshot:
         return self._is_due(table, latest, runtime)
 
     def expires(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
-        """Whether an expiry is due, after a look. Raises `StorageError`, `FormatError`."""
+        """Whether an expiry is due, which is asked of the storage. Raises `StorageError`,
+        `FormatError`.
+        """
         snapshots = self._snapshots(table, runtime)
         if self._snapshot is None or not snapshots.exists(self._snapshot.id):
             earliest = snapshots.earliest_id()

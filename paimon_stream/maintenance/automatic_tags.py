@@ -39,7 +39,7 @@ class AutomaticTagsReport(Report):
     """What was done, or would be in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         dry_run: whether nothing was done.
         created: the tags that were created, each with the id of its snapshot.
         deleted: the tags that were deleted because of `tag.num-retained-max`.
@@ -110,7 +110,7 @@ def _create_tags(
 
     Args:
         table: the table.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         wanted: the names of the tags, each with the snapshot to tag.
         tags: the tags that exist.
         created: gets the ids of the snapshots that were tagged, by the names of the tags.
@@ -141,7 +141,7 @@ class TagNames:
         mode: the value of `tag.automatic-creation`.
         period: how long a period is.
         delay: how long after its end the tag of a period is due.
-        format: that of names, for `strftime`.
+        format: the format of names, for `strftime`.
         zone: the time zone in which periods begin; None for that of the machine.
         complete: whether periods without a snapshot get tags, too.
         batch: the name of the tag of a batch job; None for one with the date.

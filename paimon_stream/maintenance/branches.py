@@ -94,7 +94,7 @@ class BranchReport(Report):
     """What was done to a branch.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         branch: the name of the branch.
         snapshot: the id of its newest snapshot, if it has one.
         found: false if there was no branch to delete.
@@ -130,24 +130,24 @@ def create_branch(
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
-    kept = None if tag is None else _tagged(table, tag, runtime)
+    tagged = None if tag is None else _tagged(table, tag, runtime)
     _note_creation(main, name, tag)
     branch = of_branch.branch_storage(main, name)
     for schema_id in SchemaStore(main).ids():
-        if kept is None or schema_id <= kept.schema_id:
+        if tagged is None or schema_id <= tagged.schema_id:
             branch.put_if_absent(schema_path(schema_id), main.read(schema_path(schema_id)))
-    point = None if kept is None else SnapshotRef.of(kept)
+    point = None if tagged is None else SnapshotRef.of(tagged)
     write_identity(branch, point, runtime or system())
-    if kept is not None and tag is not None:
-        branch.put_if_absent(snapshot_path(kept.id), encode_snapshot(without_changelog(kept)))
-        if read_tag(main, tag_path(tag)) != kept:  # whoever deletes the tag later sees the branch
+    if tagged is not None and tag is not None:
+        branch.put_if_absent(snapshot_path(tagged.id), encode_snapshot(without_changelog(tagged)))
+        # Whoever deletes the tag after this look sees the branch.
+        if read_tag(main, tag_path(tag)) != tagged:
             delete_branch(table, name)
             raise _no_tag(main, tag)
         branch.write(tag_path(tag), main.read(tag_path(tag)))
     _remove_notes(main, name)
-    return BranchReport(
-        location=main.location, branch=name, snapshot=None if kept is None else kept.id
-    )
+    snapshot_id = None if tagged is None else tagged.id
+    return BranchReport(location=main.location, branch=name, snapshot=snapshot_id)
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
@@ -176,14 +176,14 @@ def _remove_notes(storage: Storage, name: str) -> None:
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
     """The snapshot of the tag, whose files exist."""
     main = table.storage
-    kept = read_tags(main).get(tag)
-    if kept is None:
+    tagged = read_tags(main).get(tag)
+    if tagged is None:
         raise _no_tag(main, tag)
     try:
-        refuse_missing(table, kept, data=not SnapshotStore(main, runtime).stands(kept))
-    except (CorruptMetadata, NotFound) as lost:
-        raise _no_tag(main, tag) from lost
-    return kept
+        refuse_missing(table, tagged, data=not SnapshotStore(main, runtime).stands(tagged))
+    except (CorruptMetadata, NotFound) as error:
+        raise _no_tag(main, tag) from error
+    return tagged
 
 
 def _no_tag(storage: Storage, tag: str) -> NotFound:
@@ -227,7 +227,7 @@ class ForwardReport(Report):
     """What a fast forward did to main.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         branch: the name of the branch.
         snapshot: the id of main's newest snapshot after it.
         kept: the id of the newest snapshot that main kept; None if main and the branch shared no
@@ -268,7 +268,7 @@ def fast_forward(
     target = run.target()
     run.refuse(target, take_over=take_over)
     forwarding = Forwarding(
-        lost=run.lost(target), takes_expired=run.takes_expired(target), begin=run.begin
+        lost=run.lost(target), removes_expired=run.removes_expired(target), begin=run.begin
     )
     rolled = rollback_to(
         table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
@@ -307,7 +307,7 @@ class _Forward:
         branch: the storage of the branch.
         main_snapshots: main's snapshots.
         branch_snapshots: the branch's snapshots.
-        ids: those of the branch's snapshots that have no gap above them, ascending.
+        ids: the ids of the branch's snapshots that have no gap above them, ascending.
     """
 
     def __init__(
@@ -416,7 +416,7 @@ class _Forward:
             lost.append(Removed.of_attempt(user, entry, certain=above >= proven))
         return lost
 
-    def takes_expired(self, target: RollbackTarget) -> bool:
+    def removes_expired(self, target: RollbackTarget) -> bool:
         """Whether main also loses snapshots that have expired there, as far as is known."""
         if not target.alone:
             return False
@@ -426,7 +426,8 @@ class _Forward:
             for snapshot_id in self.main_snapshots.ids()
             if snapshot_id != target.snapshot.id or not restored
         ]
-        return bool(ids) and ids[0] > self._shared()[0] + 1
+        shared_up_to, _ = self._shared()
+        return bool(ids) and ids[0] > shared_up_to + 1
 
     def _shared(self) -> tuple[int, float]:
         """The id up to which the branch was surely built on what main has, and the id above which
@@ -479,39 +480,41 @@ class _Forward:
         """
         copy_removals(self.branch, self.main)
         identity = read_identity(self.branch)
-        point = None if identity is None else identity.snapshot
-        note_restored(self.main, present if point is None else [*present, point])
+        restored = list(present)
+        if identity is not None and identity.snapshot is not None:
+            restored.append(identity.snapshot)
+        note_restored(self.main, restored)
 
     def copy_streams(self, present: Collection[SnapshotRef]) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
         vouch for the journals. A stream of main with the same commit user keeps its own files if it
         is of another query. Otherwise it gets both (`maintenance/forwarded.py`).
         """
-        taken = self._taken(present)
+        losses = self._losses(present)
         for name in self.branch.list_folders(OWN_FOLDER):
             folder = f"{OWN_FOLDER}/{name}"
-            copy_stream(self.branch, self.main, folder, taken.get(folder, ()))
+            copy_stream(self.branch, self.main, folder, losses.get(folder, ()))
 
-    def _taken(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
+    def _losses(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
         """The folders of the commit users of which main loses batches. Each has the queries that
         wrote the batches, with the names of the notes that say so.
         """
-        taken: dict[str, set[tuple[str | None, str]]] = {}
+        losses: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
         of_branch_alone = set(read_removals(self.branch).removed)
         for removed in removals.removed:  # also those of a run that was killed
-            is_taken = removed.by == FAST_FORWARD and removed.target in present
+            is_lost = removed.by == FAST_FORWARD and removed.target in present
             if not removed.is_of_stream:
                 continue
             if removed.by == ROLLBACK and removed not in of_branch_alone:
-                is_taken = not self._went_on_after(removed, removals)
+                is_lost = not self._went_on_after(removed, removals)
             elif removed.snapshot is None:
-                is_taken = False  # it is not known whether this attempt was committed
-            if is_taken:
-                taken.setdefault(user_folder(str(removed.user)), set()).add(
+                is_lost = False  # it is not known whether this attempt was committed
+            if is_lost:
+                losses.setdefault(user_folder(str(removed.user)), set()).add(
                     (removed.query, removed.note)
                 )
-        return taken
+        return losses
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
         """Whether main's stream has run a batch again that a rollback removed, or a later one. If
@@ -556,17 +559,17 @@ class _Forward:
                 if snapshot_id > kept:
                     path = snapshot_path(snapshot_id)
                     self._put(path, self.branch.read(path))
-                    self._require(path)
+                    self._require_in_branch(path)
             for path in map(tag_path, read_tags(self.branch)):
                 self.main.write(path, self.branch.read(path))
-                self._require(path)
+                self._require_in_branch(path)
         except NotFound as gone:
             raise self._contended(
                 f"the branch lost a snapshot or tag meanwhile ({gone.message})"
             ) from None
         self.main.write_hint(LATEST_HINT, str(self.ids[-1]).encode())
 
-    def _require(self, path: str) -> None:
+    def _require_in_branch(self, path: str) -> None:
         """Checks that the branch still has the file of a snapshot or tag that main has just got. If
         it expired or was deleted there meanwhile, removes it from main. Raises `CommitContended`
         then.
@@ -591,9 +594,8 @@ class _Forward:
         """Gives main what it must have before it loses anything. A run that is killed later may
         never be completed, and the next run of a stream must notice the loss all the same.
         """
-        taken = self._taken(self.present())
-        for folder, lost in taken.items():
-            ask_notes(self.branch, self.main, folder, lost)
+        for folder, losses in self._losses(self.present()).items():
+            ask_notes(self.branch, self.main, folder, losses)
         self._add_schemas()
 
     def _add_schemas(self) -> None:

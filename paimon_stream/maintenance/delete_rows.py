@@ -98,7 +98,7 @@ def delete_rows(
                 raise
 
 
-def _check(table: Table) -> None:
+def _refuse_other_tables(table: Table) -> None:
     """Refuses a table whose rows cannot be deleted by deletion vectors."""
     check_table_kind(table)
     if table.schema.primary_keys:
@@ -147,7 +147,8 @@ class _DeletionPlan:
         rows.
         """
         predicate = Predicate.of(where, table.schema, table.location)
-        _check(table)
+        _refuse_other_tables(table)
+        # The filter leaves out files. Then all rows of the others are read, so that positions count.
         scan = replace(plan_scan(table, filter=where), where=None)
         bytes_in_all = sum(entry.file.file_size for entry in scan.files)
         bytes_read = 0

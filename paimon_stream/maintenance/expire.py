@@ -51,7 +51,7 @@ class ExpireReport(Report):
     """What expired, or would in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         snapshots: the ids of the snapshots that expired, ascending.
         changelogs: the ids of the changelogs that expired, which had outlived their snapshots.
         files: how many files were deleted, by kind.
@@ -314,7 +314,9 @@ def _end(
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
-    end = min((latest - retention.least + 1, *ids[retention.limit :][:1]))
+    end = latest - retention.least + 1
+    if len(ids) > retention.limit:
+        end = min(end, ids[retention.limit])
     if end <= earliest:
         return earliest
     if not (options.value(opt.CONSUMER_CHANGELOG_ONLY) and changelog_outlives(options)):
@@ -354,8 +356,10 @@ def _least_of_streams(
                 continue
             if entry.previous is not None:
                 least.append(entry.previous.snapshot.id)
+            elif entry.base is not None:
+                least.append(entry.base.id)
             else:
-                least.append(1 if entry.base is None else entry.base.id)
+                least.append(1)
     return min(least)
 
 

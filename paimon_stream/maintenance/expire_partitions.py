@@ -58,7 +58,7 @@ class PartitionExpiryReport(Report):
     """What expired, or would in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         partitions: the dropped partitions, each as its values by column.
         files: how many data files they had.
         rows: how many rows these files had.
@@ -80,7 +80,7 @@ def is_time(
     """Whether partitions expire after this commit, and when they last expired.
 
     Args:
-        options: those of the table.
+        options: the options of the table.
         runtime: has the clock.
         last: when they last expired (epoch milliseconds), None if they did not in this process.
             The first time is then taken to be earlier than now by a random part of the interval, so
@@ -115,7 +115,9 @@ def expire_partitions(
         refuse_while_pinned(table.storage, "no partition expired")
     manifests = ManifestStore(table.storage)
     latest = SnapshotStore(table.storage, runtime).latest()
-    base = Base(snapshot=latest, metas=() if latest is None else manifests.base_and_delta(latest))
+    base = Base(snapshot=None, metas=())
+    if latest is not None:
+        base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
     newest = _newest_files(table, manifests, base)
     if options.value(_STRATEGY) == "update-time":
@@ -127,9 +129,11 @@ def expire_partitions(
     old.sort(key=partial(_java_order, table))
     del old[options.value(_MOST) :]
     size = options.value(_BATCH) if options.is_set(_BATCH) else 0
+    if size <= 0:
+        size = len(old) + 1  # all in one snapshot
     gone: list[ManifestEntry] = []
     snapshots: list[int] = []
-    for rows in in_groups(old, size if size > 0 else len(old) + 1):
+    for rows in in_groups(old, size):
         cleared = PartitionFilter(table.partition_types, rows=rows)
         source = OverwriteSource(table, manifests, cleared, Changes(), files_before)
         if dry_run:
@@ -222,7 +226,9 @@ def nanos_of(written: str, options: Options) -> int | None:
     values: dict[str, int] = {}
     for letter, digits in match.groupdict().items() if match else ():
         if digits:
-            values[letter] = int(digits.ljust(9, "0") if letter == "S" else digits)
+            if letter == "S":
+                digits = digits.ljust(9, "0")  # a fraction, in nanoseconds
+            values[letter] = int(digits)
     year = values.get("u", values.get("y", -1))
     if "Y" in values:
         year = 2000 + values["Y"]

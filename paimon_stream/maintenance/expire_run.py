@@ -170,12 +170,12 @@ class _EmptiedFolders:
         self._folders: set[str] = set()
 
     def add(self, folder: str) -> None:
-        """A file of this folder is going to be deleted."""
+        """Notes that a file of this folder is going to be deleted."""
         self._folders.add(folder)
 
     def clean(self) -> None:
-        """If the options say so, deletes those that are empty, then empty partition folders above
-        them, deepest first. Forgets them.
+        """If the options say so, deletes those of the folders that are empty, then the empty
+        partition folders above them, deepest first. Forgets all of them.
         """
         table = self._table
         emptied = sorted(self._folders)
@@ -245,7 +245,8 @@ class Cleaner:
         lists = [path for snapshot in group[-2::-1] for path in self._small_lists(snapshot)]
         removal = partial(self._remove_own, group, newest, lists)
         reading = partial(self._hold_all, lists)
-        gone, removed = self.storage.together([removal, *[reading] * _READERS])[0]
+        removal_ended, *_ = self.storage.together([removal, *[reading] * _READERS])
+        gone, removed = removal_ended
         last = removed[-1] if removed else None
         if last is group[gone - 1] and not (
             self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
@@ -319,7 +320,8 @@ class Cleaner:
             kept = self.kept.names_kept(gone, earliest)
             if kept is None:
                 return
-            kept |= needed.changelog_needs(self.storage, self.manifests, following)[0]
+            metadata, _ = needed.changelog_needs(self.storage, self.manifests, following)
+            kept |= metadata
             # A changelog beside the lineage may have replaced files that are live.
             linked = [
                 changelog

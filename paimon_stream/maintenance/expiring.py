@@ -106,7 +106,7 @@ class ExpiringNotes:
         takes.
 
         Args:
-            snapshots: those of the table.
+            snapshots: the snapshots of the table.
             now_millis: the time by the clock of the storage, in epoch milliseconds.
 
         Raises:
@@ -124,7 +124,7 @@ class ExpiringNotes:
                 return True  # in doubt; the next expiry removes this note
         return False
 
-    def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
+    def young_from(self, snapshot_id: int, now_millis: int) -> int | None:
         """The id of a snapshot, `snapshot_id` or a higher one, that may be expiring now; None if
         there is none. Its note is younger than five minutes by the storage's clock, whose time is
         `now_millis`. Raises `StorageError`.
@@ -197,13 +197,13 @@ class ExpiringNotes:
         """Gives notes of earlier releases the name under which they are read and dropped. On a full
         disk, that is left to a later run.
         """
-        newer = {note.path for note in written}
+        present = {note.path for note in written}
         for note in written:
             path = note_path(note.snapshot_id)
             if note.path == path:
                 continue
             data = read_if_there(self._storage.read, note.path)
-            if data is not None and path not in newer:
+            if data is not None and path not in present:
                 try:
                     self._storage.write_hint(path, data)
                 except StorageError as error:
@@ -266,7 +266,7 @@ class Remover:
     A storage that does not answer (`Unavailable`) ends the work, and the next run continues it.
 
     Attributes:
-        storage: that of the table.
+        storage: the storage of the table.
         dry_run: whether files are only counted.
         threads: how many threads delete many files.
         removed: how many files were deleted, by kind (`data`, `manifest`, …).

@@ -24,7 +24,7 @@ def ask_notes(
     branch: Storage,
     main: Storage,
     folder: str,
-    taken: Collection[tuple[str | None, str]],
+    losses: Collection[tuple[str | None, str]],
 ) -> None:
     """Makes main's register of a commit user ask the notes of removals, if the branch has a
     register of the same query. Otherwise the branch's batches, once main has them, would pass for
@@ -34,8 +34,8 @@ def ask_notes(
     Args:
         branch: the storage of the branch.
         main: the storage of main.
-        folder: that of the commit user.
-        taken: as in `copy_stream`.
+        folder: the folder of the commit user.
+        losses: as in `copy_stream`.
 
     Raises:
         StorageError: the storage fails.
@@ -47,7 +47,7 @@ def ask_notes(
     of_main = None if in_main is None else _readable(in_main, path)
     if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
         return
-    if not of_main.asks_notes and not _notes_of(of_branch, taken) <= set(of_main.asked_notes):
+    if not of_main.asks_notes and not _notes_of(of_branch, losses) <= set(of_main.asked_notes):
         main.write(path, encode_register(replace(of_main, asks_notes=True)))
 
 
@@ -55,7 +55,7 @@ def copy_stream(
     branch: Storage,
     main: Storage,
     folder: str,
-    taken: Collection[tuple[str | None, str]],
+    losses: Collection[tuple[str | None, str]],
 ) -> None:
     """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
     query has the folder in main. If both have journalled a batch, main gets the branch's entry,
@@ -65,8 +65,8 @@ def copy_stream(
     Args:
         branch: the storage of the branch.
         main: the storage of main.
-        folder: that of the commit user.
-        taken: the queries of which main has lost batches of this user, each with the name of a note
+        folder: the folder of the commit user.
+        losses: the queries of which main has lost batches of this user, each with the name of a note
             that says so. A note that main's register already demanded to ask is no reason to ask
             again.
 
@@ -74,7 +74,7 @@ def copy_stream(
         StorageError: the storage fails.
     """
     path = register_path(folder)
-    register = _forwarded_register(branch, main, folder, taken)
+    register = _forwarded_register(branch, main, folder, losses)
     if register is None:
         return
     for stat in branch.list_files(folder):
@@ -92,7 +92,7 @@ def _forwarded_register(
     branch: Storage,
     main: Storage,
     folder: str,
-    taken: Collection[tuple[str | None, str]],
+    losses: Collection[tuple[str | None, str]],
 ) -> bytes | None:
     """The register that main gets; None if the branch has none, or a stream of another query has
     the folder in main.
@@ -116,7 +116,7 @@ def _forwarded_register(
         vouched_since(forwarded, standing_runs(branch, folder)),
         vouched_since(of_main, standing_runs(main, folder)),
     )
-    return encode_register(_of_both(forwarded, of_main, since, _notes_of(forwarded, taken)))
+    return encode_register(_of_both(forwarded, of_main, since, _notes_of(forwarded, losses)))
 
 
 def _readable(register: bytes, path: str) -> RegisteredWriter | None:
@@ -150,10 +150,10 @@ def _of_both(
 
 
 def _notes_of(
-    register: RegisteredWriter, taken: Collection[tuple[str | None, str]]
+    register: RegisteredWriter, losses: Collection[tuple[str | None, str]]
 ) -> frozenset[str]:
     """The names of the notes that concern the query of a register."""
-    return frozenset(note for query, note in taken if query in (None, register.query_id))
+    return frozenset(note for query, note in losses if query in (None, register.query_id))
 
 
 def _later_since(*since: int | None) -> int | None:

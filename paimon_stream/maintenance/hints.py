@@ -27,7 +27,7 @@ class HintReport(Report):
     """What was repaired, or would be in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         latest_before: what LATEST held before; None without the file.
         earliest_before: what EARLIEST held before; None without the file.
         latest: the id of the newest snapshot.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import (
     ChangelogStore,
     OtherBranches,
@@ -48,6 +48,13 @@ class ChangelogRetention(NamedTuple):
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
 
 
+class _FilesOfTag(NamedTuple):
+    """The names of the live files of a tagged snapshot."""
+
+    tagged: SnapshotRef
+    names: NameSet
+
+
 class KeptFiles:
     """Knows which files a run must not delete. Reads everything only once."""
 
@@ -70,8 +77,8 @@ class KeptFiles:
         """The tagged snapshots, as of `refresh_tags`, by the files of the tags."""
         self._tag_names: dict[str, frozenset[str]] = {}
         """The metadata that tagged snapshots need, by their nonces."""
-        self._tag_files: tuple[int, str, NameSet] | None = None
-        """The id and nonce of a tagged snapshot, and the names of its live files."""
+        self._files_of_tag: _FilesOfTag | None = None
+        """Those of the tag that was asked for last."""
         self._journalled: NameSet | None = None
         """The files in journals."""
 
@@ -178,9 +185,10 @@ class KeptFiles:
         sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
-            if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
-                self._tag_files = (tag.id, tag.nonce, self.live_names_of([tag]))
-            sets.append(self._tag_files[2])
+            tagged = SnapshotRef.of(tag)
+            if self._files_of_tag is None or self._files_of_tag.tagged != tagged:
+                self._files_of_tag = _FilesOfTag(tagged, self.live_names_of([tag]))
+            sets.append(self._files_of_tag.names)
         return lambda name: any(name in names for names in sets)
 
     def live_names_of(self, snapshots: Sequence[Snapshot]) -> NameSet:

@@ -70,6 +70,7 @@ def compact_manifests(
     latest = SnapshotStore(table.storage, running).latest()
     if latest is None:
         return _report(table, Merged(before=(), after=()), snapshot_id=None, dry_run=dry_run)
+    # With these thresholds, a merge is due as soon as anything can be merged.
     limits = MergeLimits(
         target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1
     )

@@ -116,11 +116,12 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         return
     if following is None:  # expiry deletes upwards, so no snapshot is left below an expired id
         ids = snapshots.ids()
+        is_oldest = bool(ids) and ids[0] == wanted.id
         # The next one may have been published since it was looked for.
-        stray = bool(ids) and ids[0] == wanted.id < ids[-1] and wanted.id + 1 not in ids
+        is_stray = is_oldest and ids[-1] > wanted.id and wanted.id + 1 not in ids
     else:
-        stray = in_lineage(snapshots, wanted, following) is False
-    if stray:
+        is_stray = in_lineage(snapshots, wanted, following) is False
+    if is_stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
             f"snapshot {wanted.id} is no part of the table. The next one was "

@@ -297,8 +297,8 @@ class _Candidates:
         folders: the kind and path of each folder that was listed; its place is its number.
         pages: those of the listings, each with the number of its folder and where the hashes of its
             old files end.
-        hashes: those of the names of the old files, in the order of the pages.
-        prefixes: those of the names of data files.
+        hashes: the hashes of the names of the old files, in the order of the pages.
+        prefixes: the prefixes of the names of data files.
     """
 
     folders: Sequence[tuple[str, str]]
@@ -443,7 +443,7 @@ class _OrphanRemoval:
         Args:
             candidates: the old files.
             orphans: the hashes of the names that nothing refers to.
-            protected: files with one of these in their names stay.
+            protected: files whose names contain one of these stay.
         """
         numbers = candidates.folders_with(orphans)
         for number, page in self._pages(candidates.folders, numbers):

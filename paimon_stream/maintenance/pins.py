@@ -106,7 +106,7 @@ def under_way(
     """The error of a command that finds pins of rollbacks.
 
     Args:
-        storage: that of the table.
+        storage: the storage of the table.
         pins: the pins, at least one.
         doing: what is not done, as a part of a sentence.
         wanted: the id of the target, if the command is a rollback. If a pin has that id, too, it is

@@ -125,7 +125,7 @@ class _Rebuild:
     Attributes:
         table: the table.
         runtime: gives ids.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         latest: the snapshot.
         dry_run: whether nothing is written.
         listed: the hash indexes that it names, by partition and bucket.
@@ -186,8 +186,8 @@ class _Rebuild:
         return [(message, file) for message in self.messages for file in message.new_index_files]
 
     def _entries(self) -> tuple[IndexManifestEntry, ...] | None:
-        """The entries of the index manifest; None if that is missing or cannot be read. Raises
-        `CorruptMetadata` if it cannot be made anew.
+        """The entries of the index manifest; None if it is missing or cannot be read. Raises
+        `CorruptMetadata` if a lost index manifest cannot be made anew.
         """
         name = self.latest.index_manifest
         try:
@@ -206,8 +206,8 @@ class _Rebuild:
             return None
 
     def _live(self, lost: str | None) -> Iterable[ManifestEntry]:
-        """The live files. If an index manifest is lost, those of all snapshots and tags that have
-        it.
+        """The live files. If the index manifest is lost, the live files of all snapshots and tags
+        that have that index manifest.
         """
         snapshots = [self.latest]
         if lost is not None:

@@ -79,7 +79,7 @@ class RollbackReport(Report):
     """What a rollback removed, or would remove in a dry run.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         snapshot: the id of the target.
         tag: the name of the target, if it was given as a tag.
         snapshots: the ids of the removed snapshots, ascending.
@@ -123,12 +123,12 @@ class Forwarding:
 
     Attributes:
         lost: what is noted as removed besides the later snapshots.
-        takes_expired: whether main also loses the rows of snapshots that have expired.
+        removes_expired: whether main also loses the rows of snapshots that have expired.
         begin: is called once the pin and the notes exist.
     """
 
     lost: Sequence[Removed]
-    takes_expired: bool
+    removes_expired: bool
     begin: Callable[[], None]
 
 
@@ -150,15 +150,15 @@ def rollback_to(
     snapshots = SnapshotStore(storage, running)
     _refuse_links(storage)
     chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
-    kept = SnapshotRef.of(chosen.snapshot)
+    target_ref = SnapshotRef.of(chosen.snapshot)
     cause = ROLLBACK
     expired = list[Removed]()
-    takes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
+    removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
     if forwarding is not None:
         cause = FAST_FORWARD
         expired = list(forwarding.lost)
-        takes_expired = forwarding.takes_expired
-    elif takes_expired:
+        removes_expired = forwarding.removes_expired
+    elif removes_expired:
         expired = _expired_above(table, snapshots, chosen.snapshot)
     if dry_run:
         refuse_broken(table, snapshots, chosen, read_pins(storage))
@@ -171,14 +171,15 @@ def rollback_to(
         kept=chosen.snapshot,
         by_pin=chosen.by_pin,
         alone=chosen.alone or pinned.is_alone,
-        notes=RemovalNotes(storage, running, cause, kept, takes_expired=takes_expired),
+        notes=RemovalNotes(storage, running, cause, target_ref, removes_expired=removes_expired),
         expired=expired,
         pinned=pinned,
     )
     if dry_run:
         run.preview()
     else:
-        run.execute(None if forwarding is None else forwarding.begin)
+        begin = None if forwarding is None else forwarding.begin
+        run.execute(begin)
         _warn_of_streams(storage, chosen.snapshot.id, run.streams)
     return RollbackReport(
         location=storage.location,
@@ -252,9 +253,9 @@ class _Rollback:
         """
         self._require_pin()
         going = self._going()
-        taken = self._taken_over(going) if self.pinned.completes else []
+        announced = self._announced_before(going) if self.pinned.completes else []
         later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
-        self._note([*taken, *self.expired, *map(Removed.of, self._readable(later))])
+        self._note([*announced, *self.expired, *map(Removed.of, self._readable(later))])
         try:
             if begin is not None:
                 begin()
@@ -329,7 +330,7 @@ class _Rollback:
                 known.add(loss.snapshot or loss.uuids)
                 self.removed.append(loss)
 
-    def _taken_over(self, going: Sequence[int]) -> list[Removed]:
+    def _announced_before(self, going: Sequence[int]) -> list[Removed]:
         """What an interrupted rollback to this target had announced. Either that run has removed
         it, or this run does. The pin of that rollback stood until the pin of this one did, so no
         expiry has removed what is gone.
@@ -527,7 +528,7 @@ def pin_target(
 
     Args:
         table: the table.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         target: what is to be kept.
         runtime: gives the pin its name, and waits for expiries.
         take_over: whether the pin also replaces those of rollbacks to other targets.
@@ -603,12 +604,12 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
     because it sees the pin. An expiry that was killed counts for five minutes.
     """
     notes = ExpiringNotes(storage)
-    expiring = notes.youngest_from(snapshot_id, now_millis)
+    expiring = notes.young_from(snapshot_id, now_millis)
     for _ in range(_WAITS):
         if expiring is None:
             return
         runtime.clock.sleep(_WAIT_SECONDS)
-        expiring = notes.youngest_from(snapshot_id, now_millis)
+        expiring = notes.young_from(snapshot_id, now_millis)
     raise errors.CommitContended(
         f"snapshot {expiring} is being expired, or its expiry was interrupted within the last five "
         f"minutes, so the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. "
@@ -625,12 +626,12 @@ def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_m
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
     if ExpiringNotes(snapshots.storage).any_begun(snapshots, now_millis):
-        kept = target.snapshot.id
+        target_id = target.snapshot.id
         raise errors.CommitContended(
-            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {kept}, "
+            f"an expiry is in progress or was interrupted, and only a tag keeps snapshot {target_id}, "
             "so the rollback to it was not begun. Nothing was changed. Run expire_snapshots, then "
             "roll back again.",
-            snapshot=kept,
+            snapshot=target_id,
         ).of_table(snapshots.location)
 
 
@@ -666,9 +667,9 @@ def refuse_broken(
 
     Args:
         table: the table.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         target: what may be refused.
-        pins: those of interrupted rollbacks. One of them may have restored the target below
+        pins: the pins of interrupted rollbacks. One of them may have restored the target below
             snapshots that it had not removed yet.
 
     Raises:

@@ -55,7 +55,7 @@ class TagReport(Report):
     """What was done to a tag.
 
     Attributes:
-        location: that of the table.
+        location: where the table is.
         tag: the name of the tag.
         snapshot: the id of the tagged snapshot.
         found: false if the tag to delete did not exist.
@@ -90,11 +90,11 @@ def create_tag(
     storage = table.storage
     clock = (runtime or system()).clock
     _check_name(name, storage.location, new=True)
-    kept: dt.timedelta | None = None
+    retention: dt.timedelta | None = None
     if time_retained is not None:
-        kept = age_of(time_retained, "time_retained", storage.location)
+        retention = age_of(time_retained, "time_retained", storage.location)
     elif table.options.is_set(TAG_TIME_RETAINED):
-        kept = dt.timedelta(
+        retention = dt.timedelta(
             milliseconds=min(table.options.value(TAG_TIME_RETAINED), _LONGEST_MILLIS)
         )
     snapshots = SnapshotStore(storage, runtime)
@@ -102,10 +102,10 @@ def create_tag(
     try:  # the snapshot may be damaged, or its writer may be about to take it back
         ManifestStore(storage).base_and_delta(snapshot)
     except CorruptMetadata as error:
-        raise _not_to_tag(storage, snapshot.id, f"cannot be read: {error}") from error
+        raise _cannot_be_tagged(storage, snapshot.id, f"cannot be read: {error}") from error
     if snapshots.stands(snapshot):
         refuse_beside(snapshots, snapshot, read_pins(storage))
-    content = _tag_json(snapshot, kept, clock)
+    content = _tag_json(snapshot, retention, clock)
     # Only earlier tags count: another new tag may be removed again like this one.
     kept_by = _tags_of(storage, snapshot, known)
     if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
@@ -167,7 +167,7 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     storage = table.storage
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
-    over = []
+    expired = []
     for name in tag_names(storage):
         try:
             data = storage.read(tag_path(name), MOST_JSON)
@@ -176,8 +176,8 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
         except (NotFound, FormatError):
             continue  # in doubt it stays
         if until is not None and until < now:
-            over.append(name)
-    return tuple(delete_tag(table, name, runtime=runtime) for name in over)
+            expired.append(name)
+    return tuple(delete_tag(table, name, runtime=runtime) for name in expired)
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
@@ -211,12 +211,12 @@ def tagged_until(data: bytes) -> dt.datetime | None:
     try:
         node = parse_json(data, parse_float=Decimal)
         created = node.get("tagCreateTime")
-        kept = node.get("tagTimeRetained")
-        if created is None or kept is None:
+        seconds = node.get("tagTimeRetained")
+        if created is None or seconds is None:
             return None
         year, month, day, hour, minute, second, nanos = (*map(int, created), 0, 0)[:7]
         moment = dt.datetime(year, month, day, hour, minute, second, nanos // 1000, dt.timezone.utc)
-        return moment + dt.timedelta(microseconds=int(Decimal(kept) * 1_000_000))
+        return moment + dt.timedelta(microseconds=int(Decimal(seconds) * 1_000_000))
     except (ValueError, TypeError, AttributeError, ArithmeticError):
         return None  # in doubt it stays
 
@@ -266,11 +266,11 @@ def _snapshot_to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snaps
             (tagged for tagged in read_tags(storage).values() if tagged.id == snapshot_id), None
         )
     if snapshot is None:
-        raise _not_to_tag(storage, snapshot_id, "does not exist, and no tag keeps it")
+        raise _cannot_be_tagged(storage, snapshot_id, "does not exist, and no tag keeps it")
     return snapshot
 
 
-def _not_to_tag(storage: Storage, snapshot_id: int, problem: str) -> NotFound:
+def _cannot_be_tagged(storage: Storage, snapshot_id: int, problem: str) -> NotFound:
     return NotFound(
         f"Snapshot {snapshot_id} of {storage.location} {problem}. Nothing was tagged. Take one "
         "that exists.",
@@ -288,7 +288,7 @@ def _why_not_whole(
     """
     storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
-        return _not_to_tag(storage, snapshot.id, "expired while it was being tagged")
+        return _cannot_be_tagged(storage, snapshot.id, "expired while it was being tagged")
     now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
     if ExpiringNotes(storage).any_begun(snapshots, now):
         return NotFound(
@@ -299,7 +299,7 @@ def _why_not_whole(
     try:
         refuse_missing(table, snapshot)
     except (CorruptMetadata, NotFound):
-        return _not_to_tag(storage, snapshot.id, "has lost files that its tags should keep")
+        return _cannot_be_tagged(storage, snapshot.id, "has lost files that its tags should keep")
     return None
 
 

@@ -55,7 +55,8 @@ def merged_columns(
     """The columns with one row per key.
 
     Args:
-        spec: the rules. A column with a rule is merged by it; any other is taken from one row.
+        spec: the rules. A column with a rule is merged by it. The value of any other column comes
+            from one row.
         columns: the columns by name.
         runs: the rows in merge order.
         newest: for each key, the place of the row that gives the columns without a rule.
@@ -93,7 +94,7 @@ def folded(
         actions: what each row does to the column.
 
     Raises:
-        InvalidData: for retractions that the function cannot take.
+        InvalidData: for retractions that the function does not support.
         NumericOverflow: for a sum that is too large for the column.
     """
     if rule.ignore_retract:

@@ -351,6 +351,7 @@ def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Arra
         deleted = runs.kinds[newest] == DELETE
     actions = RowActions(runs, codes)
     arrays = {name: flat(table.column(name)) for name in table.column_names}
+    # The actions are the same for every column.
     return merged_columns(spec, arrays, runs, newest, deleted, lambda *_: actions)
 
 

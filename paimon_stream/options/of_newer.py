@@ -1,9 +1,9 @@
 """What this package does with the options that Paimon got after 1.4.2, and with older ones that
 only engines for BLOBs, vectors and indexes act upon. `docs/options.md` has them as a table.
 
-Ignoring an option must not make a table that others read wrongly. So an option that says how files
-are made, or what must be kept beside them, is followed, or the table is refused. What only makes
-other engines faster has no effect.
+Ignoring an option must not make a table that others read wrongly. So if an option says how files
+are made, or what must be kept beside them, it is followed, or the table is refused. An option that
+only makes other engines faster has no effect.
 """
 
 from enum import Enum
@@ -20,7 +20,7 @@ class Treatment(Enum):
 
 
 class NewerOptions(NamedTuple):
-    """Options with which the same is done.
+    """Options that are treated in the same way.
 
     Attributes:
         keys: their names. `<column>` stands for the name of a column.

@@ -23,7 +23,7 @@ class Option(Generic[T]):
 
     Attributes:
         key: its name.
-        parse: makes a value of a text. Raises `ValueError`, whose text says what is wrong.
+        parse: turns a text into a value. Raises `ValueError`, whose text says what is wrong.
         default: as users write it; None means no default.
         doc: what the option does.
         aliases: other names of it.
@@ -188,7 +188,9 @@ def zone(value: str) -> dt.tzinfo:
     if offset is not None:
         away = _away(offset)
         if away <= dt.timedelta(hours=18):
-            return dt.timezone(-away if offset["sign"] == "-" else away)
+            if offset["sign"] == "-":
+                away = -away
+            return dt.timezone(away)
     elif not _NOT_OF_JAVA.fullmatch(name):
         # An unknown zone is a KeyError.
         with suppress(ValueError, OSError, KeyError, TypeError, RecursionError):
@@ -285,7 +287,7 @@ class Options(Mapping[str, str]):
 
     Args:
         table: the table's options.
-        overrides: those of the writer.
+        overrides: the options of the writer.
         location: the table's, for messages.
     """
 

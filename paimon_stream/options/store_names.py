@@ -59,12 +59,12 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> KnownName 
             with a bucket, or end with a host. Names of other owners have no meaning here.
     """
     folded = folded_name(kind, name)
-    plain = _without_owner(kind, folded, owners)
-    option = _BY_NAME[kind].get(plain)
+    unowned = _without_owner(kind, folded, owners)
+    option = _BY_NAME[kind].get(unowned)
     if option is None:
         return None
-    inverse = any(folded_name(kind, opposite) == plain for opposite in option.inverse)
-    rank = -1 if plain != folded else _spellings(kind, option).index(plain)
+    inverse = any(folded_name(kind, opposite) == unowned for opposite in option.inverse)
+    rank = -1 if unowned != folded else _spellings(kind, option).index(unowned)
     return KnownName(option, rank, inverse)
 
 
@@ -72,17 +72,18 @@ def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
     """What to do instead of using a name that is refused; None for any other name. `owners` are as
     for `store_option`.
     """
-    return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
+    unowned = _without_owner(kind, folded_name(kind, name), owners)
+    return REFUSED[kind].get(unowned)
 
 
 def _without_owner(kind: str, folded: str, owners: Iterable[str]) -> str:
     for owner in map(_folded, owners):
         if kind == "s3":
-            plain = folded.removeprefix(f"bucket.{owner}.")
+            unowned = folded.removeprefix(f"bucket.{owner}.")
         else:
-            plain = folded.removesuffix(f".{owner}")
-        if plain != folded:
-            return plain
+            unowned = folded.removesuffix(f".{owner}")
+        if unowned != folded:
+            return unowned
     return folded
 
 
@@ -98,17 +99,17 @@ def is_secret(name: str) -> bool:
     """Whether a name among a table's options is the name of a secret of some store."""
     folded = _folded(name)
     for kind, prefixes in PREFIXES.items():
-        plain = folded_name(kind, name)
-        is_secret_here = _SECRET.search(plain) or _is_declared_secret(kind, plain)
+        without_prefix = folded_name(kind, name)
+        is_secret_here = _SECRET.search(without_prefix) or _is_declared_secret(kind, without_prefix)
         if folded.startswith(prefixes) and is_secret_here:
             return True
     return False
 
 
-def _is_declared_secret(kind: str, plain: str) -> bool:
+def _is_declared_secret(kind: str, folded: str) -> bool:
     """Whether a folded name is a secret option's, perhaps with an owner before or after it."""
     return any(
-        plain == known or plain.startswith(f"{known}.") or plain.endswith(f".{known}")
+        folded == known or folded.startswith(f"{known}.") or folded.endswith(f".{known}")
         for known, option in _BY_NAME[kind].items()
         if option.secret
     )

@@ -513,7 +513,7 @@ def _toward_zero(values: Longs, step: int) -> Longs:
 
 def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Converts floats to integers like Java's casts: towards zero, and NaN becomes 0. Values
-    outside the range of INT or BIGINT become the nearest limit. Smaller integers take the low bits
+    outside the range of INT or BIGINT become the nearest limit. Smaller integers get the low bits
     of an INT.
     """
     if wanted == pa.int64():

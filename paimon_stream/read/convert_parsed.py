@@ -40,7 +40,7 @@ _WIDE: Final = pa.decimal256(76, 38)
 
 
 class NotParsed(Exception):
-    """Text does not parse, or a number is none of the new type.
+    """A text does not parse, or a number is not one of the new type.
 
     Attributes:
         count: how many values do not parse, at least.
@@ -60,8 +60,8 @@ def parsed(array: pa.Array, target: DataType) -> pa.Array:
     try:
         return parse(array, target).cast(wanted)
     except pa.ArrowInvalid:
-        # At least one value is a number that is too large, or a day such as the 30th of February.
-        raise NotParsed(1) from None
+        # A value is a number that is too large, or a day such as the 30th of February.
+        raise NotParsed(count=1) from None
 
 
 def _checked(array: pa.Array, pattern: str) -> pa.Array:
@@ -95,7 +95,7 @@ def _decimal(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _without_plus(array: pa.Array) -> pa.Array:
-    """The text without a plus at the beginning, which Arrow does not take."""
+    """The text without a plus at the beginning, which Arrow does not accept."""
     return pc.replace_substring_regex(array, r"\A\+", "")
 
 
@@ -157,7 +157,7 @@ def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
 
 def _time(array: pa.Array, target: DataType) -> pa.Array:
     """Milliseconds of the day, rounded half up by the fourth digit after the point, whatever the
-    precision is. Nothing for the seconds is 0.
+    precision is. If the seconds are missing, they are 0.
     """
     millis, texts = _apart(array)
     parts = pc.extract_regex(_checked(texts, _TIME), _TIME)
@@ -179,7 +179,7 @@ def _number(parts: pa.Array, name: str) -> pa.Array:
 
 
 def _day(parts: pa.Array) -> pa.Array:
-    """The text of a day as Arrow takes it, of what `_DAY` matched."""
+    """The text of a day in Arrow's form, made from a match of `_DAY`."""
     return pc.binary_join_element_wise(
         pc.struct_field(parts, "year"), _two_digits(parts, "month"), _two_digits(parts, "day"), "-"
     )

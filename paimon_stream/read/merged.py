@@ -351,7 +351,7 @@ class _Run:
 
     Attributes:
         ended: whether all pieces were read. Some of them may still be held.
-        last_key: that of the last row that was read; empty before the first.
+        last_key: the key of the last row that was read; empty before the first.
     """
 
     def __init__(self, spec: MergeSpec, pieces: Iterator[Piece]) -> None:

@@ -186,12 +186,14 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
             raise FormatError("a chunk in it is cut off")
         at += header >> 1
         try:
-            parts.append(chunk if header & 1 else decompressed(codec, chunk, _MOST_CHUNK))
+            if not header & 1:
+                chunk = decompressed(codec, chunk, _MOST_CHUNK)
         except ValueError as wrong:
             raise FormatError(f"a chunk in it {wrong}") from None
         except LookupError:
             raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
-        most -= len(parts[-1])
+        parts.append(chunk)
+        most -= len(chunk)
         if most < 0:
             raise FormatError("a part of it decompresses to more than it can hold")
     return b"".join(parts)
@@ -213,8 +215,10 @@ class Message(ByteCursor):
         match kind:
             case 0:
                 return self.varint()
-            case 1 | 5:
-                return self.take(8 if kind == 1 else 4)
+            case 1:
+                return self.take(8)
+            case 5:
+                return self.take(4)
             case 2:
                 return self.take(self.varint())
         raise FormatError(self.damaged)

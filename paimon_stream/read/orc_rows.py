@@ -80,7 +80,7 @@ def read_orc(
     by_arrow = [name for name in columns if name not in by_hand]
     chosen: list[str] | None = by_arrow
     if not by_hand and any("." in name for name in by_arrow):
-        # Arrow would take a name with a dot for a member of a struct, so it reads all columns.
+        # Arrow would treat a name with a dot as a member of a struct, so all columns are read.
         chosen = None
     has_timestamps = any(
         map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values())))
@@ -230,10 +230,10 @@ class _Runs(ByteCursor):
         head = self.take(1)[0]
         match head >> 6:
             case 0:
-                value = int.from_bytes(self.take((head >> 3 & 7) + 1), "big")
-                return np.full(
-                    (head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64
-                )
+                value = int.from_bytes(self.take(((head >> 3) & 7) + 1), "big")
+                if self._signed:
+                    value = unzigzag(value)
+                return np.full((head & 7) + 3, _wrapped(value), np.int64)
             case 1:
                 values = self._packed(*self._width_and_length(head))
                 return _unzigzagged(values) if self._signed else values.astype(np.int64)
@@ -243,10 +243,10 @@ class _Runs(ByteCursor):
                 return self._delta(head)
 
     def _width_and_length(self, head: int) -> tuple[int, int]:
-        return _WIDTHS[head >> 1 & 31], self._length(head)
+        return _WIDTHS[(head >> 1) & 31], self._length(head)
 
     def _length(self, head: int) -> int:
-        return ((head & 1) << 8 | self.take(1)[0]) + 1
+        return (((head & 1) << 8) | self.take(1)[0]) + 1
 
     def _packed(self, width: int, count: int) -> npt.NDArray[np.uint64]:
         """`count` numbers of `width` bits each, the highest bit first."""
@@ -254,7 +254,7 @@ class _Runs(ByteCursor):
         bits = np.unpackbits(raw)[: width * count].reshape(count, width)
         numbers = np.zeros(count, np.uint64)
         for place in range(width):
-            numbers = numbers << np.uint64(1) | bits[:, place]
+            numbers = (numbers << np.uint64(1)) | bits[:, place]
         return numbers
 
     def _patched(self, head: int) -> Longs:
@@ -273,11 +273,13 @@ class _Runs(ByteCursor):
             position += patch >> patch_width
             if position >= length:
                 raise FormatError("a patch in it is out of place")
-            values[position] |= np.uint64((patch & (1 << patch_width) - 1) << width & 2**64 - 1)
+            values[position] |= np.uint64(
+                ((patch & ((1 << patch_width) - 1)) << width) & (2**64 - 1)
+            )
         return values.astype(np.int64) + _wrapped(base)
 
     def _delta(self, head: int) -> Longs:
-        code = head >> 1 & 31
+        code = (head >> 1) & 31
         length = self._length(head)
         base = self.varint()
         base = unzigzag(base) if self._signed else base

@@ -186,12 +186,12 @@ def _misfit(where: pc.Expression, empty: pa.Table) -> Exception | None:
     """Arrow's error if the condition does not fit the columns of an empty table; None if it
     does.
     """
+    misfit: Exception | None = None
     try:
         empty.filter(where)
     except _MISFITS as error:
-        misfit: Exception = error
-        return misfit
-    return None
+        misfit = error
+    return misfit
 
 
 def _does_not_fit(

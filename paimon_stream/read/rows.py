@@ -334,7 +334,7 @@ class _Reader:
         self._index_files = IndexFiles(scan.table)
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
-        """Has these files opened ahead, as they are read next."""
+        """Lets these files be opened ahead, because they are read next."""
         file_of = self._scan.table.layout.file_of
         self.ahead.expect(
             (file_of(entry), min(entry.file.file_size, _OPENED_BYTES)) for entry in entries

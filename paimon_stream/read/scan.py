@@ -46,8 +46,8 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointInTime:
-    """Which snapshot of a table is meant. At most one of these says so; without any of them it is
-    the newest snapshot (`find_snapshot`).
+    """Which snapshot of a table is meant. At most one of the attributes says so; if none does, it
+    is the newest snapshot (`find_snapshot`).
 
     Attributes:
         snapshot_id: its id.
@@ -63,10 +63,10 @@ class PointInTime:
     def of(
         cls, location: str, snapshot_id: int | None, tag: str | None, timestamp: opt.Moment | None
     ) -> "PointInTime":
-        """What a caller says. An age is counted back from now.
+        """The point in time that a caller names. An age is counted back from now.
 
         Args:
-            location: that of the table, for messages.
+            location: where the table is, for messages.
             snapshot_id: as it was typed; `find_snapshot` refuses what is no whole number.
             tag: the name of a tag.
             timestamp: an age or a time.

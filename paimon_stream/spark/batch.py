@@ -56,7 +56,7 @@ class QueryRun:
         user: the commit user of the stream.
         writer: judges and publishes the batches of the run.
         after_commit: what follows a commit, such as the expiry of snapshots.
-        compaction: that of the stream; None if each batch replaces the table.
+        compaction: the compaction of the stream; None if each batch replaces the table.
         plan: how the next batch is written.
         cuts: Spark's expressions for batches that the driver writes.
         stateless: whether the query is known to keep no state; None before Spark was asked.
@@ -129,7 +129,7 @@ class Runs:
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of this package names the table and the batch."""
         with self.reporting_failures(settings.location, batch_id):
-            batch_id = _taken_batch_id(batch_id)
+            batch_id = _checked_batch_id(batch_id)
             settings = replace(settings, session=frame.sparkSession)
             last = self._facts.get(settings.checkpoint)
             facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
@@ -159,7 +159,7 @@ class Runs:
         Args:
             batch: the batch.
             facts: what is known of the query.
-            settings: those of the sink.
+            settings: the settings of the sink.
             user: the commit user.
             rows_of: the rows of the batch, written in this run.
             after: the batch that must be the newest one of the run. If it is not, or if this
@@ -326,7 +326,7 @@ class FrameRows:
         return judged.written(written.messages, numbering=numbering)
 
 
-def _taken_batch_id(batch_id: int) -> int:
+def _checked_batch_id(batch_id: int) -> int:
     """The batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No
     reader accepts a number above `BATCH_IDENTIFIER`, which stands for batch writes.
     """

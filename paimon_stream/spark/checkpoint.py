@@ -119,8 +119,8 @@ class Checkpoint:
         return self._empty_record(storage)
 
     def _empty_record(self, storage: Storage) -> str | None:
-        """The path of a file in which a source recorded what it had delivered, and that is empty;
-        None if there is none. Spark reads the newest compacted file of a source and those after it.
+        """The path of an empty file where a source should have recorded what it delivered; None if
+        there is none. Spark reads the newest compacted file of a source and those after it.
         """
         for folder in storage.list_folders("sources"):
             records: dict[int, FileStat] = {}
@@ -237,7 +237,7 @@ def open_checkpoint(
     same checkpoint always has the same name.
 
     Args:
-        location: as Spark takes it. Unlike in URIs, nothing is percent-encoded.
+        location: in the form that Spark expects. Unlike in URIs, nothing is percent-encoded.
         storage_options: those of the table's storage. A checkpoint in an object store uses those
             that its store knows.
         spark: returns the session's options of object stores.

@@ -64,8 +64,11 @@ class SparkExecutors:
         """How many tasks run at once. If Spark adds executors by need, it does so only if it sees
         more tasks than cores.
         """
+        cores = int(self._context.defaultParallelism)
         grows = self._context.getConf().get(_GROWS, "false") == "true"
-        return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
+        if grows:
+            return max(cores, _AT_ONCE_IF_SPARK_GROWS)
+        return max(cores, 1)
 
     def run(self, task: UnitTask) -> CommitMessage:
         """See `Elsewhere`. Raises `WriteInterrupted` if Spark cancels the unit."""

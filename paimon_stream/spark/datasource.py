@@ -84,8 +84,8 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         return _module("write").StreamTableWriter(dict(self.options), schema, overwrite)
 
 
-def _module(door: str) -> Any:
+def _module(kind: str) -> Any:
     """The module of a kind of read or write. It is loaded when it is needed, because a worker of
     Spark that reads needs nothing of writing.
     """
-    return require(f"paimon_stream.spark.datasource_{door}", "spark", f'format("{NAME}")')
+    return require(f"paimon_stream.spark.datasource_{kind}", "spark", f'format("{NAME}")')

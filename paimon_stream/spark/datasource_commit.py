@@ -96,8 +96,10 @@ def settings_of(
     """The settings of a sink that would do the same, the options of the write itself, and the
     identifier of a write that is made once only. Raises `InvalidOption`, `UnsupportedFeature`.
     """
-    door = ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key)
-    source = divided(options, door)
+    own_keys = (
+        ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key)
+    )
+    source = divided(options, own_keys)
     of_write = opt.Options(source.own, location=source.location)
     sink = SinkSettings(
         location=source.location,
@@ -320,8 +322,8 @@ class TaskRows:
 
     Attributes:
         sink: the settings of a sink that would do the same.
-        answers: those of the tasks.
-        basis: that of the plan.
+        answers: the answers of the tasks.
+        basis: the basis of the plan.
         run: the run of the query.
         keep: is called as soon as the caller must not remove the files any more.
     """
@@ -353,9 +355,9 @@ class TaskRows:
         return written
 
     def _tell_compaction(self, written: WrittenBatch) -> None:
-        """Tells the compaction when the previous batch was committed. It does not know that if the
-        run begins with this batch. If that snapshot cannot be read, this is logged, and the batch
-        goes on.
+        """Tells the compaction when the previous batch was committed. If the run begins with this
+        batch, the compaction does not know that. If the snapshot of the previous batch cannot be
+        read, this is logged, and the batch goes on.
         """
         compaction = self.run.compaction
         last_of_stream = written.verdict.own

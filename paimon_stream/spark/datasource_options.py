@@ -40,19 +40,19 @@ class SourceOptions:
 
 def divided(
     options: Mapping[str, str],
-    door: Iterable[str],
+    own_keys: Iterable[str],
 ) -> SourceOptions:
     """Divides the options by what they concern.
 
     Args:
         options: all options, with keys in lower case, as Spark passes them.
-        door: the keys that this kind of read or write knows.
+        own_keys: the keys that this kind of read or write knows.
 
     Raises:
         InvalidOption: there is not exactly one path, or a key is not known.
     """
     rest = opt.lowered(options)
-    known = [*door, "branch", "warehouse"]
+    known = [*own_keys, "branch", "warehouse"]
     path = _path_in(rest)
     own = {key: rest.pop(key) for key in (*known, *_OF_SPARK) if key in rest}
     storage: dict[str, str] = {}

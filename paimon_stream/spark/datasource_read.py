@@ -94,7 +94,7 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
     Attributes:
         options: what the options of the read say.
         scan: the scan, without its files.
-        arrow: the types in which Spark takes the rows.
+        arrow: the types in which Spark expects the rows.
     """
 
     def __init__(
@@ -105,8 +105,9 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
         filter: Any = None,
         of_newest_snapshot: bool = False,
     ) -> None:
-        source, self.options = _divided(options)
-        chosen = replace(self.options, columns=schema.names)
+        source, read_options = _divided(options)
+        self.options = read_options
+        chosen = replace(read_options, columns=schema.names)
         if of_newest_snapshot:
             chosen = chosen.of_newest_snapshot()
         scan = _scan(source, chosen, filter=filter)

@@ -65,7 +65,7 @@ class Offset(_OffsetWithoutRows, total=False):
 
     Attributes:
         snapshot: the id of the last snapshot that was read.
-        nonce: that of this snapshot. It is empty if the table had no snapshot.
+        nonce: the nonce of this snapshot. It is empty if the table had no snapshot.
         rows: the number of rows of the table in this snapshot.
         first: of the first batch of a stream: where it began, the two values of a `_Begin`.
     """
@@ -123,8 +123,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._scan = replace(reader.scan, where=None)
         self._table = self._scan.table
         self._store = SnapshotStore(self._table.storage)
-        # The types in which Spark takes the rows, with the column of kinds if it is wanted, and
-        # those of the table's columns only.
+        # The types in which Spark expects the rows, with the column of kinds if it is wanted; then
+        # the types of the table's columns alone.
         self._arrow = arrow_of(schema)
         self._arrow_of_columns = reader.arrow
         # The newest snapshot that is read, once Spark has asked the stream to end.
@@ -196,7 +196,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         4.2 passes no limit.
         """
         snapshot = self._store.latest()
-        last = min(self._newest_allowed, 0 if snapshot is None else snapshot.id)
+        newest_id = 0 if snapshot is None else snapshot.id
+        last = min(self._newest_allowed, newest_id)
         begin = self._begin(last, start)
         if begin.after > last or begin.all_rows_of == 0:
             # The snapshot with which the stream starts does not exist yet. Or it existed, and is

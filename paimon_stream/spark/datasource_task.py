@@ -32,8 +32,8 @@ class Plan:
     basis: bytes
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's columns, NULL where they lack one. Types are converted when rows
-        are written.
+        """The rows in the table's columns. A column that the rows lack is NULL. Types are converted
+        when rows are written.
         """
         names = [name for name, _ in self.columns]
         for batch in batches:
@@ -51,7 +51,7 @@ class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     Attributes:
         result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
             so that no file was written.
-        basis: that of the plan.
+        basis: the basis of the plan.
         query_id: in a stream, Spark's id of the query.
         run_id: in a stream, Spark's id of this run of the query.
         checkpoints: in a stream, the session's folder of checkpoints, if it has one.

@@ -38,7 +38,7 @@ def hadoop_options(session: Any) -> Mapping[str, str]:
         with unlogged():
             if hasattr(session, "_jsparkSession"):
                 return _of_jvm(session)
-            settings = getattr(session.conf, "getAll", {})
+            settings = getattr(session.conf, "getAll", {})  # a property; not in all versions
             options = {name.removeprefix(_SPARK): value for name, value in settings.items()}
             return {name: value for name, value in options.items() if name.startswith(_STORES)}
     except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as failed:

@@ -111,7 +111,9 @@ def assigners(frame: DataFrame, table: Table) -> int:
     if options.is_set(opt.DYNAMIC_INITIAL_BUCKETS):
         tasks = min(tasks, options.value(opt.DYNAMIC_INITIAL_BUCKETS))
     most = options.value(opt.DYNAMIC_MAX_BUCKETS)
-    return max(1, min(tasks, MOST_BUCKETS, most if most > 0 else MOST_BUCKETS))
+    if most <= 0:
+        most = MOST_BUCKETS
+    return max(1, min(tasks, MOST_BUCKETS, most))
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:

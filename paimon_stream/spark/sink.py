@@ -106,7 +106,7 @@ class PaimonSink:
         require("pyspark.sql", "spark", "PaimonSink")
         require("pandas", "spark", "PaimonSink")
         settings.check()
-        self.__setstate__(settings)
+        self.__setstate__(settings)  # a pickle of a sink is its settings
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Writes one micro-batch. Spark calls this. Raises `PaimonStreamError`; see `errors`."""

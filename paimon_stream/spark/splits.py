@@ -42,7 +42,7 @@ _UTC: Final = (
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark takes such rows."""
+    """The Arrow schema in which Spark expects such rows."""
     return to_arrow_schema(schema, **_UTC)
 
 
@@ -76,7 +76,7 @@ def rows_of_split(
         scan: says which columns are read and how, as `without_files` returns it.
         arrow: the types of the columns in the batches, and which of them are NOT NULL.
         data: the files of the split, encoded.
-        version: that of the encoding.
+        version: the version of the encoding.
 
     Raises:
         PaimonStreamError: what `read_batches` raises.

@@ -91,7 +91,9 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
             column=column,
             type=type_.simpleString(),
         )
-    return DataType(root=root, precision=6 if root in _TIMESTAMPS else _LENGTHS.get(root, 0))
+    if root in _TIMESTAMPS:
+        return DataType(root=root, precision=6)
+    return DataType(root=root, precision=_LENGTHS.get(root, 0))
 
 
 def spark_type(type_: DataType) -> st.DataType:

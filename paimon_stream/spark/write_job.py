@@ -212,7 +212,7 @@ def written_by(
     """What all tasks wrote, in the order of Spark's partitions.
 
     Args:
-        answers: those of all tasks.
+        answers: the answers of all tasks.
         table: the table.
         gathered: whether all rows of a bucket of a table with a primary key must have come to one
             task.

@@ -231,7 +231,10 @@ class WritePlan:
             self._row_bytes = written.row_bytes
         self._bytes = size
         is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
-        self._rows.append(rows if is_small else None)
+        if is_small:
+            self._rows.append(rows)
+        else:
+            self._rows.append(None)
         if files > len(messages) and (self._too_large is None or size < self._too_large):
             # If a bucket has several files, its rows did not fit into memory, or it was large in
             # any case.

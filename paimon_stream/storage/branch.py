@@ -102,7 +102,11 @@ class StorageView:
             path_there = place.path_there(path)
             group = groups.setdefault(place.here, _PathGroup(place.storage, {}, []))
             group.paths_here[path_there] = path
-            group.items.append(path_there if item is path else (path_there, item[1]))
+            if isinstance(item, str):
+                group.items.append(path_there)
+            else:
+                _, content = item
+                group.items.append((path_there, content))
         failures_of_groups = self.base.together(
             [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )

@@ -90,7 +90,8 @@ class MemoryStorage(Storage):
     def __post_init__(self, clock: Clock | None) -> None:
         name = self.name or _PRIVATE + system().ids.uuid()
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "root", checked_path(self.root) if self.root else "")
+        root = checked_path(self.root) if self.root else ""
+        object.__setattr__(self, "root", root)
         object.__setattr__(self, "_store", _shared_store(name, clock))
 
     def __reduce__(self) -> tuple[Any, ...]:

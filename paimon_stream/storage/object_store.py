@@ -159,10 +159,11 @@ class ObjectStorage(Storage):
             for entry in listing["objects"]
             if entry["path"].startswith(start)
         }
+        shows_hidden = prefix.startswith(".")
         names = sorted(
             name
             for name in objects
-            if name.startswith(prefix) and (prefix or not name.startswith("."))
+            if name.startswith(prefix) and (shows_hidden or not name.startswith("."))
         )
         above = f"{folder}/" if folder else ""
         return [_file_stat(above + name, objects[name]) for name in names]
@@ -312,9 +313,8 @@ class ObjectStorage(Storage):
         """
         client = self.client
         self.tally.add(_KINDS.get(verb, "PUT"))
-        request = Asked(
-            verb="read" if verb == "head" else verb, location=self.settings.location, path=path
-        )
+        verb_shown = "read" if verb == "head" else verb
+        request = Asked(verb=verb_shown, location=self.settings.location, path=path)
         return client.ask(
             request, self.runtime, lambda store: effect(client.obstore, store), handle
         )

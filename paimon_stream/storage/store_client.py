@@ -131,9 +131,10 @@ class Client:
         asking = _Asking(request, runtime, handle, began=runtime.clock.monotonic())
         while True:
             is_first = asking.is_small and not self.answered
+            handle_used = Handle.ONCE if is_first else handle
             failure = None
             try:
-                result = effect(self._handle(Handle.ONCE if is_first else handle))
+                result = effect(self._handle(handle_used))
             except BaseException as failed:
                 failure = self._failure(failed)
                 if failure is None:

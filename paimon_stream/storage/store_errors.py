@@ -249,4 +249,6 @@ def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:
             return rule
     if status is None:
         return _BY_NAME.get(name, BROKEN)
-    return _BY_STATUS.get(status, _SLOW if status >= 500 else _REFUSED)
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return _SLOW if status >= 500 else _REFUSED

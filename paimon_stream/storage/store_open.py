@@ -189,16 +189,16 @@ def _check_account(settings: StoreSettings, config: Mapping[str, str]) -> None:
 def _check_environment(settings: StoreSettings) -> None:
     """Refuses a login that obstore would ignore because of a variable of this process."""
     logins, variables = _LOGINS[settings.kind]
-    chosen = [login for login in logins if login in settings.config]
-    if not chosen or settings.config.keys() & {"access_key_id", "account_key", "token"}:
+    login = next((login for login in logins if login in settings.config), None)
+    if login is None or settings.config.keys() & {"access_key_id", "account_key", "token"}:
         return
     for name in variables:
         if name in os.environ and os.environ[name] not in settings.config.values():
             raise InvalidOption(
                 f"{settings.location}: {name} is set in the environment of this process, "
-                f"and obstore would use it instead of {chosen[0]}. Unset it.",
+                f"and obstore would use it instead of {login}. Unset it.",
                 location=settings.location,
-                option=chosen[0],
+                option=login,
             )
 
 

@@ -111,7 +111,8 @@ def _drop_unknown_certificate(place: StoreLocation, setup: StoreSetup) -> None:
 
 def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, str]:
     """Those storage options of another location that also apply to this one."""
-    place = _with_account(place, [Source(CALL, options)])
+    call = Source(CALL, options)
+    place = _with_account(place, [call])
     return {
         name: value
         for name, value in options.items()

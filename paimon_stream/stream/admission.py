@@ -1,5 +1,5 @@
-"""What the register keeps of a judgement: from where on the journal vouches, which batches an operator
-has given up, and which are written again (exactly-once.md §2, §4). Nothing here writes.
+"""What the register keeps of a judgement: from which batch on the journal vouches, which batches an
+operator has given up, and which are written again (exactly-once.md §2, §4). Nothing here writes.
 """
 
 from collections.abc import Collection

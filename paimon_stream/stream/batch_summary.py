@@ -83,7 +83,7 @@ def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str
     Earlier releases take each name that they do not know for a phase.
 
     Args:
-        report: that of the commit; None if there was none.
+        report: the report of the commit; None if there was none.
         conflicts: the compactions behind the batch that lost to others. The batch's own one counts,
             too.
     """

@@ -81,9 +81,9 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
     younger, then our register or snapshot here comes from a run on a copy of the checkpoint.
 
     Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
-    batch shows nothing. Nor does a table that is not five minutes younger, if our query has
-    registered in it. In a table that does not know the query, no tolerance holds: a table that was
-    created again within five minutes would be mistaken for the previous one.
+    batch shows nothing. A table that is not five minutes younger shows nothing either, if our query
+    has registered in it. In a table that does not know the query, no tolerance holds: a table that
+    was created again within five minutes would be mistaken for the previous one.
     """
     done_millis = evidence.batch.previous_done_millis
     created_millis = evidence.made_millis
@@ -106,7 +106,8 @@ def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
     """Whether this checkpoint has a batch in this very table. It has one if it was let in with this
     batch or a later one. It also has one if `last`, the newest entry of an earlier batch here, may
     be of the batch that the checkpoint has done. The register of a run on a copy of the checkpoint
-    shows nothing. Nor does an attempt that is five minutes younger than the batch that was done.
+    shows nothing. An attempt that is five minutes younger than the batch that was done shows
+    nothing either.
     """
     registered = evidence.registered
     if registered is None:
@@ -119,9 +120,11 @@ def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
     # An operator may have let the checkpoint continue in this table. The register has the batch at
     # which it continued.
     path = evidence.identity.checkpoint
-    is_of_copy = None not in (registered.checkpoint, path) and registered.checkpoint != path
+    are_known = registered.checkpoint is not None and path is not None
+    if are_known and registered.checkpoint != path:
+        return False  # the register is that of a run on a copy
     since = evidence.journal_since
-    return not is_of_copy and (since is None or since >= evidence.batch.batch_id)
+    return since is None or since >= evidence.batch.batch_id
 
 
 def _knows_query(evidence: Evidence) -> bool:
@@ -155,4 +158,6 @@ def which_sink(evidence: Evidence, *, journals: bool) -> Finding[SinkNew]:
         removed.user == evidence.identity.user and is_of_query(removed.query, evidence.identity)
         for removed in evidence.removals().removed
     )
-    return Finding(SinkNew.NEW if journals and not is_noted else SinkNew.NOT_NEW)
+    if is_noted or not journals:
+        return Finding(SinkNew.NOT_NEW)
+    return Finding(SinkNew.NEW)

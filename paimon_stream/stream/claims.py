@@ -97,12 +97,17 @@ class Claims:
         says the same. Raises `StorageError`.
 
         Args:
-            schema_digest: that of the table's first schema.
+            schema_digest: the digest of the table's first schema.
             journal_since: as in `RegisteredWriter`.
             present: the register that is there.
             given_up: as in `RegisteredWriter`.
             passed_over: as in `RegisteredWriter`.
         """
+        earlier_runs: tuple[str, ...] = ()
+        asked_notes: tuple[str, ...] = ()
+        if present is not None:
+            earlier_runs = present.with_run(self.run).earlier_runs
+            asked_notes = present.asked_notes
         new = RegisteredWriter(
             user=self._identity.user,
             query_id=self._identity.query_id,
@@ -113,8 +118,8 @@ class Claims:
             run=self.run,
             given_up=given_up,
             passed_over=passed_over,
-            earlier_runs=() if present is None else present.with_run(self.run).earlier_runs,
-            asked_notes=() if present is None else present.asked_notes,
+            earlier_runs=earlier_runs,
+            asked_notes=asked_notes,
         )
         if new != present:
             write_register(self._storage, new)

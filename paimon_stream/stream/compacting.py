@@ -243,8 +243,8 @@ class _DueBuckets:
 
 
 class _PendingTasks:
-    """The units that threads rewrite, and those that are done and wait to be published. They begin,
-    and are taken, in the stream's thread. Any thread may close.
+    """The units that threads rewrite, and those that are done and wait to be published. Units
+    begin, and are taken out, in the stream's thread. Any thread may close.
     """
 
     def __init__(self, pool: Executor, clock: Clock) -> None:
@@ -272,7 +272,8 @@ class _PendingTasks:
             self._tasks += tasks
 
     def wait(self, seconds: float, always: Collection[Bucket]) -> None:
-        """Waits for new units, and for those of some buckets. The others have had their time.
+        """Waits for new units, and for those of some buckets. An earlier batch has waited for the
+        others.
 
         Args:
             seconds: how long it waits at most.
@@ -537,7 +538,8 @@ class StreamCompaction:
         below = _watched_below(table)
 
         def watch(base: Base, partitions: Collection[bytes]) -> WatchedFiles:
-            return settled.watch(base, partitions, below)[1]
+            _, watched = settled.watch(base, partitions, below)
+            return watched
 
         source = CompactionSource(table, None, results, self._runtime.ids.uuid(), watch)
         try:

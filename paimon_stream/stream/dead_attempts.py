@@ -43,8 +43,8 @@ def remove_dead_attempts(
 ) -> int:
     """Removes the files of the attempts that an entry names, unless the batch's snapshots, a tag, a
     long-lived changelog or another branch reference them. Never raises: a failure leaves orphans
-    and logs a warning. Whatever the entry says, only data files, index files and staged metadata
-    go, by their paths.
+    and logs a warning. Whatever the entry says, only files with the paths of data files, index
+    files and staged metadata are removed.
 
     Args:
         table: the table.

@@ -65,10 +65,10 @@ class Evidence:
     Attributes:
         identity: the stream.
         batch: the batch that is judged.
-        schema_digest: that of the table's first schema.
+        schema_digest: the digest of the table's first schema.
         made_millis: when the table, or the branch, was made (epoch milliseconds).
         branch: the identity of the branch, if it has one.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         latest: the latest snapshot.
         entry: the journal's entry of this batch.
         last_entry: the journal's newest entry of an earlier batch.

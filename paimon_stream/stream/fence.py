@@ -21,7 +21,7 @@ class RunFence:
     was judged. The committer calls it where it finds such a gap.
 
     Attributes:
-        claims: those of this run.
+        claims: the claims of this run.
         refuse: the refusals for the batch.
         seen: the snapshot on which the batch was judged; None for the empty table.
         attempted: whether an earlier run may have attempted the batch.

@@ -46,7 +46,7 @@ def gather(
         table: the table, or a branch of it.
         identity: the stream whose batch is judged.
         batch: the batch.
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         runs: the runs whose claims stood when this one began. None: those that stand now.
 
     Raises:
@@ -281,8 +281,8 @@ def _is_left_in_main(
 
     Args:
         main: the snapshots of main.
-        snapshots: those of the branch.
-        identity: that of the branch, if it has one.
+        snapshots: the snapshots of the branch.
+        identity: the identity of the branch, if it has one.
         user: the commit user that made the attempt.
         entry: the attempt.
     """

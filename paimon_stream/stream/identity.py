@@ -14,8 +14,8 @@ class WriterIdentity:
 
     Attributes:
         user: the commit user.
-        query_id: that of the query; it changes when the query's checkpoint is wiped.
-        run_id: that of the run; it changes at each start of the query.
+        query_id: the id of the query; it changes when the query's checkpoint is wiped.
+        run_id: the id of the run; it changes at each start of the query.
         checkpoint: the path of the checkpoint.
         query_name: the name that the user gave the query.
         token: distinguishes the writers of one run.

@@ -276,7 +276,7 @@ def _gives_up_earlier(case: _Case) -> bool:
 
 def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) -> None:
     """Records that the stream was admitted. With `anew`, an operator has decided. Then the register
-    says what is given up, and only after that the journal goes.
+    says what is given up, and only after that the journal's entries are removed.
     """
     run = case.run
     refuse = case.refuse

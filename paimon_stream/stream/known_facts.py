@@ -268,7 +268,8 @@ class Facts(Findings):
                 ),
             )
         last_given_up = max((last for _, last in self.evidence.given_up), default=-1)
-        # A batch is given up when a later one goes on. Of that one only its rows may be left.
+        # A batch is given up when a later batch goes on. Of that later batch, only the rows may be
+        # left.
         if last_given_up < self.evidence.batch.batch_id or self.history.complete:
             return Finding(LaterPrepared.NONE)
         return Finding(
@@ -283,7 +284,7 @@ class Facts(Findings):
         snapshot = self.history.beside
         if snapshot is None or snapshot.commit_identifier < self.evidence.batch.batch_id:
             return Finding(OursBeside.NONE)
-        # Its id may have been created again after it had expired, or lists are missing.
+        # The snapshot's id may have been used again after it had expired, or lists are missing.
         return Finding(
             OursBeside.THIS_OR_LATER,
             lambda refuse: refuse.history_unknown(

@@ -165,11 +165,10 @@ def which_previous(
     noted = judge_notes(removals, removals.of_nonce(previous.snapshot.nonce))
     if noted.fate is Fate.EXPIRED:
         return Finding(PreviousHeld.HELD)
-    is_taken = noted.fate is Fate.ROLLED_BACK
-    return Finding(
-        PreviousHeld.ROLLED_BACK if is_taken else PreviousHeld.CANNOT_BE_KNOWN,
-        lambda refuse: refuse.gone(previous.batch_id, noted),
-    )
+    value = PreviousHeld.CANNOT_BE_KNOWN
+    if noted.fate is Fate.ROLLED_BACK:
+        value = PreviousHeld.ROLLED_BACK
+    return Finding(value, lambda refuse: refuse.gone(previous.batch_id, noted))
 
 
 def went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
@@ -243,7 +242,7 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
         *chain.from_iterable(register.given_up for register in registers),
     )
 
-    def took_this_batch(removed: Removed) -> bool:
+    def removed_this_batch(removed: Removed) -> bool:
         """Whether a removal removed this batch. It did if it removed an earlier batch or another
         snapshot of this one, because a removal removes all that follows, too.
         """
@@ -256,7 +255,7 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
         )
 
     answer = fate_of_batch(
-        evidence.removals(), entry.stage_uuids, entry.attempted_millis, took_this_batch
+        evidence.removals(), entry.stage_uuids, entry.attempted_millis, removed_this_batch
     )
     latest = evidence.latest
     if answer.fate is not Fate.EXPIRED and latest and evidence.files_live(latest, entry):
@@ -271,11 +270,10 @@ def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Findin
     answer = noted_fate(evidence, user, entry)
     if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
         return None
-    is_taken = answer.fate is Fate.ROLLED_BACK
-    return Finding(
-        LastHeld.ROLLED_BACK if is_taken else LastHeld.CANNOT_BE_KNOWN,
-        lambda refuse: refuse.gone(entry.batch_id, answer),
-    )
+    value = LastHeld.CANNOT_BE_KNOWN
+    if answer.fate is Fate.ROLLED_BACK:
+        value = LastHeld.ROLLED_BACK
+    return Finding(value, lambda refuse: refuse.gone(entry.batch_id, answer))
 
 
 def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:

@@ -36,9 +36,9 @@ class LostBatch:
         batch: its id.
         base: the snapshot on which it was made; None for the empty table.
         messages: its files.
-        properties: those of its snapshot.
+        properties: the properties of its snapshot.
         uuid: the part that the names of its manifest lists share.
-        nonce: that of its snapshot; empty if it is not known.
+        nonce: the nonce of its snapshot; empty if it is not known.
         place: the id of its snapshot, if it is known.
         run_id: the run that prepared it, if it is known.
     """
@@ -63,7 +63,7 @@ def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterato
     """The batches in the journals, ascending for each user.
 
     Args:
-        storage: that of the table.
+        storage: the storage of the table.
         user: whose journal is read. None: those of all users; then only batches that can be
             committed again are returned.
         batch: only the batch with that id, if it is given.

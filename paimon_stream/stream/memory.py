@@ -70,7 +70,7 @@ def judge_next(
     the fence.
 
     Args:
-        snapshots: those of the table.
+        snapshots: the snapshots of the table.
         memory: what the run remembers.
         refuse: the refusals for this batch.
         latest: the latest snapshot.
@@ -133,9 +133,9 @@ class _NextFacts(Findings):
         return Finding(BatchAfter.NOT_AFTER, refuse_duplicate)
 
     def _finished_known(self) -> Finding[FinishedKnown]:
-        return Finding(
-            FinishedKnown.HAD_EXPIRED if self._memory.has_expired else FinishedKnown.KNOWN
-        )
+        if self._memory.has_expired:
+            return Finding(FinishedKnown.HAD_EXPIRED)
+        return Finding(FinishedKnown.KNOWN)
 
     def _remembered_held(self) -> Finding[RememberedHeld]:
         """Whether our last snapshot is part of the table's lineage, or has expired."""
@@ -148,31 +148,31 @@ class _NextFacts(Findings):
             remembered.snapshot,
             self._latest,
             stood_millis=self._memory.own_stood_millis,
-            took_it=partial(self._took_batch, remembered.batch_id),
+            removed_it=partial(self._removed_batch, remembered.batch_id),
         )
+        if answer.fate is Fate.IN_TABLE:
+            return Finding(RememberedHeld.STANDS)
         if answer.is_held:
-            stands = answer.fate is Fate.IN_TABLE
-            return Finding(RememberedHeld.STANDS if stands else RememberedHeld.EXPIRED)
+            return Finding(RememberedHeld.EXPIRED)
         newest_id = 0 if self._latest is None else self._latest.id
         if answer.fate is Fate.REPLACED:
-            kept = snapshots.find(remembered.snapshot.id)
-            if kept is not None:
+            there = snapshots.find(remembered.snapshot.id)
+            if there is not None:
                 return Finding(
                     RememberedHeld.REPLACED,
-                    lambda refuse: refuse.commit_lost(remembered, kept, snapshots.storage),
+                    lambda refuse: refuse.commit_lost(remembered, there, snapshots.storage),
                 )
         elif newest_id <= remembered.snapshot.id:
             return Finding(
                 RememberedHeld.ROLLED_BACK,
                 lambda refuse: refuse.table_rolled_back(_gone_from_top(remembered, newest_id)),
             )
-        is_noted = answer.fate is Fate.ROLLED_BACK
-        return Finding(
-            RememberedHeld.NOTED if is_noted else RememberedHeld.DOUBTED,
-            lambda refuse: refuse.gone(remembered.batch_id, answer),
-        )
+        value = RememberedHeld.DOUBTED
+        if answer.fate is Fate.ROLLED_BACK:
+            value = RememberedHeld.NOTED
+        return Finding(value, lambda refuse: refuse.gone(remembered.batch_id, answer))
 
-    def _took_batch(self, batch_id: int, removed: Removed) -> bool:
+    def _removed_batch(self, batch_id: int, removed: Removed) -> bool:
         """Whether a removal removed a batch of this stream. It did if it removed that batch or an
         earlier one, because a removal removes all that follows, too.
         """
@@ -180,13 +180,14 @@ class _NextFacts(Findings):
         return is_ours and removed.identifier is not None and removed.identifier <= batch_id
 
     def _attempts_journalled(self) -> Finding[AttemptsJournalled]:
-        return Finding(
-            AttemptsJournalled.JOURNALLED if self._journals else AttemptsJournalled.NOT_JOURNALLED
-        )
+        if self._journals:
+            return Finding(AttemptsJournalled.JOURNALLED)
+        return Finding(AttemptsJournalled.NOT_JOURNALLED)
 
     def _seen_held(self) -> Finding[SeenHeld]:
-        has_seen = _has_seen(self._snapshots, self._memory, self._latest)
-        return Finding(SeenHeld.HELD if has_seen else SeenHeld.NOT_HELD)
+        if _has_seen(self._snapshots, self._memory, self._latest):
+            return Finding(SeenHeld.HELD)
+        return Finding(SeenHeld.NOT_HELD)
 
     def _others_followed(self) -> Finding[OthersFollowed]:
         if not self._follows:
@@ -206,11 +207,14 @@ class _NextFacts(Findings):
         window = published_after(self._snapshots, seen, latest)
         for snapshot in window.snapshots:
             is_ours = snapshot.commit_user == self._user
-            if is_ours and self._batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER:
+            is_of_batch_write = snapshot.commit_identifier == BATCH_IDENTIFIER
+            if not is_ours or is_of_batch_write:
+                continue
+            if snapshot.commit_identifier >= self._batch_id:
                 return Finding(OthersPublished.THE_BATCH, _refuse_shared(snapshot))
-        return Finding(
-            OthersPublished.NOT_THE_BATCH if window.complete else OthersPublished.MISSING
-        )
+        if not window.complete:
+            return Finding(OthersPublished.MISSING)
+        return Finding(OthersPublished.NOT_THE_BATCH)
 
 
 def _gone_from_top(lost: PreviousBatch, newest_id: int) -> str:

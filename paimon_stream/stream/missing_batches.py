@@ -60,8 +60,8 @@ def which_noted(
     doubts_count: bool = True,
 ) -> Finding[EarlierNoted]:
     """What the notes say of the batches of a commit user that are missing here. Notes of batches
-    that an operator has given up do not count, because such notes stay. Nor do those of a query
-    that had the commit user before.
+    that an operator has given up do not count, because such notes stay. Notes of a query that had
+    the commit user before do not count either.
 
     Args:
         evidence: what the storage holds.
@@ -139,7 +139,7 @@ def _which_doubted(
         return Finding(
             EarlierNoted.MAY_BE_TAKEN, lambda refuse: refuse.maybe_have_had_rows(last, doubt.why)
         )
-    operation = _took_expired(evidence, removals, own)
+    operation = _removal_of_expired(evidence, removals, own)
     if operation is None:
         return Finding(EarlierNoted.NOTHING)
     return Finding(
@@ -170,7 +170,7 @@ def _stands_still(evidence: Evidence, removed: Removed) -> bool:
     return evidence.snapshots.stands(snapshot)
 
 
-def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
+def _removal_of_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
     """The operation that has removed snapshots that had expired, and may have done so since the
     stream was last judged; None if none has. An operation that is surely older than the
     checkpoint's last batch was there when that batch was judged.
@@ -179,7 +179,7 @@ def _took_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) 
     for removed in removals.removed:
         is_judged = done_millis is not None and is_before(removed, done_millis)
         is_older = own is not None and _is_older(removed, own, removals)
-        if removed.took_expired and not is_judged and not is_older:
+        if removed.removed_expired and not is_judged and not is_older:
             return removed.by
     return None
 

@@ -53,8 +53,10 @@ def which_old_name(
     lost = None if newest + 1 == batch_id else _which_lost(evidence, history, newest)
     is_open = lost is None or lost.value is OldNameWrote.UNPROVEN
     if is_open and not journals and evidence.registered is not None and history.own is None:
-        lost = _which_expired(evidence, history, JournalledBatches.may_have) or lost
-    return lost or Finding(OldNameWrote.NONE)
+        expired = _which_expired(evidence, history, JournalledBatches.may_have)
+        if expired is not None:
+            return expired
+    return Finding(OldNameWrote.NONE) if lost is None else lost
 
 
 def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldNameWrote] | None:

@@ -62,7 +62,7 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
             break
         except SequenceConflict as conflict:
             may_go_on = rows.again and rewritten < MOST_REWRITES
-            if not (may_go_on and _fits_anew(written, conflict)):
+            if not (may_go_on and _is_written_again(written, conflict)):
                 raise
             _LOG.info("%s The batch is written again.", conflict.message)
         judged = written.anew()
@@ -70,7 +70,7 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
     return settle(published)  # §6 after
 
 
-def _fits_anew(written: WrittenBatch, conflict: SequenceConflict) -> bool:
+def _is_written_again(written: WrittenBatch, conflict: SequenceConflict) -> bool:
     """Whether a batch is to be written again because others have used its sequence numbers. A batch
     whose files an earlier run prepared always is.
     """

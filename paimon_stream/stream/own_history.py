@@ -111,8 +111,8 @@ def is_another_incarnation(
 
 
 def shares_path_or_name(identity: WriterIdentity, record: Marks | RegisteredWriter) -> bool:
-    """Whether the writer that has left the record has our checkpoint path or our query's name. What
-    is not known is not shared.
+    """Whether the writer that has left the record has our checkpoint path or our query's name. A
+    path or name that is not known counts as not shared.
     """
     shares_path = record.checkpoint is not None and record.checkpoint == identity.checkpoint
     shares_name = record.query_name is not None and record.query_name == identity.query_name

@@ -63,7 +63,9 @@ def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesL
     """Whether a file of an attempt is live."""
     latest = evidence.latest
     is_live = latest is not None and entry is not None and evidence.files_live(latest, entry) > 0
-    return Finding(FilesLive.LIVE if is_live else FilesLive.NONE)
+    if is_live:
+        return Finding(FilesLive.LIVE)
+    return Finding(FilesLive.NONE)
 
 
 def cut_above_ours(

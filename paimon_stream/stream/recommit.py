@@ -332,7 +332,8 @@ class _Replacement:
             )
         window = published_after(self._snapshots, base, latest)
         if not window.complete:
-            raise self._errors.snapshots_gone(above=0 if base is None else base.id)
+            base_id = 0 if base is None else base.id
+            raise self._errors.snapshots_gone(above=base_id)
         return window.snapshots
 
     def _check_nobody_went_on(self, window: tuple[Snapshot, ...]) -> None:
@@ -390,8 +391,10 @@ class _Replacement:
         name.
         """
         delta = self._manifests.delta(snapshot)
-        if not delta or all(meta.file_name in staged for meta in delta):
-            return bool(delta)
+        if not delta:
+            return False
+        if all(meta.file_name in staged for meta in delta):
+            return True
         added = self._first_added(delta)
         if added is None:
             return False

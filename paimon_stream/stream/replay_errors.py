@@ -203,7 +203,7 @@ class StreamRefusals(CommitRefusals):
         Args:
             lost: our batch, and its snapshot.
             there: the snapshot that has its id now.
-            storage: that of the table.
+            storage: the storage of the table.
             proven: whether `there` is proven to lie in the lineage. If not, it may have been
                 created there after ours had expired.
         """

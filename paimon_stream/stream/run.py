@@ -23,7 +23,7 @@ class StreamRun:
     Attributes:
         storage: the table's folder.
         identity: who the stream is.
-        options: those of the sink, which override the table's.
+        options: the options of the sink, which override the table's.
         overwrites: whether each batch replaces the whole table. A batch without rows clears it then.
         runtime: the clock and the ids.
         observer: hears what phases a batch has reached.

@@ -25,7 +25,7 @@ class Target:
     Attributes:
         table: the table, with its newest schema.
         committer: what commits to it.
-        digest: that of the first schema of the table into which the run was let.
+        digest: the digest of the first schema of the table into which the run was let.
         branch: the identity of the branch into which the run was let, if it is a branch that has
             one.
     """
@@ -91,8 +91,8 @@ class Standing:
         target: the table; None if the run has finished no batch.
         outlook: what may still come from what was before this run.
         newest: the last snapshot that this run has published.
-        marks: those of the last batch that made a snapshot.
-        last_report: that of the last commit, for the properties of the next snapshot.
+        marks: the marks of the last batch that made a snapshot.
+        last_report: the report of the last commit, for the properties of the next snapshot.
         conflicts: how many units of the compaction behind that batch lost to others.
         undisturbed: whether nobody else had committed between the last two batches.
     """

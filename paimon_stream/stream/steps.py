@@ -21,7 +21,8 @@ from paimon_stream.stream.sequence_conflicts import fresh_numbering
 from paimon_stream.stream.standing import Standing, Target
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
-from paimon_stream.table.table import Merge, Table, evolve
+from paimon_stream.table.table import Merge, Table
+from paimon_stream.table.table import evolve as evolve_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class JudgedBatch:
         returns the table with it. If the batch then fails, the next attempt finds the new schema.
         Raises what `evolve` in `table/table.py` raises.
         """
-        return evolve(self.table, merge, self.run.options, self.target.digest)
+        return evolve_table(self.table, merge, self.run.options, self.target.digest)
 
     def on(self, table: Table) -> "JudgedBatch":
         """The batch on the table that `evolve` has returned."""
@@ -135,7 +136,7 @@ class WrittenBatch:
         judged: the batch as it was judged.
         verdict: the verdict on it.
         messages: its files.
-        numbering: that of rows which were written now, for a primary key.
+        numbering: the numbering of rows which were written now, for a primary key.
         held: files that are not sent yet.
         phases: the milliseconds of judging and writing, for the report.
     """
@@ -181,7 +182,7 @@ class SettledBatch:
         run: the run.
         standing: how the run stands now.
         report: what was done.
-        changes: those of the batch's snapshots; None if this run made none.
+        changes: the changes of the batch's snapshots; None if this run made none.
     """
 
     run: StreamRun

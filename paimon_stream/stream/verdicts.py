@@ -14,7 +14,7 @@ class Batch:
     Attributes:
         batch_id: its id.
         offsets_hash: distinguishes plans of the same batch id.
-        watermark: that of the query (epoch milliseconds).
+        watermark: the watermark of the query (epoch milliseconds).
         previous_done_millis: when the previous batch was done (epoch milliseconds).
     """
 

@@ -77,7 +77,7 @@ def fate_of(
     latest: Snapshot | None,
     *,
     stood_millis: int | None = None,
-    took_it: Callable[[Removed], bool] = lambda _: False,
+    removed_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
     """What became of a snapshot that was part of the table.
 
@@ -92,7 +92,7 @@ def fate_of(
             is such a time, three later things contradict that it has expired: a rollback to a
             snapshot below it (which did not note it, if it had expired by then), a run that removed
             expired snapshots, and the note of another snapshot that was removed together with it.
-        took_it: whether a note is of such another snapshot.
+        removed_it: whether a note is of such another snapshot.
 
     Raises:
         StorageError: if the storage fails.
@@ -100,9 +100,9 @@ def fate_of(
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
-    kept = snapshots.find(remembered.id)
+    there = snapshots.find(remembered.id)  # may be another one, which has the id now
     newest = 0 if latest is None else latest.id
-    if kept is not None and kept.nonce == remembered.nonce and newest >= remembered.id:
+    if there is not None and there.nonce == remembered.nonce and newest >= remembered.id:
         return Answer(fate=Fate.IN_TABLE)
     storage = snapshots.storage
     removals: Removals
@@ -127,25 +127,25 @@ def fate_of(
         return _unknown(
             "manifest lists are missing that would show whether the snapshot with its id replaced it"
         )
-    if kept is None and _is_gap(snapshots, remembered):
+    if there is None and _is_gap(snapshots, remembered):
         return _unknown(
             f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         )
-    taker = None
+    remover = None
     if stood_millis is not None:
-        taker = _may_have_taken(removals, remembered, stood_millis, took_it)
-    if taker is not None:
+        remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
+    if remover is not None:
         return _unknown(
-            f"{_in_words(taker)}, and may have taken snapshot {remembered.id}, which had expired"
+            f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
         )
     return noted
 
 
-def _may_have_taken(
+def _may_have_removed(
     removals: Removals,
     remembered: SnapshotRef,
     stood_millis: int,
-    took_it: Callable[[Removed], bool],
+    removed_it: Callable[[Removed], bool],
 ) -> Removed | None:
     """The first note, since that time, of a run that may have removed the snapshot although it had
     expired; None if there is none.
@@ -154,7 +154,7 @@ def _may_have_taken(
         if removed.millis is None or is_before(removed, stood_millis):
             continue
         went_below = removed.target is not None and removed.target.id < remembered.id
-        if went_below or removed.took_expired or took_it(removed):
+        if went_below or removed.removed_expired or removed_it(removed):
             return removed
     return None
 
@@ -163,7 +163,7 @@ def fate_of_batch(
     removals: Removals,
     uuids: Sequence[str],
     attempted_millis: int,
-    took_it: Callable[[Removed], bool] = lambda _: False,
+    removed_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
     """What the notes say of a batch that was published and whose snapshot is gone.
 
@@ -176,7 +176,7 @@ def fate_of_batch(
         removals: the notes.
         uuids: the attempts at the batch, the newest first.
         attempted_millis: when the newest attempt was made, in epoch milliseconds.
-        took_it: whether a note is of another snapshot whose removal removed the batch, too: that of
+        removed_it: whether a note is of another snapshot whose removal removed the batch, too: that of
             an earlier batch, or one that also has the batch, as a `recommit` makes it.
     """
     newest, *earlier = uuids
@@ -184,7 +184,7 @@ def fate_of_batch(
     if removed is not None:
         return judge_notes(removals, removed)
     of_earlier = [removals.of_uuid(uuid) for uuid in earlier]
-    for removed in (*of_earlier, *filter(took_it, removals.removed)):
+    for removed in (*of_earlier, *filter(removed_it, removals.removed)):
         if removed is not None and not is_before(removed, attempted_millis):
             return _unknown(
                 f"{_in_words(removed)}, and whether the batch was published again after that is not known"
@@ -238,7 +238,7 @@ def cut_below(
             counts as the one that removed it.
     """
 
-    def took_it(removed: Removed) -> bool:
+    def removed_it(removed: Removed) -> bool:
         if removed.snapshot is not None and removed.snapshot.nonce == gone.nonce:
             return True
         is_below = removed.target is not None and removed.target.id < gone.id
@@ -247,7 +247,7 @@ def cut_below(
     noted = [
         (removed.millis, removed) for removed in removals.removed if removed.millis is not None
     ]
-    since = min((millis for millis, removed in noted if took_it(removed)), default=None)
+    since = min((millis for millis, removed in noted if removed_it(removed)), default=None)
     if since is None:
         return None
     targets: list[SnapshotRef] = []

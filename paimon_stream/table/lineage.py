@@ -74,7 +74,8 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
     complete. If the lists that would show this are missing, `complete` is None. Raises
     `StorageError`.
     """
-    window = snapshots.window(0 if seen is None else seen.id, latest)
+    seen_id = 0 if seen is None else seen.id
+    window = snapshots.window(seen_id, latest)
     if not window.complete or not window.snapshots:
         return window
     if seen is not None and snapshots.stands(seen):

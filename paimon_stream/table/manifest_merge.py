@@ -262,15 +262,15 @@ class ManifestJoiner(ManifestWriter):
         written: list[ManifestFileMeta] = []
         blocks = _Blocks(self._codec)
         tally = EntryTally()
-        waits = False
+        has_room = False
         for meta in metas:
-            codec, read = self._read(meta, tally)
-            blocks.add(codec, read, meta.file_name)
-            waits = blocks.size < self._target_size
-            if not waits:
+            codec, packed = self._read(meta, tally)
+            blocks.add(codec, packed, meta.file_name)
+            has_room = blocks.size < self._target_size
+            if not has_room:
                 written.append(self._write_manifest(blocks.take(), tally, names.next()))
                 tally = EntryTally()
-        if waits:
+        if has_room:
             written.append(self._write_manifest(blocks.take(), tally, names.next()))
         return tuple(written)
 

@@ -231,7 +231,9 @@ class SpelledStorage(StorageView):
         """The path with the names that `Layout` gives to partitions."""
         start, folders, rest = self._split(path)
         names = [self._canonical(level, folder) for level, folder in enumerate(folders)]
-        return start + "/".join([*names, rest] if rest else names)
+        if rest:
+            names.append(rest)
+        return start + "/".join(names)
 
     def _canonical(self, level: int, name: str) -> str:
         """The name that `Layout` gives to the folder with this name."""

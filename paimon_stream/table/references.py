@@ -12,8 +12,8 @@ Invariants:
   a tag that is made while its snapshot expires. The next listing does not miss it. The first
   listing is the last one only if there is no root at all.
 - Names only grow. What a root refers to stays in use, even if the root vanishes meanwhile.
-- Anything that cannot be read raises, because then no file is known to be unused. So does a
-  manifest that does not hold as many entries as its list says. The only exception is a file that is
+- Anything that cannot be read raises, because then no file is known to be unused. A manifest that
+  does not hold as many entries as its list says also raises. The only exception is a file that is
   missing because its root itself has vanished or was replaced in the meantime. That is asked of the
   storage, not of what was read ahead.
 - The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8).
@@ -441,7 +441,8 @@ class References:
             raise CorruptMetadata(
                 f"{path} is missing, although a snapshot names it. {_CURE}", path=path
             ) from None
-        blocks = list(blocks_of(data, path)[1])
+        _, blocks_read = blocks_of(data, path)
+        blocks = list(blocks_read)
         held = sum(block.records for block in blocks)
         listed = meta.num_added_files + meta.num_deleted_files
         if held != listed:

@@ -75,7 +75,7 @@ class Removed:
         certain: whether the table that remained was surely not built on this.
         target: the snapshot that was to be the newest one.
         by: what removed this, for messages.
-        took_expired: whether the run also removed what was left of snapshots that had expired. Of
+        removed_expired: whether the run also removed what was left of snapshots that had expired. Of
             their batches, it could note only what journals have.
         note: the name of the file that says so; empty for the file of older releases.
     """
@@ -90,7 +90,7 @@ class Removed:
     certain: bool = True
     target: SnapshotRef | None = None
     by: str = "rollback or fast forward"
-    took_expired: bool = False
+    removed_expired: bool = False
     note: str = ""
 
     @classmethod
@@ -188,7 +188,8 @@ class Removals:
 def _best(candidates: Iterable[Removed]) -> Removed | None:
     """A proven note if there is one, else any."""
     notes = list(candidates)
-    return next((removed for removed in notes if removed.is_proven), notes[0] if notes else None)
+    proven = [removed for removed in notes if removed.is_proven]
+    return next(iter(proven or notes), None)
 
 
 def read_removals(storage: Storage) -> Removals:
@@ -219,7 +220,7 @@ class RemovalNotes:
         what: str,
         target: SnapshotRef,
         *,
-        takes_expired: bool = False,
+        removes_expired: bool = False,
     ) -> None:
         """Begins without a note.
 
@@ -228,13 +229,13 @@ class RemovalNotes:
             runtime: the clock and the source of ids for the names of the notes.
             what: what the run is, for messages: `ROLLBACK` or `FAST_FORWARD`.
             target: the snapshot that will be the newest one.
-            takes_expired: whether the table also loses the rows of snapshots that have expired.
+            removes_expired: whether the table also loses the rows of snapshots that have expired.
         """
         self._storage = storage
         self._runtime = runtime
         self._what = what
         self._target = target
-        self._takes_expired = takes_expired
+        self._removes_expired = removes_expired
         # By path of the note, when it was announced (epoch milliseconds) and what it names.
         self._written: dict[str, tuple[int, tuple[Removed, ...]]] = {}
         # The snapshots and the uuids of attempts that the notes name.
@@ -334,7 +335,7 @@ class RemovalNotes:
                 "target": self._target.node(),
                 "millis": millis,
                 "ended": ended,
-                **({"tookExpired": True} if self._takes_expired else {}),
+                **({"tookExpired": True} if self._removes_expired else {}),
                 "removed": [
                     {
                         "snapshot": entry.snapshot and entry.snapshot.node(),
@@ -475,7 +476,7 @@ def _read(storage: Storage, path: str) -> Removals:
             ended = bool(body["ended"])
             target = SnapshotRef.of_node(body["target"])
             by = str(body["by"])
-            took_expired = bool(body.get("tookExpired", False))
+            removed_expired = bool(body.get("tookExpired", False))
             removed = tuple([_decoded(node) for node in body["removed"]])
             snapshots = [node["snapshot"] for node in body.get("restored", ())]
             restored = frozenset(
@@ -493,7 +494,7 @@ def _read(storage: Storage, path: str) -> Removals:
                     ended=ended,
                     target=target,
                     by=by,
-                    took_expired=took_expired,
+                    removed_expired=removed_expired,
                     note=name,
                 )
                 for entry in removed

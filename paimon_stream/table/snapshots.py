@@ -57,7 +57,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Belief:
-    """What a store takes for the newest snapshot.
+    """The snapshot that a store believes to be the newest.
 
     Attributes:
         newest: the newest known snapshot; None before the first listing, and in an empty table.

@@ -108,10 +108,11 @@ class ManifestFacts:
 
 @dataclass(slots=True)
 class SamplePool:
-    """Files from which those are drawn that are read in full: some of each manifest.
+    """The pool from which the files are drawn that are read in full. It has some files of each
+    manifest.
 
     Attributes:
-        most: how many are drawn at most.
+        most: how many files are drawn at most.
         rng: draws them.
     """
 
@@ -150,7 +151,7 @@ class BucketFolders:
     """The folders of the buckets that entries name.
 
     Attributes:
-        layout: that of the table.
+        layout: the layout of the table.
         by_hash: the folders whose hashes are in `ManifestFacts.ranges`.
     """
 
@@ -177,7 +178,7 @@ class BucketFolders:
         return folder
 
     def hash_of(self, partition: bytes, bucket: int) -> int:
-        """The hash of the folder of a bucket, which `by_hash` has from now on."""
+        """The hash of the folder of a bucket. From now on, `by_hash` has this folder."""
         folder = self.of(partition, bucket)
         self.by_hash[hash(folder)] = folder
         return hash(folder)
@@ -206,7 +207,7 @@ class Shelf:
         suspects: the files that are missing or have another size, by the hashes of their
             identities.
         vectors: the index files whose deletion vectors were read. They are read once.
-        folders: those of the buckets.
+        folders: the folders of the buckets.
         ahead: reads manifests and lists ahead.
     """
 
@@ -283,8 +284,8 @@ class Shelf:
             return None
 
     def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
-        """The facts of a manifest. The findings of its entries are collected by themselves, because
-        only blocks without findings are kept.
+        """The facts of a manifest. The findings of its entries are collected apart, because only
+        blocks without findings are kept.
         """
         of_entries = Findings()
         try:
@@ -306,11 +307,12 @@ class Shelf:
         )
 
     def _read_entries(self, data: bytes, path: str, findings: Findings) -> "_ReadEntries":
-        """What the blocks of a manifest hold. Only those blocks are decoded that no manifest before
-        had. What is wrong with their entries goes to `findings`, which are empty before.
+        """The facts in the blocks of a manifest. Only blocks that no earlier manifest had are
+        decoded. Problems of their entries are added to `findings`, which are empty before.
         """
         keyed = bool(self.table.schema.primary_keys)
-        schema = blake2b(blocks_of(data, path)[0].encode()).digest()
+        schema_text, _ = blocks_of(data, path)
+        schema = blake2b(schema_text.encode()).digest()
         blocks: list[_ReadEntries] = []
         fresh: dict[_BlockKey, _ReadEntries] = {}
 
@@ -457,7 +459,7 @@ class _ReadEntries:
     def take(self, rows: Sequence[_Row]) -> None:
         """Adds some entries: the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
-        partitions, kinds, buckets, totals, names = columns[:5]
+        partitions, kinds, buckets, totals, names = columns[:5]  # the first five of `_FIELDS`
         counts = columns[_ROW_COUNT]
         levels = columns[_LEVEL]
         extra_names = map(tuple, columns[_EXTRA_FILES])
@@ -479,6 +481,7 @@ class _ReadEntries:
         deleted = [
             not is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)
         ]
+        # `totals` counts pairs of a partition and a bucket count.
         self.totals.update(zip(compress(partitions, added), compress(totals, added), strict=True))
         self.totals.subtract(
             zip(compress(partitions, deleted), compress(totals, deleted), strict=True)

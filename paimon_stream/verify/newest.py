@@ -358,8 +358,8 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
 
 def check_hash_index(newest: CheckedRoot, shelf: Shelf, sampled: Sampled) -> None:
     """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
-    row, and each hash once in its partition (table-kinds.md D1 to D3). What cannot be read, others
-    report. Raises `StorageError`.
+    row, and each hash once in its partition (table-kinds.md D1 to D3). Other checks report what
+    cannot be read. Raises `StorageError`.
 
     Args:
         newest: the newest snapshot.

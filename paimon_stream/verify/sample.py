@@ -38,7 +38,7 @@ class _SampledKeys(NamedTuple):
 
     Attributes:
         path: where it is.
-        hashes: those of its keys. None are known unless the table has dynamic buckets.
+        hashes: the hashes of its keys. None are known unless the table has dynamic buckets.
     """
 
     path: str
@@ -111,7 +111,7 @@ class _SampledFile:
 
     Attributes:
         table: the table.
-        entry: that of the file in its manifest.
+        entry: the entry of the file in its manifest.
         path: where the file is.
         written: the schema that it was written with.
         findings: where findings go.
@@ -119,7 +119,7 @@ class _SampledFile:
         nulls: how many NULLs each column has, by name.
         bounds: the least and greatest values of each chunk, by column.
         astray: how many rows belong to another bucket.
-        hashes: those of the keys, in a table with dynamic buckets.
+        hashes: the hashes of the keys, in a table with dynamic buckets.
         elsewhere: the partition columns in which rows have other values than the partition's.
         not_read: the columns that cannot be read since their type was changed, and why.
     """

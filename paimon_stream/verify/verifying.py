@@ -109,9 +109,9 @@ class _State(NamedTuple):
     """What is known after a snapshot.
 
     Attributes:
-        names: those of its manifests, in order.
+        names: the names of its manifests, in order.
         live: the identities of its live files.
-        facts: those of its manifests.
+        facts: the facts of its manifests.
     """
 
     names: tuple[str, ...]

@@ -114,8 +114,8 @@ def _schema(type_: DataType, path: str) -> Any:
 
 
 def _entry(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of keys and values. A MULTISET is a map to counts, which Java's writer of Avro
-    takes for nullable.
+    """The types of keys and values. A MULTISET is a map to counts, which are nullable for Java's
+    writer of Avro.
     """
     key, value = type_.entry
     return key, value if type_.root is TypeRoot.MAP else _COUNT

@@ -277,7 +277,9 @@ def _floored(limit: Decimal, step: Decimal) -> Decimal:
 
 
 def _scalar(value: Decimal, type_: pa.DataType) -> pa.Scalar:
-    return pa.scalar(value if pa.types.is_decimal(type_) else int(value), type_)
+    if pa.types.is_decimal(type_):
+        return pa.scalar(value, type_)
+    return pa.scalar(int(value), type_)
 
 
 def _count_changed(column: pa.Array, target: pa.DataType) -> int:

@@ -122,7 +122,7 @@ def file_settings(
         table: the table, for messages.
 
     Raises:
-        InvalidOption: for options that the format does not take.
+        InvalidOption: for options that the format does not have.
         UnsupportedFeature: for what the format cannot do.
     """
     format_ = file_format(options)

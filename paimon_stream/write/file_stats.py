@@ -57,8 +57,10 @@ class StatsPlan:
             column_mode = options.get(f"fields.{field.name}.stats-mode")
             if column_mode is not None:
                 modes.append(parse_mode(column_mode))
+            elif first_n < 0 or position < first_n:
+                modes.append(general)
             else:
-                modes.append(general if first_n < 0 or position < first_n else none)
+                modes.append(none)
         return cls(fields=schema.fields, modes=tuple(modes), dense=options.value(STATS_DENSE))
 
     @property
@@ -78,8 +80,8 @@ class StatsPlan:
             The statistics of the entry, and the names of the columns that they cover; None if they
             cover all.
         """
-        kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
-        return encode_stats(self.fields, kept, self.dense)
+        reduced = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
+        return encode_stats(self.fields, reduced, self.dense)
 
 
 class RowStats:
@@ -191,8 +193,8 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
     if not bounds:
         return None, None
     order = partial(value_order, type_) if type_.is_float else None
-    low = min((low for low, _ in bounds), key=order)
-    high = max((high for _, high in bounds), key=order)
+    low = min((lowest for lowest, _ in bounds), key=order)
+    high = max((highest for _, highest in bounds), key=order)
     if not type_.is_string:
         return low, high
     try:

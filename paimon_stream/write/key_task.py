@@ -60,7 +60,7 @@ def write_keyed_task(
 
     Raises:
         NullInNotNull: for NULL in the primary key and in other columns that do not allow it.
-        BadRowKind: for rows of a kind that the table does not take.
+        BadRowKind: for rows of a kind that the table does not accept.
         InvalidData: for rows that the merge engine refuses.
 
     It also raises what `write_task` raises.
@@ -261,7 +261,10 @@ class _KeyedTask(Task):
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))
         # Postponed rows are merged only to check them. They are written as they came.
-        bucket.data.add_rows(rows if self.is_postponed else merged)
+        if self.is_postponed:
+            bucket.data.add_rows(rows)
+        else:
+            bucket.data.add_rows(merged)
 
     def _in_order(self, rows: pa.Table) -> pa.Table:
         """Rows with numbers in the order in which they apply. Postponed rows have none."""

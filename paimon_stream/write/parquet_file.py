@@ -228,14 +228,14 @@ def _column_stats(
     value has them. `row_bounds` are those of the row groups for which the footer has none.
     """
     statistics = [chunk.statistics for chunk in chunks]
-    if not all(chunk is not None and chunk.has_null_count for chunk in statistics):
+    if not all(stats is not None and stats.has_null_count for stats in statistics):
         return NO_STATS
-    nulls = sum(chunk.null_count for chunk in statistics)
-    with_values = [chunk for chunk in statistics if chunk.num_values]
+    nulls = sum(stats.null_count for stats in statistics)
+    with_values = [stats for stats in statistics if stats.num_values]
     bounds = [
-        (_footer_value(chunk.min_raw, type_), _footer_value(chunk.max_raw, type_))
-        for chunk in with_values
-        if chunk.has_min_max
+        (_footer_value(stats.min_raw, type_), _footer_value(stats.max_raw, type_))
+        for stats in with_values
+        if stats.has_min_max
     ]
     low = None
     high = None

@@ -410,6 +410,6 @@ def _hive_decimal_hash(value: Decimal, scale: int) -> int:
         scale -= 1
     magnitude = 0
     for shift in (96, 64, 32, 0):
-        magnitude = _FACTOR * magnitude + (abs(unscaled) >> shift & _MASK)
+        magnitude = _FACTOR * magnitude + ((abs(unscaled) >> shift) & _MASK)
     signed = -magnitude if unscaled < 0 else magnitude
     return (_FACTOR * signed + scale) & _MASK
