@@ -7,9 +7,11 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from paimon_stream.api.table import PaimonTable
@@ -129,3 +131,38 @@ def test_columns_that_pypaimon_changes_are_changed_for_all(
     assert named[1] == (1, "s1", None)
     assert named[6] == (2**40 + 6, "t6", None)
     assert named[11] == (11, "u11", "n")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_rows_deleted_from_files_with_columns_of_the_same_rows_stay_deleted(
+    tmp_path: Path, file_format: str
+) -> None:
+    """The files have row groups of different rows, so that their columns come in other batches."""
+    path, unused, dice, count = tmp_path / "db.db" / "t", tmp_path / "unused", Random(5), 30_000
+    options = {
+        "row-tracking.enabled": "true",
+        "data-evolution.enabled": "true",
+        "deletion-vectors.enabled": "true",
+        "file.format": file_format,
+        "file.block-size": "20 kb",
+    }
+    columns = [("id", "BIGINT"), ("v", "BIGINT"), ("s", "STRING")]
+    table = PaimonTable.create(str(path), columns, options=options)
+    ids = range(count)
+    table.append(pa.table({"id": ids, "v": ids, "s": [f"s{i}" for i in ids]}))
+    changed = dice.sample(ids, 500)
+    asked("pypaimon", "update", path, unused, "id", changed, {"v": -1})
+    deleted = dice.sample(ids, 3000)
+    asked("pypaimon", "delete", path, unused, "id", deleted)
+    kept = sorted(set(ids) - set(deleted))
+    renewed = set(changed)
+    wanted = [(i, -1 if i in renewed else i, f"s{i}") for i in kept]
+    table = PaimonTable.load(str(path))
+    for batch_rows in (7, 1000, 65_536):
+        rows = pa.Table.from_batches(table.to_batches(batch_rows=batch_rows))
+        assert list(zip(*rows.to_pydict().values(), strict=True)) == wanted
+    assert table.to_arrow(columns=["s"])["s"].to_pylist() == [s for _, _, s in wanted]
+    found = table.to_arrow(columns=["id"], filter=pc.field("v") == -1)
+    assert found["id"].to_pylist() == [i for i, v, _ in wanted if v == -1]
+    assert not table.verify(sample=1000).findings
