@@ -8,7 +8,7 @@ import hashlib
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -141,13 +141,21 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
         blocks: the blocks, compressed. Those without records are left out.
     """
     filled = [block for block in blocks if block.records]
-    digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
+    digest = _digest_of(schema).copy()
     for block in filled:
         digest.update(block.data)
     sync = digest.digest()
     return b"".join(
         [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in filled)]
     )
+
+
+@lru_cache(16)
+def _digest_of(schema: bytes) -> "hashlib.blake2b":
+    """The digest of a schema, to go on from. There are few, and each has as many bytes as a small
+    manifest.
+    """
+    return hashlib.blake2b(schema, digest_size=SYNC_SIZE)
 
 
 def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
@@ -143,6 +144,7 @@ def _is_of_sinks(key: str) -> bool:
     return key.lower().startswith(SINK_PREFIX)
 
 
+@cache
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
     return tuple(value for value in vars(module).values() if isinstance(value, Option))
 
@@ -153,7 +155,7 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
     arguments.
     """
     keys = [option.key for option in sink_options()]
-    known = _by_name(sink_options())
+    known = _by_name(of_sinks)
     for key, value in lowered(options).items():
         if key in known:
             Options({key: value}).value(known[key])
@@ -181,7 +183,7 @@ def check_table_options(
         additional: keys that may be given, too. With them, an unknown option is an error.
     """
     keys = [option.key for option in table_options()]
-    known = _by_name(table_options())
+    known = _by_name(of_tables)
     sink_keys = {option.key for option in sink_options()}
     for key, value in lowered(options).items():
         if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in sink_keys:
@@ -219,7 +221,10 @@ def check_table_options(
             )
 
 
-def _by_name(options: Iterable[Option[Any]]) -> dict[str, Option[Any]]:
+@cache
+def _by_name(module: ModuleType) -> Mapping[str, Option[Any]]:
+    """The options that a module declares, by their keys and aliases."""
+    options = _declared(module)
     return {name: option for option in options for name in (option.key, *option.aliases)}
 
 
