@@ -8,7 +8,7 @@ import hashlib
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -141,13 +141,21 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
         blocks: the blocks, compressed. Those without records are left out.
     """
     filled = [block for block in blocks if block.records]
-    digest = hashlib.blake2b(schema, digest_size=SYNC_SIZE)
+    digest = _digest_of(schema).copy()
     for block in filled:
         digest.update(block.data)
     sync = digest.digest()
     return b"".join(
         [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in filled)]
     )
+
+
+@lru_cache(16)
+def _digest_of(schema: bytes) -> "hashlib.blake2b":
+    """The digest of a schema, to go on from. There are few, and each has as many bytes as a small
+    manifest.
+    """
+    return hashlib.blake2b(schema, digest_size=SYNC_SIZE)
 
 
 def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:
@@ -176,7 +184,7 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
             allows.
         UnsupportedFeature: the codec is unknown.
     """
-    opened = _opened(pa.BufferReader(data), path)
+    opened = _opened(_Cursor(data, path))
     return opened.schema, _metadata_blocks(opened)
 
 
@@ -184,7 +192,7 @@ def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]
     """The schema and the codec of a file, and its blocks, still compressed. `data` is the bytes of
     the file, `path` is for messages. Raises `CorruptMetadata`.
     """
-    opened = _opened(pa.BufferReader(data), path)
+    opened = _opened(_Cursor(data, path))
     return opened.schema, opened.codec, list(_packed(opened))
 
 
@@ -192,7 +200,7 @@ def decompress(codec: str, data: bytes, path: str) -> bytes:
     """The plain bytes of a block of a metadata file. `path` is for messages. Raises
     `CorruptMetadata`, and `UnsupportedFeature` for an unknown codec.
     """
-    return _plain(codec, data, _Cursor(pa.BufferReader(data), path), MOST_PLAIN)
+    return _plain(codec, data, _Cursor(data, path), MOST_PLAIN)
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
@@ -200,7 +208,7 @@ def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     file, `path` is for messages. Raises what `blocks_of` raises, also while the blocks are
     iterated.
     """
-    opened = _opened(source, path)
+    opened = _opened(_FileCursor(source, path))
     return opened.schema, _data_blocks(opened)
 
 
@@ -220,8 +228,7 @@ class _OpenedFile(NamedTuple):
     sync: bytes
 
 
-def _opened(source: Any, path: str) -> _OpenedFile:
-    cursor = _Cursor(source, path)
+def _opened(cursor: "_Cursor") -> _OpenedFile:
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
     header = _read_header(cursor)
@@ -273,25 +280,15 @@ def _packed(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 
 class _Cursor(ByteCursor):
-    """A position in an Arrow file. It reads only the bytes that are asked for, and never beyond the
-    end of the file.
-    """
+    """A position in the bytes of a file, or in a file (`_FileCursor`)."""
 
     cut_off = "it is cut off or damaged"
     damaged = "a number in it is too long"
 
-    def __init__(self, source: Any, path: str) -> None:
-        super().__init__(b"")
+    def __init__(self, data: bytes, path: str) -> None:
+        super().__init__(data)
         self.path = path
-        self.size = int(source.size())
-        self._source = source
-
-    def take(self, size: int) -> bytes:
-        taken: bytes = self._source.read(size) if 0 <= size <= self.size - self.at else b""
-        if len(taken) != size:
-            raise self.corrupt(self.cut_off)
-        self.at += size
-        return taken
+        self.size = len(data)
 
     def long(self) -> int:
         """The next number."""
@@ -301,6 +298,24 @@ class _Cursor(ByteCursor):
         return corrupt(self.path, self.size, reason)
 
     _error = corrupt
+
+
+class _FileCursor(_Cursor):
+    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond their
+    end.
+    """
+
+    def __init__(self, source: Any, path: str) -> None:
+        super().__init__(b"", path)
+        self.size = int(source.size())
+        self._source = source
+
+    def take(self, size: int) -> bytes:
+        taken: bytes = self._source.read(size) if 0 <= size <= self.size - self.at else b""
+        if len(taken) != size:
+            raise self.corrupt(self.cut_off)
+        self.at += size
+        return taken
 
 
 def _read_header(cursor: "_Cursor") -> dict[bytes, bytes]:

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
@@ -145,6 +146,7 @@ def _is_of_sinks(key: str) -> bool:
     return key.lower().startswith(SINK_PREFIX)
 
 
+@cache
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
     return tuple(value for value in vars(module).values() if isinstance(value, Option))
 
@@ -155,7 +157,7 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
     arguments.
     """
     keys = [option.key for option in sink_options()]
-    known = _by_name(sink_options())
+    known = _by_name(of_sinks)
     for key, value in lowered(options).items():
         if key in known:
             Options({key: value}).value(known[key])
@@ -183,7 +185,7 @@ def check_table_options(
         additional: further keys that are allowed. If there are any, an unknown option is an error.
     """
     keys = [option.key for option in table_options()]
-    known = _by_name(table_options())
+    known = _by_name(of_tables)
     sink_keys = {option.key for option in sink_options()}
     for key, value in lowered(options).items():
         if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in sink_keys:
@@ -224,7 +226,7 @@ def check_table_options(
 def is_known(key: str) -> bool:
     """Whether this package, or Paimon, has an option of a table with this name."""
     lower_key = key.lower()
-    return lower_key in _by_name(table_options()) or _is_foreign(lower_key)
+    return lower_key in _by_name(of_tables) or _is_foreign(lower_key)
 
 
 def _is_foreign(key: str) -> bool:
@@ -232,7 +234,10 @@ def _is_foreign(key: str) -> bool:
     return key in _FOREIGN_KEYS or key.startswith(_FOREIGN_PREFIXES)
 
 
-def _by_name(options: Iterable[Option[Any]]) -> dict[str, Option[Any]]:
+@cache
+def _by_name(module: ModuleType) -> Mapping[str, Option[Any]]:
+    """The options that a module declares, by their keys and aliases."""
+    options = _declared(module)
     return {name: option for option in options for name in (option.key, *option.aliases)}
 
 

@@ -291,7 +291,7 @@ class Options(Mapping[str, str]):
         location: the table's, for messages.
     """
 
-    __slots__ = ("_location", "_raw")
+    __slots__ = ("_location", "_raw", "_values")
 
     def __init__(
         self,
@@ -301,22 +301,27 @@ class Options(Mapping[str, str]):
     ) -> None:
         self._location = location
         self._raw = {**lowered(table), **lowered(overrides or {})}
+        self._values: dict[str, Any] = {}  # nobody changes one: they are looked up many times
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is
         no value.
         """
+        if option.key in self._values:
+            return cast("T", self._values[option.key])
         raw = self._text(option)
         if raw is None:
             raise InvalidOption(
                 f"Option {option.key!r} is needed, but it is not set.", option=option.key
             ).at(self._location)
         try:
-            return cast("T", _parsed(option.parse, raw))
+            value = cast("T", _parsed(option.parse, raw))
         except ValueError as wrong:
             raise InvalidOption(
                 f"Option {option.key!r} is {raw!r}: {wrong}.", option=option.key, value=raw
             ).at(self._location) from None
+        self._values[option.key] = value
+        return value
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option has a value of its own."""

@@ -6,6 +6,7 @@ folded form: in lower case, with `.` for `-` and `_`, and without the prefix of 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from paimon_stream.options.store_options import PREFIXES, REFUSED, STORE_OPTIONS, StoreOption
@@ -95,6 +96,7 @@ def is_of_another(kind: str, name: str) -> bool:
     return any(folded.startswith(f"{known}.") and "." in known for known in _BY_NAME[kind])
 
 
+@lru_cache(1024)
 def is_secret(name: str) -> bool:
     """Whether a name among a table's options is the name of a secret of some store."""
     folded = _folded(name)

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -193,6 +194,7 @@ def read_hint(storage: Storage, path: str) -> str | None:
         return f"(more than {_HINT_BYTES} bytes)"
 
 
+@lru_cache(256)
 def escape_user(user: str) -> str:
     """The commit user as one safe part of a path, different for each user. Everything but ASCII
     letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. A result that is too long for

@@ -422,9 +422,12 @@ def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[st
     rows of that writer would lie where no other writer or reader looks for them. `table` is for the
     message.
     """
-    in_force = opt.Options(stored)
     wanted = opt.Options(overrides)
-    for key in sorted(IMMUTABLE & set(wanted)):
+    immutable = sorted(IMMUTABLE & set(wanted))
+    if not immutable:
+        return
+    in_force = opt.Options(stored)
+    for key in immutable:
         text = wanted[key]
         stored_text = in_force.get(key, _DEFAULTS.get(key))
         if stored_text is None or text.strip() != stored_text.strip():

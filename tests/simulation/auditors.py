@@ -36,8 +36,6 @@ MORE = 3
 them have rows. In the others one batch with rows shows that it lives.
 """
 RARELY = 8
-ORPHANS_RARELY = 2
-"""Orphans are looked for in one of so many schedules."""
 
 
 def come_to_rest(world: World) -> None:
@@ -206,10 +204,12 @@ def _merge_into(
 
 def last_look(world: World) -> None:
     """Everything that is looked at in the end."""
+    if not (world.to_the_end or world.real):
+        return
     come_to_rest(world)
-    streams_end(world)
-    finish_rollbacks(world)  # one that waited for a snapshot
-    if random.Random(f"orphans {world.seed}").randrange(ORPHANS_RARELY) == 0:
+    if world.to_the_end:
+        streams_end(world)
+        finish_rollbacks(world)  # one that waited for a snapshot
         orphans_go(world)
     if world.real:
         check_rows(world)

@@ -25,8 +25,9 @@ class BrokenPlant(Exception):
 class Bug:
     """A change to the code. `what` says in a sentence what goes wrong, `rule` names the rule of
     `rules.py` that this breaks, and `why` says how it follows from the change. No other rule
-    counts. It is broken in the schedule of seed `seed`, in which a stream and the actors `only`
-    take part. `newcomers` draws these, too. With a `script`, it is broken in this schedule.
+    counts. It is broken in the schedule of seed `seed`, which goes on to the end, and in which a
+    stream and the actors `only` take part. `newcomers` draws these, too. With a `script`, it is
+    broken in this schedule.
 
     If the code has changed since, another schedule shows it: `within` schedules are tried.
     """
@@ -49,9 +50,11 @@ class Bug:
         """A world with those who meet the bug."""
         compactors = bool({"compacting stream", *(one.kind for one in COMPACTORS)} & set(self.only))
         newcomers = self.newcomers or compactors or bool(NEWCOMERS & set(self.only))
-        return world_of(
+        world = world_of(
             seed, script, only=self.only, newcomers=newcomers, compactors=compactors, upkeep=False
         )
+        world.to_the_end = world.to_the_end or seed == self.seed
+        return world
 
     def caught(self) -> Outcome | None:
         """The first schedule that breaks the rule of the planted bug; None if none of them does.

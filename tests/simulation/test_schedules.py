@@ -5,6 +5,7 @@ steps.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -241,23 +242,32 @@ found.
 """
 
 
+def to_the_end(seed: int, script: Script | None = None, **who: Any) -> World:
+    """A world as `world_of` makes it, whose schedule goes on to the end, as when it found
+    something.
+    """
+    world = world_of(seed, script, **who)
+    world.to_the_end = True
+    return world
+
+
 @pytest.mark.parametrize("what", [*FOUND, *AMONG, *COMPACTED, *NEWER, *SCRIPTS, *ARRANGED])
 def test_what_was_found_once_is_not_found_again(what: str) -> None:
     if what in SCRIPTS:
-        outcome = run(0, SCRIPTS[what], make=partial(world_of, compactors=False))
+        outcome = run(0, SCRIPTS[what], make=partial(to_the_end, compactors=False))
     elif what in ARRANGED:
         only, script = ARRANGED[what]
-        outcome = run(0, script, make=partial(world_of, only=only, compactors=False))
+        outcome = run(0, script, make=partial(to_the_end, only=only, compactors=False))
     elif what in COMPACTED:
-        outcome = run(COMPACTED[what], make=partial(world_of, dynamic=False))
+        outcome = run(COMPACTED[what], make=partial(to_the_end, dynamic=False))
     elif what in NEWER:
         seed, only, script = NEWER[what]
-        outcome = run(seed, script, make=partial(world_of, only=only))
+        outcome = run(seed, script, make=partial(to_the_end, only=only))
     elif what in AMONG:
         seed, only = AMONG[what]
-        outcome = run(seed, make=partial(world_of, only=only, compactors=False))
+        outcome = run(seed, make=partial(to_the_end, only=only, compactors=False))
     else:
-        outcome = run(FOUND[what], make=partial(world_of, newcomers=False))
+        outcome = run(FOUND[what], make=partial(to_the_end, newcomers=False))
     assert outcome.rule is None, str(outcome)
 
 

@@ -26,6 +26,10 @@ from tests.simulation.state import State
 from tests.simulation.truth import Truth
 
 STEPS = 60
+TO_THE_END_RARELY = 3
+"""One of so many schedules goes on until every stream has come to its end. The others end with
+their last step or, if files are real, when everybody has come to rest.
+"""
 DEAD_WITH_LOCK = "dead-with-lock"
 """In place of a phase: a process has died with the lock of the catalog, and another one begins."""
 
@@ -56,7 +60,8 @@ class World:
     partitions expire by the age of their files. In a `history` nothing fails, and what the actors
     do to the table's history is whole. Once it is `at_rest`, no driver dies any more. `catalog` is
     the kind of catalog that the table is
-    in. With `data_tokens`, its store is opened by a token.
+    in. With `data_tokens`, its store is opened by a token. A schedule `to_the_end` goes on until
+    every stream has come to its end.
     """
 
     seed: int
@@ -97,6 +102,7 @@ class World:
     history: bool = False
     catalog: str = ""
     data_tokens: bool = False
+    to_the_end: bool = field(init=False)
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)
 
@@ -104,6 +110,8 @@ class World:
         self._summed: State | None = None
         self.choices = Choices(self.seed, self.script)
         self.source = random.Random(f"values {self.seed}")
+        drawn = random.Random(f"last look {self.seed}").randrange(TO_THE_END_RARELY)
+        self.to_the_end = drawn == 0
         made = simulated(self.seed)
         self.dice, self.ids = made.rng, made.ids
         self.locks: Locks | None = None
