@@ -30,6 +30,7 @@ from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.unknown_fields import names_of
 from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
@@ -61,6 +62,10 @@ _DAMAGED: Final = (
     errors.WriteInterrupted,
 )
 _SKIPPED: Final = "Others have changed its files each time. Compact again later."
+_HELD: Final = (
+    "The manifests say of {} of its files what this release does not know ({}), and what it would lose. "
+    "Compact them with the engine that wrote them, or with a newer release of paimon-stream."
+)
 
 
 def compact(
@@ -176,6 +181,7 @@ class _CompactionCall:
         counted: what was published, by bucket.
         user: the commit user. Empty before the first plan with units.
         distributed: whether rows that wait need no more buckets.
+        held: the units that are not rewritten because of unknown fields, by bucket.
     """
 
     load: Callable[[], Table]
@@ -191,6 +197,7 @@ class _CompactionCall:
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
     distributed: bool = False
+    held: dict[Bucket, Unit] = field(default_factory=dict)
 
     def plan(self, only: Collection[Bucket] | None) -> _CompactionPlan:
         """Plans on the newest snapshot and schema. `only` are the buckets that are planned, None for
@@ -206,7 +213,7 @@ class _CompactionCall:
         def fail_at_end(error: errors.PaimonStreamError, file: ManifestEntry) -> None:
             self.failed.append(_naming_bucket(error, table, file))
 
-        limits, planned = plan_units(
+        planned = plan_units(
             scan,
             self.runtime,
             fail_at_end,
@@ -214,11 +221,12 @@ class _CompactionCall:
             only=only,
             waiting=not self.distributed,
         )
-        units = [unit for unit in planned if unit.newest_schema <= scan.schema.id]
-        stale = [unit for unit in planned if unit.newest_schema > scan.schema.id]
-        waits = any(isinstance(unit, WaitingUnit) for unit in planned)
+        self.held |= {unit.bucket: unit for unit in planned.held}
+        units = [unit for unit in planned.units if unit.newest_schema <= scan.schema.id]
+        stale = [unit for unit in planned.units if unit.newest_schema > scan.schema.id]
+        waits = any(isinstance(unit, WaitingUnit) for unit in planned.units)
         return _CompactionPlan(
-            scan=scan, limits=limits, units=units, stale=stale, distributes=waits
+            scan=scan, limits=planned.limits, units=units, stale=stale, distributes=waits
         )
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
@@ -274,7 +282,7 @@ class _CompactionCall:
             files_after=sum(unit.files_after(target) for unit in units),
             rows_after=report.rows_before - deleted,
             bytes_after=report.bytes_before,
-            buckets=tuple(_counted(table.layout, units, target)),
+            buckets=(*_counted(table.layout, units, target), *self._skipped(plan)),
         )
 
     def report(self, plan: _CompactionPlan, given_up: Sequence[Unit]) -> CompactReport:
@@ -290,8 +298,16 @@ class _CompactionCall:
             bytes_after=sum(file.file_size for file in new_files),
             changelog_rows=sum(file.row_count for result in self.done for file in result.changelog),
             conflicts=self.conflicts,
-            buckets=(*self.counted, *skipped),
+            buckets=(*self.counted, *skipped, *self._skipped(plan)),
         )
+
+    def _skipped(self, plan: _CompactionPlan) -> Iterator[CompactedBucket]:
+        """The units that are held, by bucket."""
+        for unit in self.held.values():
+            files = [entry.file for entry in unit.known if entry.file.unknown]
+            names = names_of(tuple(field for file in files for field in file.unknown))
+            reason = _HELD.format(len(files), names)
+            yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, reason)
 
 
 def _naming_bucket(

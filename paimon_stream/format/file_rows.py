@@ -14,6 +14,7 @@ from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format import entries
 from paimon_stream.format.binary_row import decode_row, encode_row
 from paimon_stream.format.types import parse_type
+from paimon_stream.format.unknown_fields import names_of
 
 _FIELDS: Final = 20
 _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
@@ -70,8 +71,13 @@ class _Row:
 
 def encode_data_file(file: entries.DataFileMeta) -> bytes:
     """The row of a data file. Raises `InvalidData` for numbers that are too large for their
-    columns.
+    columns, and for unknown fields, which a message has no room for.
     """
+    if file.unknown:
+        raise InvalidData(
+            f"Data file {file.file_name!r} has {names_of(file.unknown)}, which this release does not know "
+            "and a commit message could not hold."
+        )
     row = _Row(_FIELDS)
     try:
         for value, (_, null_bit, write, _) in zip(_VALUES(file), _COLUMNS, strict=True):
@@ -254,7 +260,7 @@ _FORMS: Final[dict[str, _Form]] = {
 
 _COLUMNS: Final = [
     (attribute.name, 1 << 8 + i, *_FORMS[attribute.name])
-    for i, attribute in enumerate(fields(entries.DataFileMeta))
+    for i, attribute in enumerate(fields(entries.DataFileMeta)[:_FIELDS])
 ]
 """The name of each attribute, its null bit, and how it is written and read."""
 
